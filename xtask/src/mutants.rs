@@ -208,7 +208,7 @@ fn judge_changed(m: &Mutant, place: &Place) -> Result<&'static str> {
         eprintln!("{}", String::from_utf8_lossy(&built.stderr));
         return Ok("NOT BUILT");
     }
-    // In a group of its own: what the test started is ended with it.
+    // In a group of its own: processes that the test started are ended with it.
     let mut test = m.command(place).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0).spawn()?;
     let began = Instant::now();
     loop {

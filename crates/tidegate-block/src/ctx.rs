@@ -6,7 +6,7 @@ use tidegate_rt::thread;
 
 thread::local!(static CURRENT: Cell<IoContext> = const { Cell::new(IoContext::DEFAULT) });
 
-/// On whose behalf a bio is done: what cgroup and ioprio are to a Linux task.
+/// The owner of a bio's work: as cgroup and ioprio are to a Linux task.
 ///
 /// Each thread has a current one, which the bios it makes take. A thread starts with the default; it
 /// does not inherit its creator's.

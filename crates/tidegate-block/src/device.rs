@@ -13,7 +13,7 @@ pub struct DeviceInfo<'a> {
     pub read_only: bool,
     /// Which backend serves it, for `info`: `io_uring`, `threads`, `memory`.
     pub backend: &'static str,
-    /// Of a zoned device, what is the same for all its zones.
+    /// The properties of a zoned device that are the same for all its zones.
     pub zones: Option<Zoning>,
 }
 

@@ -114,7 +114,8 @@ fn what_cannot_have_the_size_keeps_what_it_holds() {
     assert_eq!(std::fs::read(&path).unwrap(), [0; 4096]);
 }
 
-/// The kernel's workers are the submitting thread's: what waits for one may be cancelled when that ends.
+/// The kernel's workers are the submitting thread's: a request that waits for one may be cancelled when that
+/// ends.
 #[test]
 fn requests_outlive_the_thread_that_submitted_them() {
     static FAILED: LockClass = LockClass::new("test->failed", 1000);

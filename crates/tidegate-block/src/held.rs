@@ -120,7 +120,7 @@ impl Held {
             self.blocks.lock()[n] = Some(block);
             return Ok(());
         }
-        // All of it: what of it was kept back is not on the device.
+        // All of it: a part that was kept back is not on the device.
         self.blocks.lock()[n] = None;
         self.put(sector(n).bytes(), &block[..], flags)
     }

@@ -1,4 +1,4 @@
-//! Block I/O: what file systems submit, how it queues, and what it lands on.
+//! Block I/O: the requests of file systems, their queue, and the devices below.
 //!
 //! It does: carry [`Bio`]s with many segments through a [`RequestQueue`] (plug, merge, a bounded number
 //! in flight) to a [`Device`]; open image files with an exclusive lock. It does not: cache, or know

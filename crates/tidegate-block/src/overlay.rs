@@ -1,7 +1,7 @@
 //! A copy-on-write device in memory: many cheap variants of one content.
 //!
-//! The content is a table that names, for each block of the device, a block in a shared [`Blocks`]; what
-//! is written stays in the overlay. A new variant costs a copy of the table.
+//! The content is a table that names, for each block of the device, a block in a shared [`Blocks`]; written
+//! blocks stay in the overlay. A new variant costs a copy of the table.
 
 use crate::bytes::{self, Bytes, pieces};
 use crate::{Device, DeviceInfo, Errno, PAGE_SIZE, Request};

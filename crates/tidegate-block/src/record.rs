@@ -1,4 +1,4 @@
-//! A wrapper that keeps every request it passes on, with its bytes: what a crash explorer replays.
+//! A wrapper that keeps every request it passes on, with its bytes: a crash explorer replays them.
 //!
 //! Submissions and completions are events on one clock, so that a reader of the record knows which
 //! writes were complete when a flush began.

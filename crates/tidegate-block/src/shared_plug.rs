@@ -57,7 +57,7 @@ impl SharedPlug {
         }
     }
 
-    /// Puts a request into the load; what is to be sent before.
+    /// Puts a request into the load; the requests that are to be sent before.
     fn join(&self, load: &mut Load, mut rq: Request) -> Vec<Request> {
         let l = self.queue.limits();
         for before in load.pending.iter_mut().rev() {

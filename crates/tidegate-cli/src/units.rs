@@ -101,7 +101,7 @@ fn date(days: i64) -> (i64, i64, i64) {
 /// Reads a user and a group, such as 1000:1000.
 ///
 /// # Errors
-/// In words, what it should be.
+/// In words, the value it should be.
 pub fn owner(text: &str) -> Result<(u32, u32), String> {
     let numbers = text.split_once(':').and_then(|(u, g)| Some((u.parse().ok()?, g.parse().ok()?)));
     numbers.ok_or_else(|| format!("{text}: not numbers of a user and a group, such as 1000:1000"))

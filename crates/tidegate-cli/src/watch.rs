@@ -1,4 +1,4 @@
-//! `--lockstat`, `--trace` and `--profile`: what the engine does while a command runs.
+//! `--lockstat`, `--trace` and `--profile`: the engine's work while a command runs.
 
 use crate::out;
 use std::fs::File;

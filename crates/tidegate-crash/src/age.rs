@@ -23,7 +23,7 @@ struct Life {
     rng: Rng,
 }
 
-/// Ages a fresh volume; what is on it then, all of it synced.
+/// Ages a fresh volume; the tree on it then, all of it synced.
 pub(super) fn age(volume: &Volume) -> Result<Model> {
     let machine = Machine::new(volume, Model::default());
     let mut life = Life { machine, serial: FIRST_SERIAL, rng: Rng::new(7) };

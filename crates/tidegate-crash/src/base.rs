@@ -25,7 +25,7 @@ const AGED: u64 = 64 << 20;
 /// How volumes of a format differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Bytes of a block: what a device keeps whole.
+    /// Bytes of a block: the unit that a device keeps whole.
     pub block: usize,
     /// F2FS: with every feature, or with none. Ext4: with checksums, or without.
     pub features: bool,

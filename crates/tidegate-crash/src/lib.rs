@@ -71,10 +71,10 @@ impl std::fmt::Display for Fault {
     }
 }
 
-/// Another judge of an image: what it has against it.
+/// Another judge of an image: the faults that it finds.
 pub type Reference = Arc<dyn Fn(&Overlay) -> Result<(), String> + Send + Sync>;
 
-/// Somebody else who recovers an image: what it is then, or what went wrong.
+/// Another program that recovers an image: the image then, or the error.
 pub type Stranger = Arc<dyn Fn(&Overlay) -> Result<Vec<u8>, String> + Send + Sync>;
 
 /// The settings that all runs share.

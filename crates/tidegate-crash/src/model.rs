@@ -75,7 +75,7 @@ impl Model {
         self.objects.insert(id, o);
     }
 
-    /// The tree as it is, without a past; what has no name is not there.
+    /// The tree as it is, without a past; a file without a name is not there.
     pub fn settled(mut self) -> Model {
         self.objects.retain(|id, o| *id == ROOT || !o.names.now().is_empty());
         let objects = self.objects.into_iter().map(|(id, o)| (id, o.settled())).collect();

@@ -9,7 +9,7 @@ use crate::run::{Manner, Recording, Switches};
 use crate::state::{Amount, State, states};
 use tidegate_rt::rng::Rng;
 
-/// A seed's run: what is done and how.
+/// A seed's run: its operations, and how they are done.
 pub struct Plan {
     /// The run's subject.
     pub profile: Profile,

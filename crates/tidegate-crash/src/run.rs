@@ -22,7 +22,7 @@ use tidegate_vfs::{
     RenameFlags, Result, SetAttr, Vfs, VolumeOps, WritebackControl, XattrFlags,
 };
 
-/// A run that was done: what it wrote, and what it should have made.
+/// A run that was done: its writes, and the tree that it should have made.
 pub struct Recording {
     /// The operations that were done.
     pub steps: Vec<Step>,
@@ -247,8 +247,8 @@ pub(super) fn open(queue: Arc<RequestQueue>, options: &OpenOptions) -> tidegate:
     Ok(volume)
 }
 
-/// Has the device answer all it was asked. For before the flusher is asked to work: what this thread
-/// polls for meanwhile would come at moments that are not in the seed.
+/// Has the device answer all it was asked. For before the flusher is asked to work: completions that this
+/// thread polls for meanwhile would come at moments that are not in the seed.
 fn settle() {
     while poll() {}
 }

@@ -34,7 +34,7 @@ pub type Tree = BTreeMap<Id, Found>;
 
 /// A directory of a fresh volume that no run knows of.
 const FROM_THE_BEGINNING: &[u8] = b"lost+found";
-/// Files up to this size are read as a whole; of others, what is data.
+/// Files up to this size are read as a whole; of others, the runs of data.
 const READ_WHOLE: u64 = 64 << 10;
 
 /// Reads a volume's whole tree.

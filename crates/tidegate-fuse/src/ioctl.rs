@@ -185,7 +185,7 @@ impl Server {
 /// Makes everything durable that the volume mounted at `path`, or above it, was given.
 ///
 /// # Errors
-/// `path` is in no mounted volume, or may not be opened; what could not be written.
+/// `path` is in no mounted volume, or may not be opened; data that could not be written.
 pub fn full_sync(path: &Path) -> io::Result<()> {
     match tidegate_sys::host::ioctl_without_argument::<{ TIDEGATE_IOC_SYNC as _ }>(File::open(path)?) {
         Err(Errno::NOTTY) => Err(io::Error::other("not in a mounted volume")),

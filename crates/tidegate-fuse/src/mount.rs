@@ -35,7 +35,8 @@ const MAX_RATIO: u32 = 40;
 /// waits until the volume is unmounted, and sync(2) is passed on. Where it does not, the claim is taken back.
 ///
 /// # Errors
-/// No /dev/fuse, no right to mount there, no `fusermount3`; what that said. The device was claimed by somebody else.
+/// No /dev/fuse, no right to mount there, no `fusermount3`; the message of that. The device was claimed by
+/// somebody else.
 pub fn mount(
     source: &str,
     dir: &Path,
@@ -190,10 +191,10 @@ fn receive_fd(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
 /// Unmounts `dir`; with `lazy` also while it is in use, from when on it has no name.
 ///
 /// # Errors
-/// `ResourceBusy` while it is in use; what `fusermount3` said.
+/// `ResourceBusy` while it is in use; the message of `fusermount3`.
 pub fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-    // Where a link leads may change meanwhile; what is dead or closed to us is no link.
+    // Where a link leads may change meanwhile; a path that is dead or closed to us is no link.
     let real = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
     match rustix::mount::unmount(&real, flags | UnmountFlags::NOFOLLOW) {
         Err(Errno::PERM) => {}
@@ -238,7 +239,8 @@ pub(crate) fn unmount_own(dir: &Path, lazy: bool, wait: bool) -> io::Result<()> 
 
 /// Whether `dir` is a mount whose process died.
 pub fn is_dead(dir: &Path) -> bool {
-    // With io_uring the connection outlives the process by a moment: what is asked in it is given up with these.
+    // With io_uring the connection outlives the process by a moment: requests that are made in it are given
+    // up with these.
     let given_up = [Errno::CONNABORTED, Errno::CANCELED];
     for _ in 0..100 {
         // The kernel answers stat(2) from memory; this it asks for.

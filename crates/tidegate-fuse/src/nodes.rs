@@ -50,7 +50,7 @@ impl Nodes {
             return;
         }
         s.lookups.remove(&node);
-        // After a walk through everything, what it took is given back.
+        // After a walk through everything, its memory is given back.
         let len = s.lookups.len();
         if s.lookups.capacity() > SPARSE * (len + FEW) {
             s.lookups.shrink_to(2 * len);

@@ -45,7 +45,7 @@ pub const WORDS: &[(&str, &str)] = &[
     ("norecovery", "change nothing to recover, and open read-only"),
 ];
 
-/// All that `-o` takes: what is written, and what it does.
+/// All options behind `-o`, with their meaning.
 pub fn help() -> Vec<(String, String)> {
     let words = WORDS.iter().map(|(word, what)| (word.to_string(), what.to_string()));
     let switches = tidegate::OpenOptions::switches().into_iter();
@@ -212,8 +212,8 @@ impl MountOptions {
         self.switches.push_str(word);
     }
 
-    /// Bytes of memory for the whole process: what was asked for, or a default that leaves a quarter of the cgroup's
-    /// memory limit, if there is one, to what the kernel counts beside.
+    /// Bytes of memory for the whole process: the number that was asked for, or a default that leaves a
+    /// quarter of the cgroup's memory limit, if there is one, to the kernel's share.
     pub fn cache(&self) -> u64 {
         self.cache.unwrap_or_else(|| {
             let limit = tidegate::cgroup::memory_limit().unwrap_or(u64::MAX);

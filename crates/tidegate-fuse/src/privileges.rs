@@ -26,7 +26,7 @@ pub enum Kill<'a> {
     Unless(&'a Caller),
 }
 
-/// Of `/proc/PID/status`, what counts here.
+/// The lines of `/proc/PID/status` that count here.
 struct Status {
     effective: u64,
     groups: Vec<u32>,

@@ -1,4 +1,4 @@
-//! The volume as the kernel's client sees it: what every operation starts from.
+//! The volume as the kernel's client sees it: every operation starts from it.
 
 use crate::dirty_bound::DirtyBound;
 use crate::errno::{Result, ToErrno};

@@ -23,9 +23,9 @@ use tidegate_rt::{channel, thread};
 const GRACE: Duration = Duration::from_secs(3);
 
 /// Mounts `image` at `dir` and serves until it is unmounted, or SIGTERM, SIGINT or SIGHUP comes (the last not
-/// where it is ignored, as nohup has it). `open` says how the volume is opened; what `options` say of that goes
-/// before. `ready` is called once the mount works. Blocks those signals in the calling thread: to be called
-/// before others are started.
+/// where it is ignored, as nohup has it). `open` says how the volume is opened; `options` go before. `ready`
+/// is called once the mount works. Blocks those signals in the calling thread: to be called before others are
+/// started.
 ///
 /// # Errors
 /// Each begins with the image or the directory: the image is missing, in use, no volume; mounting is not

@@ -33,7 +33,7 @@ struct Plan {
     listing: Option<(Ino, usize)>,
     /// The inodes to be read first.
     rest: Option<Rest>,
-    /// Counts the walks: what was read for one that is over is of no use.
+    /// Counts the walks: inodes that were read for one that is over are of no use.
     walks: u64,
     over: bool,
 }
@@ -324,7 +324,7 @@ mod tests {
         let mut come: Vec<Ino> = plan.to_come.iter().copied().collect();
         come.reverse();
         assert_eq!(come, [200, 21, 22, 23, 24, 3, 4].map(Ino));
-        // Another is listed: what is told of the old one comes too late.
+        // Another is listed: an answer about the old one comes too late.
         plan.listed(Ino(20), &[Ino(200)]);
         plan.answered(&some(90, None, &[Ino(25)]));
         assert!(!plan.to_come.contains(&Ino(25)));

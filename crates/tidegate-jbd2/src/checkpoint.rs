@@ -48,7 +48,7 @@ impl Checkpoints {
         }
     }
 
-    /// Takes what a committed transaction leaves. When this returns, what it freed is written by nobody.
+    /// Takes what a committed transaction leaves. When this returns, freed pages are written by nobody.
     pub fn add(&self, tid: Tid, blocks: &[(FsBlock, Block)], revokes: &[FsBlock]) {
         let mut list = self.list.lock();
         for at in revokes {

@@ -19,7 +19,7 @@ pub struct RunResult {
     pub target: String,
     /// Length of the measured part, in nanoseconds.
     pub elapsed_ns: u64,
-    /// Processor time in it, of the whole process: what else it did is in it, too.
+    /// Processor time in it, of the whole process, with its other work.
     #[serde(default)]
     pub cpu: Option<CpuTime>,
     /// Operations by kind, such as `read`, `fsync`, `commit`.
@@ -86,7 +86,7 @@ pub struct Series {
     pub interval_ns: u64,
     /// By kind of operation, for each interval: how many ended, and their bytes.
     pub ops: BTreeMap<String, Vec<(u64, u64)>>,
-    /// By name, what counters grew by in each interval; those that grew at all.
+    /// By name, the growth of counters in each interval; those that grew at all.
     pub counters: BTreeMap<String, Vec<u64>>,
 }
 

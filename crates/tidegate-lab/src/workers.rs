@@ -234,7 +234,7 @@ impl Sampler {
         Ok(Sampler { over, thread })
     }
 
-    /// By counter, what it grew by in each interval; the commits.
+    /// By counter, its growth in each interval; the commits.
     fn stop(self) -> (BTreeMap<String, Vec<u64>>, CommitLog) {
         *self.over.0.lock() = true;
         self.over.1.notify_all();

@@ -81,7 +81,7 @@ pub fn realtime() -> Timespec {
     task::with(|t| simulated(t.sim().epoch(), t.now())).unwrap_or_else(wall)
 }
 
-/// The wall clock as of its last tick (`ktime_get_coarse_real_ts64`): what files' times are taken from, so that
+/// The wall clock as of its last tick (`ktime_get_coarse_real_ts64`): files' times are taken from it, so that
 /// changes within a tick leave them as they are. A tick is the kernel's; in a simulated run it is [`TICK`].
 pub fn realtime_coarse() -> Timespec {
     task::with(|t| simulated(t.sim().epoch(), t.now() / TICK * TICK)).unwrap_or_else(|| {

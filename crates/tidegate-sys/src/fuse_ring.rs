@@ -73,7 +73,7 @@ pub struct Message<'a> {
     pub head: &'a [u8],
     /// The structure that the operation begins with; empty where it has none.
     pub fixed: &'a [u8],
-    /// All of the payload's room: what came, and space for the answer.
+    /// All of the payload's room: the request, and space for the answer.
     pub payload: &'a mut [u8],
     /// Bytes of it that came.
     pub len: usize,
@@ -190,8 +190,8 @@ impl FuseRing {
     }
 
     fn push(&mut self, entry: &squeue::Entry128) -> Result<(), Errno> {
-        // SAFETY: what the entry points to is read while it is submitted; the buffers stay until its
-        // completion (see `drop`), and nobody looks at them until then (`pending`).
+        // SAFETY: the memory that the entry points to is read while it is submitted; the buffers stay until
+        // its completion (see `drop`), and nobody looks at them until then (`pending`).
         unsafe { self.ring.submission().push(entry) }.map_err(|_| Errno::BUSY)?;
         self.pending = true;
         Ok(())

@@ -1,4 +1,4 @@
-//! The one crate with unsafe code: what the kernel and the allocator offer, behind interfaces that are safe.
+//! The one crate with unsafe code: services of the kernel and the allocator, behind interfaces that are safe.
 //!
 //! It does: own memory that the kernel reads and writes, and make the system calls for which no safe wrapper
 //! exists elsewhere. It does not: take locks, start threads, wait on its own account, or know what the bytes

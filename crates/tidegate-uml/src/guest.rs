@@ -1,4 +1,4 @@
-//! The guest's side: what runs there as process 1.
+//! The guest's side: the program that runs there as process 1.
 //!
 //! Doing this here rather than in a shell script needs neither `kmod` nor an init system on the host whose root the
 //! guest borrows.

@@ -173,7 +173,7 @@ impl Running {
         }
     }
 
-    /// Power cut as [`Running::kill`]; what was printed before it can still be read.
+    /// Power cut as [`Running::kill`]; output from before it can still be read.
     ///
     /// # Errors
     /// As there.

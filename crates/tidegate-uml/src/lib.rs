@@ -1,8 +1,9 @@
 //! Linux's own file systems, run as an ordinary process.
 //!
-//! A user-mode kernel boots with the host's root as its root (hostfs), so the guest sees every host program and file
-//! at its usual path, and `/dev/ubda` is the image. `/dev`, `/proc`, `/sys` and `/run` are the guest's own. Killing
-//! the process is a power cut: what the kernel had not written to the image is gone, what it had written stays.
+//! A user-mode kernel boots with the host's root as its root (hostfs), so the guest sees every host program
+//! and file at its usual path, and `/dev/ubda` is the image. `/dev`, `/proc`, `/sys` and `/run` are the
+//! guest's own. Killing the process is a power cut: blocks that the kernel had not written to the image are
+//! gone, those it had written stay.
 //!
 //! It does: boot a guest, run a shell script in it, say what it printed. It does not: make images, or know what a
 //! file system is.

@@ -50,7 +50,7 @@ impl Vfs {
             perm::check(&*self.fs, cred, inode, MAY_WRITE)?;
             self.truncate_locked(inode, size, cred.is_root())?;
         }
-        // Read first: what cannot be narrowed is no reason to change half.
+        // Read first: a value that cannot be narrowed is no reason to change half.
         let acl = set.mode.map(|mode| self.narrowed_acl(inode, mode)).transpose()?.flatten();
         if let (Some(flags), Some(_)) = (set.flags, &acl) {
             // A list is stored without what a change of flags may have to do first.

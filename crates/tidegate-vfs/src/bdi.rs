@@ -189,9 +189,10 @@ impl Bdi {
         }
     }
 
-    /// Sends what is placed, of a mapping if one is named, and waits until `done`, which ends of I/O that wake `ended`
-    /// bring about. A page is under write-back before it joins a bio, and the thread that adds it may then have to wait
-    /// for this one: what joins later ([`AddressSpace::joined`]) is sent here, too.
+    /// Sends what is placed, of a mapping if one is named, and waits until `done`, which ends of I/O that
+    /// wake `ended` bring about. A page is under write-back before it joins a bio, and the thread that adds
+    /// it may then have to wait for this one: pages that join later ([`AddressSpace::joined`]) are sent here,
+    /// too.
     #[track_caller]
     pub(crate) fn wait_sending(&self, of: Option<&AddressSpace>, ended: &WaitQueue, done: impl Fn() -> bool) {
         device_wait::check();

@@ -1,4 +1,4 @@
-//! Names in memory: what a directory answered, positive and negative.
+//! Names in memory: a directory's answers, positive and negative.
 
 use crate::types::Ino;
 use tidegate_rt::hash::{HashMap, HashSet};

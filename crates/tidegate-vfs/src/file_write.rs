@@ -100,7 +100,7 @@ impl File {
     fn copy_in(&self, pos: u64, data: &[u8], old: u64) -> Result<()> {
         loop {
             match self.inode.mapping.write(pos, data) {
-                // Memory was short, and a page that was read in is gone: what was copied is copied again.
+                // Memory was short, and a page that was read in is gone: its bytes are copied again.
                 Err(e) if e.kind() == ErrorKind::InvalidArgument => {
                     self.vfs.fill_edges(&self.inode, pos..pos + data.len() as u64, old)?;
                 }
@@ -237,7 +237,7 @@ impl File {
     /// Takes a range out of the file, or puts one in.
     fn shift(&self, flags: FallocateFlags, offset: u64, len: u64) -> Result<()> {
         let inode = &self.inode;
-        // First: what is refused changes nothing.
+        // First: a refused call changes nothing.
         self.vfs.fs.can_shift(inode)?;
         let block = u64::from(self.vfs.fs.statfs().block_size);
         let alone = flags == FallocateFlags::COLLAPSE_RANGE || flags == FallocateFlags::INSERT_RANGE;
@@ -261,7 +261,7 @@ impl File {
         let start = offset / PAGE;
         self.vfs.fs.writepages(inode, &mut WritebackControl { start, ..WritebackControl::sync() })?;
         let none = inode.mapping.invalidate_lock.write();
-        // Of pages before that too: what the file has on the volume tells how long it is there.
+        // Of pages before that too: the file's content on the volume tells how long it is there.
         inode.mapping.wait_writeback(0, u64::MAX);
         if inode.mapping.next_unwritten(start, u64::MAX).is_some() {
             return Err(inode.mapping.last_error("what is to move cannot be written").in_inode(inode.ino));
@@ -337,8 +337,8 @@ impl Vfs {
     }
 
     /// Before the file of a locked inode grows up to `end`: has the rest of its last page written as zeros.
-    /// Reading shows zeros there, but the block may have anything: what was cut off, if a checkpoint came before
-    /// the page and the power failed after it, or what another writer left.
+    /// Reading shows zeros there, but the block may have anything: bytes that were cut off, if a checkpoint
+    /// came before the page and the power failed after it, or those of another writer.
     fn zero_tail(&self, inode: &Arc<Inode>, end: u64) -> Result<()> {
         let size = inode.size();
         let to = size.next_multiple_of(PAGE).min(end);

@@ -20,7 +20,7 @@ const CLOCK_ROOM: usize = 64;
 struct Table {
     map: HashMap<Ino, Arc<Inode>>,
     clock: VecDeque<Ino>,
-    /// Counts inodes that went: what was read of one before it went may be outdated.
+    /// Counts inodes that went: a read of one from before it went may be outdated.
     removals: u64,
 }
 

@@ -8,7 +8,7 @@ pub type Progress = Box<dyn FnMut(u64, u64)>;
 
 /// How to check.
 pub struct CheckOptions {
-    /// Problems to keep; what comes after them is counted only. 1000 unless told.
+    /// Problems to keep; later ones are counted only. 1000 unless told.
     pub max_problems: usize,
     /// Called now and then.
     pub progress: Option<Progress>,

@@ -1,4 +1,4 @@
-//! Reading pages in: what is wanted now, and what a sequential reader will want.
+//! Reading pages in: those that are wanted now, and those that a sequential reader will want.
 //!
 //! A reader that goes on where it stopped gets a window that doubles up to [`RA_MAX`]. When half of what was
 //! read ahead is used up, the next window is started without waiting for it.
@@ -55,7 +55,8 @@ pub(crate) enum PagedIn {
 
 impl File {
     /// Reads missing pages at byte `pos` into the cache, for a read of which `want` bytes are left and that
-    /// began at `start`: what is wanted and, for sequential readers, a window. Takes `invalidate_lock` shared.
+    /// began at `start`: the wanted ones and, for sequential readers, a window. Takes `invalidate_lock`
+    /// shared.
     pub(crate) fn page_in(&self, pos: u64, start: u64, want: u64) -> Result<PagedIn> {
         let (inode, mapping) = (&self.inode, &self.inode.mapping);
         let index = pos / PAGE;
@@ -164,8 +165,8 @@ impl Vfs {
     }
 }
 
-/// Caches what was read from page `at` on, with zeros past the end of the file, which other writers may have left
-/// anything in; what it is then.
+/// Caches pages that were read from page `at` on, with zeros past the end of the file, which other writers
+/// may have left anything in; the pages as they are then.
 fn insert_read(inode: &Inode, at: u64, run: PageRun, size: u64) -> PageRun {
     let end = (at + run.pages as u64) * PAGE;
     let run = if end > size { zero_past(run, size.saturating_sub(at * PAGE)) } else { run };

@@ -185,14 +185,14 @@ impl Vfs {
 
 /// How far a rename came.
 enum Step {
-    /// It is done; what was replaced.
+    /// It is done; the replaced inode.
     Done(Option<Arc<Inode>>),
     /// It must be known what is above the directories, which takes their locks.
     LookAbove,
 }
 
 /// The two directories and what is above each. While the rename lock is held it stays true, unless the
-/// directory is removed: what is above it is not empty.
+/// directory is removed: a directory above it is not empty.
 struct Above {
     old: Vec<Ino>,
     new: Vec<Ino>,

@@ -1,4 +1,5 @@
-//! A file system of numbered files for tests: what it does takes virtual time, and it tells what was asked of it.
+//! A file system of numbered files for tests: its work takes virtual time, and it tells the requests that it
+//! got.
 
 use crate::error::{ErrorKind, Result};
 use crate::fs::*;

@@ -1,9 +1,9 @@
 //! Switches: options with a value that can be turned while a volume is in use. Each is declared once.
 //!
-//! A kind of value is a [`SwitchValue`]: an enum made by [`positions!`](crate::positions), a flag (`bool`, spelled
-//! `name` or `noname`), or a number. [`switches!`](crate::switches) declares a set of them. From this one declaration
-//! follow the options' struct, its defaults, how they are parsed, what `-o help` says of them ([`SwitchInfo`]), and
-//! the set of atomics that an open volume reads.
+//! A kind of value is a [`SwitchValue`]: an enum made by [`positions!`](crate::positions), a flag (`bool`,
+//! spelled `name` or `noname`), or a number. [`switches!`](crate::switches) declares a set of them. From this
+//! one declaration follow the options' struct, its defaults, their parsing, the text of `-o help`
+//! ([`SwitchInfo`]), and the set of atomics that an open volume reads.
 
 use crate::error::{Error, ErrorKind, Result};
 use std::fmt;

@@ -227,11 +227,11 @@ bitflags::bitflags! {
         const KEEP_SIZE = 1;
         /// Give the range's blocks back.
         const PUNCH_HOLE = 2;
-        /// Take the range out: what lies behind it moves to where it begins.
+        /// Take the range out: the bytes behind it move to where it begins.
         const COLLAPSE_RANGE = 8;
         /// Make the range read as zeros.
         const ZERO_RANGE = 0x10;
-        /// Put the range in, as zeros: what lies from its beginning on moves behind it.
+        /// Put the range in, as zeros: the bytes from its beginning on move behind it.
         const INSERT_RANGE = 0x20;
     }
 

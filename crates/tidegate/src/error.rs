@@ -189,8 +189,9 @@ fn plain(e: &io::Error) -> String {
     }
 }
 
-/// A path or name as it can stand in a message or on a terminal: one line, in which different bytes look different.
-/// Control characters, what turns the direction of text, backslashes and bytes that are no UTF-8 are escaped.
+/// A path or name as it can stand in a message or on a terminal: one line, in which different bytes look
+/// different. Control characters, characters that turn the direction of text, backslashes and bytes that are
+/// no UTF-8 are escaped.
 pub fn show(path: &[u8]) -> String {
     let mut out = String::with_capacity(path.len());
     for part in path.utf8_chunks() {

@@ -1,4 +1,4 @@
-//! Partition tables: what a disk's image holds where no volume begins at its front.
+//! Partition tables: the partitions of a disk's image that has no volume at its front.
 
 use crate::found::{EXT4, Found, tell};
 use tidegate_block::{BioFlags, PAGE_SIZE, RequestQueue, Sector};

@@ -204,7 +204,7 @@ impl Volume {
         self.vfs.sync().map_err(|e| self.error(e))
     }
 
-    /// Syncs, leaves a cleanly unmounted volume and lets go of the image; what it all took.
+    /// Syncs, leaves a cleanly unmounted volume and lets go of the image; the cost of it all.
     ///
     /// # Errors
     /// The first failure. The image is let go of all the same.

@@ -1,5 +1,5 @@
-//! `bench commit`: what an fsync costs beside a stream of writes, and a read beside random ones, of ext4 by us and by the
-//! kernel.
+//! `bench commit`: the cost of an fsync beside a stream of writes, and of a read beside random ones, of ext4
+//! by us and by the kernel.
 
 use std::path::Path;
 use std::time::Duration;

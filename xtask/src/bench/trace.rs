@@ -1,4 +1,4 @@
-//! `bench trace`: what looking into the engine costs fs_mark.
+//! `bench trace`: the cost of looking into the engine to fs_mark.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const THREADS: u64 = 16;
 const VOLUME: u64 = 1 << 30;
 /// The share that may be lost, in percent.
 const BAR: f64 = 5.0;
-/// Rounds of a process. They are short: what is compared lies close together.
+/// Rounds of a process. They are short: moments that are compared lie close together.
 const ROUNDS: u64 = 20;
 /// Files of each thread in a round, their bytes, and what to call that.
 const SIZES: [(u64, u64, &str); 2] = [(100, 4 << 10, "4 KiB"), (8, 512 << 10, "512 KiB")];

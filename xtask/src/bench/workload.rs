@@ -18,7 +18,7 @@ use tidegate_testing::{uml, workspace};
 pub struct Report {
     /// Seconds of the measured part.
     pub seconds: f64,
-    /// Of these, what each repetition took, if there are several of the same.
+    /// Of these, the figures of each repetition, if there are several of the same.
     #[serde(default)]
     pub loops: Vec<f64>,
     /// Seconds of all CPUs in it, where that was looked at.
@@ -88,7 +88,7 @@ impl Workload {
         format!("{} --dir \"$MNT\" {}\n", uml::sh(&self.binary), args.join(" "))
     }
 
-    /// Runs a script of such lines in a guest that has the image; what the last of them reported.
+    /// Runs a script of such lines in a guest that has the image; the report of the last of them.
     pub fn in_guest(&self, image: &Path, script: &str) -> Result<Report> {
         let out = uml::guest(image).synchronous().timeout(self.limit).run(script)?.check()?;
         parse(&out.stdout)

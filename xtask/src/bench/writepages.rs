@@ -1,4 +1,4 @@
-//! `bench writepages`: what each position of `writepages=` makes of sixteen writers.
+//! `bench writepages`: the effect of each position of `writepages=` on sixteen writers.
 
 use std::time::Duration;
 

@@ -199,7 +199,7 @@ impl Array {
 }
 
 impl Disk {
-    /// Begins what is next; what is cached only when nothing else is there or it must be.
+    /// Begins the next command; a cached write only when nothing else is there or it must be.
     fn begin(&mut self, at: Nanos, spec: DiskSpec, size: u64, pressed: bool) {
         let m = spec.mechanics;
         let ready = |j: &&Job| j.ready <= at;

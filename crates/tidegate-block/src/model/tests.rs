@@ -1,4 +1,4 @@
-//! The devices as a whole: what they keep, what they refuse, that they end every request.
+//! The devices as a whole: they keep bytes, refuse wrong requests, and end every one.
 
 use super::*;
 use crate::bio::{Bio, BioData, Sector, Segment};

@@ -75,8 +75,8 @@ pub struct QueueStats {
     /// How much of that with a lock held under which nobody is to wait for a device ([`tidegate_rt::device_wait`]).
     #[serde(default)]
     pub congested_holding_ns: u64,
-    /// Bytes × time that requests that have ended were on their way, in KiB × µs: what it grows by in a time, by that
-    /// time, is how much was on its way on average.
+    /// Bytes × time that requests that have ended were on their way, in KiB × µs: its growth in a time, by
+    /// that time, is the mean of bytes on their way.
     #[serde(default)]
     pub kib_us: u64,
     /// Requests submitted and not ended, now.

@@ -61,7 +61,7 @@ impl RequestQueue {
 
 /// The way to the zones of a device for the ends of other bios: takes no room in the queue, and waits for none.
 ///
-/// It keeps no device: what it sends behind the end of its queue fails.
+/// It keeps no device: a request that it sends behind the end of its queue fails.
 #[derive(Clone)]
 pub struct ZoneWriter {
     /// Weak, as bios on their way lead here: the last reference to a device must not go in a request of its own.

@@ -208,7 +208,7 @@ impl Class {
     }
 
     /// Takes the first request of a queue and charges its flow for it. Virtual time moves on where it is the
-    /// queue's turn by its share: what a queue is served out of turn leaves others their credit.
+    /// queue's turn by its share: service out of turn leaves others their credit.
     pub fn pop(&mut self, key: Key, now: Nanos, in_turn: bool) -> Option<Entry> {
         let n = self.nodes.get_mut(&key.group)?;
         let l = &mut n.levels[key.level];

@@ -87,7 +87,7 @@ impl Sched {
         self.options.queues == Queues::Processes
     }
 
-    /// Waits for nothing from now on: what is pending goes as soon as the device has room.
+    /// Waits for nothing from now on: pending requests go as soon as the device has room.
     pub fn close(&mut self) {
         self.closing = true;
     }
@@ -154,7 +154,7 @@ impl Sched {
         }
     }
 
-    /// Lets go of the queues of a class that have nothing to do: what they are ahead by, a few requests, is forgiven.
+    /// Lets go of the queues of a class that have nothing to do: their lead, a few requests, is forgiven.
     fn drop_silent(&mut self, class: usize) {
         let c = &mut self.classes[class];
         let gone = &mut self.gone;

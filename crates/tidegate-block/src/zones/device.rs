@@ -1,4 +1,4 @@
-//! Zones over a device that has none: what the zoned models do, for any content.
+//! Zones over a device that has none: as in the zoned models, for any content.
 
 use super::{Zone, ZoneSpec, Zones};
 use crate::bio::{BioFlags, Op};

@@ -1,4 +1,4 @@
-//! `tidegate info --checkpoints`: what a checkpoint of this volume takes, step by step.
+//! `tidegate info --checkpoints`: the time of a checkpoint of this volume, step by step.
 
 use crate::global::Global;
 use crate::out::Out;

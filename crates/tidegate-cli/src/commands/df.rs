@@ -20,7 +20,7 @@ pub struct Args {
 struct Row {
     image: String,
     format: &'static str,
-    /// Of the image; what the volume keeps for itself is a part of it.
+    /// Of the image; the volume's own part is in it.
     image_bytes: u64,
     /// For files, used or not.
     size: u64,

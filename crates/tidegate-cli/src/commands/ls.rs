@@ -44,7 +44,7 @@ struct Listing {
     entries: Vec<Described>,
 }
 
-/// An entry as JSON: what is known of it.
+/// An entry as JSON, as far as it is known.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Described {
@@ -61,7 +61,7 @@ struct Item {
     inode: Option<Result<Arc<Inode>>>,
 }
 
-/// One run: what goes on from place to place.
+/// One run: the state that goes on from place to place.
 struct Lister<'a> {
     args: &'a Args,
     global: &'a Global,

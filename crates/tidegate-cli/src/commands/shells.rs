@@ -1,4 +1,4 @@
-//! `tidegate completions` and `tidegate man`: what a package installs beside the program.
+//! `tidegate completions` and `tidegate man`: the files that a package installs beside the program.
 
 use crate::out::Out;
 use clap::{Command, CommandFactory};

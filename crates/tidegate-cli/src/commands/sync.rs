@@ -21,7 +21,7 @@ pub struct Args {
 /// Syncs the volumes, one after the other.
 ///
 /// # Errors
-/// The directory that is in no mounted volume; what could not be written.
+/// The directory that is in no mounted volume; data that could not be written.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     for dir in &args.dirs {
         let synced = tidegate_fuse::ioctl::full_sync(dir).map_err(|e| match e.kind() {

@@ -33,7 +33,7 @@ pub struct Args {
 /// Unmounts; returns when the serving process has ended.
 ///
 /// # Errors
-/// Nothing of ours is mounted there, or it is in use; what could not be written at last.
+/// Nothing of ours is mounted there, or it is in use; data that could not be written at last.
 pub fn run(args: &Args, _global: &Global) -> Result<()> {
     let dir = &args.directory;
     let about = |e: io::Error| Error::os(path_bytes(dir), e);

@@ -1,6 +1,6 @@
 //! Bitmaps of blocks and inodes: a bit is set where one is in use, least significant bit first.
 //!
-//! A group's bitmap may never have been written: what it says follows from the geometry then.
+//! A group's bitmap may never have been written: its content follows from the geometry then.
 
 use crate::format::crc::crc32c;
 use crate::format::gate::{GroupDesc, rule};

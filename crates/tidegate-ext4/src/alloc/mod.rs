@@ -137,8 +137,8 @@ impl Ext4 {
         if self.filling { 0 } else { kept_for_splits(&self.sb) }
     }
 
-    /// Blocks of the format's own tables and of the journal: what the superblock says, or what the geometry makes of
-    /// it.
+    /// Blocks of the format's own tables and of the journal: as the superblock has them, or as they follow
+    /// from the geometry.
     fn overhead(&self) -> u64 {
         let sb = &self.sb;
         let said = u64::from(sb.raw.s_overhead_clusters.get()) * u64::from(sb.cluster_blocks);

@@ -181,7 +181,7 @@ impl Ext4 {
         Ok(true)
     }
 
-    /// Takes the entry at `spot` away: what is before it in the block goes on over it.
+    /// Takes the entry at `spot` away: the entry before it in the block goes on over it.
     ///
     /// # Errors
     /// Those of the device.

@@ -88,7 +88,8 @@ impl DirHash {
         buf
     }
 
-    /// The first `4 * N` bytes as words; what the name does not fill are its length's low byte, four times.
+    /// The first `4 * N` bytes as words; those that the name does not fill are its length's low byte, four
+    /// times.
     fn words<const N: usize>(&self, rest: &[u8]) -> [u32; N] {
         let pad = u32::from_ne_bytes([rest.len().to_le_bytes()[0]; 4]);
         let mut out = [pad; N];

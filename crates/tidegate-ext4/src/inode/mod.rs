@@ -55,13 +55,14 @@ pub(crate) struct Ext4Inode {
     pub csum_seed: u32,
     /// Bytes of fields behind the first 128.
     pub extra: usize,
-    /// The size that the table has: what was written behind it has no place yet.
+    /// The size that the table has: bytes that were written behind it have no place yet.
     pub disk_size: u64,
     /// `i_atime`, which in an inode that holds an attribute's value is the value's hash.
     pub raw_atime: u32,
 }
 
-/// Ext4's part of an inode: what its table has, as the last change left it, and what has no place yet.
+/// Ext4's part of an inode: its entry in the table, as the last change left it, and the blocks without a
+/// place.
 pub(crate) struct Own {
     /// Held shared while the map is looked up, and exclusive while it changes; also over reads of the map's blocks.
     data: RwLock<Arc<Ext4Inode>>,
@@ -362,8 +363,8 @@ impl Ext4 {
         }
     }
 
-    /// The largest size that a file may get, in bytes: what its map can lead to and, without huge_file, what 32 bits can
-    /// count in sectors (`ext4_max_size`, `ext4_max_bitmap_size`).
+    /// The largest size that a file may get, in bytes: bounded by its map and, without huge_file, by sectors
+    /// counted in 32 bits (`ext4_max_size`, `ext4_max_bitmap_size`).
     pub(crate) fn size_limit(&self, inode: &Ext4Inode) -> u64 {
         let bs = u64::from(self.sb.block_size);
         let mut blocks = self.map_limit(inode);

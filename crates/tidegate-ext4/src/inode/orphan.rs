@@ -56,7 +56,8 @@ impl Ext4 {
         Ok(())
     }
 
-    /// Takes into a change, before anything is changed, what putting an inode on the list changes, or taking it off.
+    /// Takes all blocks into a change, before anything is changed, that putting an inode on the list changes,
+    /// or taking it off.
     ///
     /// # Errors
     /// Those of reading it.

@@ -53,8 +53,8 @@ impl Sent {
         through.fold((0, self.first), |(size, number), run| (run.max(size), number + 1))
     }
 
-    /// The table says what the runs before number `end` made due. Two threads may have seen the same: what one has forgotten
-    /// is no matter of the other's.
+    /// The table says what the runs before number `end` made due. Two threads may have seen the same: a run
+    /// that one has forgotten is no matter of the other's.
     pub(crate) fn forget(&mut self, end: u64) {
         let n = end.saturating_sub(self.first);
         self.runs.drain(..(n as usize).min(self.runs.len()));

@@ -23,7 +23,8 @@ fn decode(seconds: u32, extra: u32) -> Timespec {
     Timespec { secs: i64::from(seconds as i32) + epoch, nanos: (extra >> EPOCH_BITS).min(NANOS_MAX) }
 }
 
-/// The two fields of a time. Without the second, what does not fit in 32 bits becomes the nearest that does.
+/// The two fields of a time. Without the second, a time that does not fit in 32 bits becomes the nearest that
+/// does.
 pub(super) fn encode(t: Timespec, has_extra: bool) -> (u32, u32) {
     let (least, most) = (i64::from(i32::MIN), i64::from(i32::MAX));
     if !has_extra {

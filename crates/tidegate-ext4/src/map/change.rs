@@ -1,4 +1,4 @@
-//! Blocks come to a file and go: what its map, its inode and the bitmaps say of that.
+//! Blocks come to a file and go: the changes of its map, its inode and the bitmaps.
 
 use super::leaf::Piece;
 use super::numbers::Numbers;
@@ -61,7 +61,7 @@ impl Map<'_, '_> {
     }
 }
 
-/// Ends the change of a tree: what it made of it, and by how many nodes that grew.
+/// Ends the change of a tree: its result, and by how many nodes that grew.
 fn ended<T>(mut tree: Tree<'_, '_>, r: Result<T>) -> (Result<T>, i64) {
     let back = tree.give_back();
     (r.and_then(|v| back.map(|()| v)), tree.nodes)

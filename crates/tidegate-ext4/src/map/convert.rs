@@ -28,8 +28,8 @@ impl Ext4 {
         self.conversions.as_ref().map(|c| c.queue()).filter(|_| ei(inode).is(InodeFlags::EXTENTS))
     }
 
-    /// Gives blocks places that read as zeros, as far as there is room; what is to follow when their data is there, up to byte
-    /// `end` of the file.
+    /// Gives blocks places that read as zeros, as far as there is space; the work that follows when their
+    /// data is there, up to byte `end` of the file.
     ///
     /// # Errors
     /// `NoSpace` when not even the first page has a place; those of the map.

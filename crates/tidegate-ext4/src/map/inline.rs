@@ -6,7 +6,8 @@ use crate::volume::sbi::Ext4;
 use tidegate_vfs::Result;
 
 impl Ext4 {
-    /// The content, `size` bytes of it at most. It may be less: what was never written of a file is zeros.
+    /// The content, `size` bytes of it at most. It may be less: the part of a file that was never written is
+    /// zeros.
     ///
     /// # Errors
     /// `Corrupt`; those of reading an attribute.

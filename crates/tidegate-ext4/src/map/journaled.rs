@@ -195,8 +195,8 @@ impl Ext4 {
         }
     }
 
-    /// Takes over that a file's data is to go through the journal, or is to go there no more: what was written before is where it
-    /// belongs first. The caller holds `i_rwsem` exclusive.
+    /// Takes over that a file's data is to go through the journal, or is to go there no more: earlier writes
+    /// are where they belong first. The caller holds `i_rwsem` exclusive.
     ///
     /// # Errors
     /// Those of writing; the file's data goes where it went before then.

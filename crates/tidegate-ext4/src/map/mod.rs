@@ -144,7 +144,8 @@ impl Ext4 {
         let (mut at, end) = (bytes.start / bs, bytes.end.div_ceil(bs));
         let mut waits = None;
         while at < end {
-            // Before the map is looked at: what is on its way now has a place in the map when it is there.
+            // Before the map is looked at: a page that is on its way now has a place in the map when it is
+            // there.
             let next = waits.filter(|n| *n >= at).unwrap_or_else(|| self.next_waiting(inode, at, end));
             waits = Some(next);
             let m = self.map_shared(inode, FileBlock(at), end - at)?;

@@ -137,7 +137,7 @@ impl Numbers<'_, '_> {
         self.fs.free_blocks(self.handle, addr, 1)
     }
 
-    /// Takes the blocks of a range out of the map; what they were. They are neither freed nor forgotten.
+    /// Takes the blocks of a range out of the map; those blocks. They are neither freed nor forgotten.
     ///
     /// # Errors
     /// `Corrupt`; those of the device.

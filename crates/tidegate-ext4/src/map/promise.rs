@@ -21,7 +21,7 @@ impl Ext4 {
         bytes: Range<u64>,
         write: Option<&WriteEnd>,
     ) -> Result<()> {
-        // Whole pages are written, as far as the file goes; what was promised behind that would never be taken.
+        // Whole pages are written, as far as the file goes; blocks promised behind that would never be taken.
         let end = write.map_or(bytes.end, |w| w.end.max(inode.size()));
         let bytes = bytes.start / PAGE * PAGE..bytes.end.next_multiple_of(PAGE).min(end);
         let promised = self.promise_holes(inode, self.file_blocks(&bytes))?;

@@ -1,4 +1,4 @@
-//! Ranges that are taken out of a file, and put in: what lies behind them moves (`FALLOC_FL_COLLAPSE_RANGE`,
+//! Ranges that are taken out of a file, and put in: the blocks behind them move (`FALLOC_FL_COLLAPSE_RANGE`,
 //! `FALLOC_FL_INSERT_RANGE`).
 //!
 //! No data moves but extents: leaf by leaf, down from the first and up from the last, so that they never meet. A tree whose
@@ -53,7 +53,7 @@ impl Tree<'_, '_> {
         }
     }
 
-    /// Moves extents of one leaf; what is left to move.
+    /// Moves extents of one leaf; the range that is left to move.
     fn move_leaf(&mut self, what: Move) -> Result<Option<Move>> {
         let (at, pick, to): (_, _, Box<dyn Fn(u64) -> u64>) = match what {
             Move::Down { from, by } => match self.first_from(from)? {
@@ -82,7 +82,8 @@ impl Tree<'_, '_> {
         Ok(None)
     }
 
-    /// Moves the extents of a range that are in the leaf which block `at` belongs to; what they were, as a range.
+    /// Moves the extents of a range that are in the leaf which block `at` belongs to; the range that they
+    /// had.
     fn move_in_leaf(
         &mut self,
         at: u64,
@@ -163,7 +164,7 @@ impl Ext4 {
         loop {
             let rest = self.op_freeing(inode, |handle| {
                 if !begun {
-                    // Once: what moved lies there afterwards.
+                    // Once: the moved blocks lie there afterwards.
                     self.free_range(handle, inode, blocks.clone())?;
                     begun = true;
                 }
@@ -212,7 +213,7 @@ impl Ext4 {
         })
     }
 
-    /// Moves extents, leaf by leaf, as many as there is room for; what is left.
+    /// Moves extents, leaf by leaf, as many as there is space for; the rest.
     fn move_some(&self, handle: &mut Handle<'_>, inode: &Inode, what: Move) -> Result<Option<Move>> {
         let mut left = what;
         loop {

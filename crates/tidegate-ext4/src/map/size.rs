@@ -29,7 +29,7 @@ impl Ext4 {
     /// The size that a file has in the table when it has data up to `end`. Pages behind that, dirty or on
     /// their way, make it longer when they have places.
     pub(super) fn size_with(&self, inode: &Inode, end: u64) -> u64 {
-        // Before the look for pages: what makes the file longer now has none yet.
+        // Before the look for pages: those that make the file longer now have no place yet.
         let size = inode.read_size();
         let more = inode.mapping.next_unwritten(end.div_ceil(PAGE), u64::MAX).is_some();
         if more { end } else { size }
@@ -72,7 +72,7 @@ impl Ext4 {
         if inode.file_type != FileType::Regular || disk_size >= inode.size() {
             return Ok(true);
         }
-        // Before the look for pages: what makes the file longer now has none yet.
+        // Before the look for pages: those that make the file longer now have no place yet.
         let size = inode.read_size();
         let unwritten = inode.mapping.next_unwritten(disk_size / PAGE, u64::MAX).is_some();
         if unwritten || !own(inode).sent.lock().is_settled() {
@@ -108,8 +108,8 @@ impl Ext4 {
         Ok(())
     }
 
-    /// Data on the device behind some that is not has its place in the file, and the rest reads as zeros: what a sync
-    /// promises.
+    /// Data on the device behind some that is not has its place in the file, and the rest reads as zeros, as
+    /// a sync promises.
     ///
     /// # Errors
     /// Those of storing.

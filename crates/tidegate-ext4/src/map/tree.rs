@@ -87,7 +87,7 @@ impl Tree<'_, '_> {
         self.edit(piece.block, &|v| add_to_leaf(v, piece))
     }
 
-    /// Takes the blocks of a range out of the map; what they were. They are neither freed nor forgotten.
+    /// Takes the blocks of a range out of the map; those blocks. They are neither freed nor forgotten.
     ///
     /// # Errors
     /// As [`Tree::insert`], as a piece that is cut in the middle makes two.

@@ -54,7 +54,7 @@ impl Ext4 {
     /// Frees the blocks behind `size` bytes of a file, which is shorter with each step.
     ///
     /// # Errors
-    /// Those of freeing; what was cut off by then is gone.
+    /// Those of freeing; a part that was cut off by then is gone.
     pub(crate) fn cut_in_steps(&self, inode: &Inode, size: u64) -> Result<()> {
         let (from, bs) = (self.blocks_of(size), u64::from(self.sb.block_size));
         loop {
@@ -138,7 +138,7 @@ impl Ext4 {
     }
 }
 
-/// Sets the size in the table and in memory; what they were.
+/// Sets the size in the table and in memory; the old ones.
 pub(super) fn set_sizes(inode: &Inode, new: impl Fn(u64) -> u64) -> (u64, u64) {
     let mut data = own(inode).write();
     let mut a = inode.attr();

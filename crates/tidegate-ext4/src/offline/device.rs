@@ -28,7 +28,7 @@ impl<'q> Reader<'q> {
         Reader { queue, block_size: block_size.into(), windows, order, overlay: None }
     }
 
-    /// From here on, what the journal holds is read in place of the volume's blocks.
+    /// From here on, blocks that the journal holds are read in place of the volume's.
     pub(in crate::offline) fn lay_over(&mut self, replay: Replay) {
         self.overlay = Some(replay);
     }

@@ -134,7 +134,7 @@ impl Blocks {
     /// Writes every changed block and waits for it.
     ///
     /// # Errors
-    /// Those of the device; what was not written is changed still.
+    /// Those of the device; blocks that were not written are changed still.
     pub(crate) fn write_out(&self) -> Result<()> {
         match self.buffers() {
             Some(buffers) => buffers.write_out(&self.queue, self.block_size as usize),

@@ -43,7 +43,7 @@ struct State {
     full: usize,
     /// On the way to the device.
     writing: BTreeSet<u64>,
-    /// Counts blocks that were dropped: what was read before that may be older than what was written.
+    /// Counts blocks that were dropped: a read from before that may be older than the writes.
     drops: u64,
 }
 

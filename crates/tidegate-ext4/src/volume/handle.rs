@@ -239,7 +239,8 @@ impl<'a> Handle<'a> {
         Ok(())
     }
 
-    /// Takes a block into the change as it is, before anything is changed: what follows does not fail for want of it.
+    /// Takes a block into the change as it is, before anything is changed: the change does not fail later for
+    /// want of it.
     ///
     /// # Errors
     /// As [`Handle::write`].

@@ -1,4 +1,4 @@
-//! Whether the volume takes changes, what ends that, and how it is left.
+//! Whether the volume takes changes, the event that ends that, and how it is left.
 
 use crate::alloc::{Free, Space};
 use crate::format::crc::{START, crc32c};
@@ -342,7 +342,7 @@ impl Ext4 {
 /// Where an inode has its attributes: a block of their own, and the bytes behind its fields.
 type Xattrs = (Option<BlockAddr>, Box<[u8]>);
 
-/// Sets where an inode in memory has its attributes; what it was.
+/// Sets where an inode in memory has its attributes; the old place.
 fn put_xattrs(inode: &Inode, new: Xattrs) -> Xattrs {
     let mut data = own(inode).write();
     let now = Arc::make_mut(&mut data);

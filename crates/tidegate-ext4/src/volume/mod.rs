@@ -1,4 +1,4 @@
-//! The volume in memory: what every other module works on.
+//! The volume in memory: every other module works on it.
 //!
 //! Locks owned: `ext4->flush` 118 and `ext4->buffers` 586 (a volume without a journal), `ext4->conversion` 587,
 //! `ext4->ordered` 598, `ei->i_completed_io_lock` 599. Callers: every engine module; the facade calls [`open`].

@@ -179,7 +179,8 @@ impl Ext4 {
     }
 }
 
-/// The superblock that recovery found, if it is one of the same volume: what the journal holds is counted in its blocks.
+/// The superblock that recovery found, if it is one of the same volume: the journal's content is counted in
+/// its blocks.
 fn goes_on(before: &Superblock, found: Superblock) -> Result<Superblock> {
     let sizes = format!("superblock: blocks of {} bytes, and of {}", found.block_size, before.block_size);
     rule(found.block_size == before.block_size, sizes)?;

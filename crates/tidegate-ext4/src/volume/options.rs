@@ -43,7 +43,7 @@ switches! {
         /// The time that changes of the volume as a whole bear instead of the clock's; nothing depends on
         /// chance then.
         pub fixed_time: Option<Timespec> = None,
-        /// Switches that were told, by name: what the superblock has as a default for them does not count.
+        /// Switches that were given, by name: the superblock's defaults for them do not count.
         pub told: Vec<String> = Vec::new(),
     }
     /// The switches of an open volume.

@@ -56,7 +56,7 @@ impl Overlay {
 }
 
 impl Ext4 {
-    /// Recovers the volume in memory: what its journal holds, if that is not empty.
+    /// Recovers the volume in memory: the content of its journal, if that is not empty.
     ///
     /// # Errors
     /// `Corrupt` where the journal is; those of the device.

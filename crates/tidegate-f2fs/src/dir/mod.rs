@@ -64,8 +64,8 @@ impl F2fs {
         if block * BLOCK_SIZE as u64 >= dir.size() {
             return Ok(None);
         }
-        // No page that is cached: what is on the volume may be older than a dirty one, and must not come into the
-        // cache when that is written and dropped meanwhile.
+        // No page that is cached: the volume's content may be older than a dirty one, and must not come into
+        // the cache when that is written and dropped meanwhile.
         let missing = loop {
             match dir.mapping.residency(block, READ_AHEAD) {
                 (false, n) => break n,

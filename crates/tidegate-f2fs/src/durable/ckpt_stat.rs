@@ -1,4 +1,4 @@
-//! The cost of checkpoints: requests, what served them, and the time of each step.
+//! The cost of checkpoints: requests, the checkpoints that served them, and the time of each step.
 
 use crate::durable::checkpoint::CpReason;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -68,7 +68,7 @@ impl F2fs {
     /// `checkpoint_merge` others may be served by the same one. No lock of the volume is held by the caller.
     ///
     /// # Errors
-    /// `ReadOnly` where nothing may be written; what failed, and the volume takes no more changes then.
+    /// `ReadOnly` where nothing may be written; else the failure, and the volume takes no more changes then.
     pub fn write_checkpoint(&self, force: bool) -> Result<()> {
         self.check_writable()?;
         let asked = clock::now();

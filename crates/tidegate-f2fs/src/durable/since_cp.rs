@@ -23,7 +23,7 @@ bitflags::bitflags! {
         const FSYNCED = 2;
         /// Its name changed.
         const RENAMED = 4;
-        /// Lost nodes by truncation: what roll-forward finds of it would not tell so.
+        /// Lost nodes by truncation: roll-forward finds nodes that would not tell so.
         const CUT = 8;
         /// The last time it was written it bore the fsync mark.
         const LAST_FSYNC = 16;

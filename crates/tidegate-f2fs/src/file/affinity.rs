@@ -1,11 +1,11 @@
 //! Streams for files that are written beside each other (`stream_policy=auto`).
 //!
-//! A file begins in the first log of its kind, as with one log. Once the next of its blocks would not follow the last there,
-//! since others' came between, it goes to the stream with the fewest files and keeps that, so that a file which is written
-//! alone, and small files one after the other, open none. One writer that turns from file to file is several: what it leaves
-//! are files beside each other. A file that put nothing there from one checkpoint to the next gives its stream up. The
-//! stream stays open for the next that wants one, as the rest of its segment would be lost; when free segments are short,
-//! all are closed.
+//! A file begins in the first log of its kind, as with one log. Once the next of its blocks would not follow
+//! the last there, since others' came between, it goes to the stream with the fewest files and keeps that, so
+//! that a file which is written alone, and small files one after the other, open none. One writer that turns
+//! from file to file is several: it leaves files beside each other. A file that put nothing there from one
+//! checkpoint to the next gives its stream up. The stream stays open for the next that wants one, as the rest
+//! of its segment would be lost; when free segments are short, all are closed.
 
 use crate::format::raw::NR_CURSEG_DATA_TYPE;
 use crate::format::units::BlockAddr;

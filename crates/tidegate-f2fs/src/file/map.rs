@@ -286,7 +286,7 @@ impl F2fs {
             }
             // Only reserved pages differ among themselves.
             let found = (at..at + m.pages).find(|i| unwritten(*i) == (target == SeekTarget::Data));
-            // A page has its block before its write-back ends: what was not unwritten and is still only
+            // A page has its block before its write-back ends: one that was not unwritten and is still only
             // reserved afterwards has no data.
             let sure = found.map_or(m.pages, |i| i - at + u64::from(target == SeekTarget::Hole));
             let still = if sure == 0 { m } else { self.map_pages(inode, at, sure)? };

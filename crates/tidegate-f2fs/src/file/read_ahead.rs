@@ -38,7 +38,7 @@ impl F2fs {
             return Ok(None);
         }
         let m = self.map_pages(inode, index, pages.min(PageBuf::MAX_PAGES) as u64)?;
-        // Looked at again: what cleaning moves meanwhile is cached until its new block is written.
+        // Looked at again: a block that cleaning moves meanwhile is cached until its new place is written.
         let (cached, missing) = inode.mapping.residency(index, m.pages);
         Ok((m.blk.is_data() && !cached).then(|| (m.blk.sector(), missing as usize)))
     }

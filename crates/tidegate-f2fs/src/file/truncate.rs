@@ -1,8 +1,8 @@
 //! Cutting files: from their end, some nodes at a time.
 //!
-//! A node all of whose pages go is freed as it is and never becomes dirty, so cutting needs no room. A
-//! large file is cut in steps, each of which is a change of its own: what a power cut leaves between two
-//! of them is a file that ends between its old end and its new one, and nothing behind it.
+//! A node all of whose pages go is freed as it is and never becomes dirty, so cutting needs no room. A large
+//! file is cut in steps, each of which is a change of its own: a power cut between two of them leaves a file
+//! that ends between its old end and its new one, and nothing behind it.
 
 use crate::durable::since_cp::Since;
 use crate::format::raw::*;
@@ -144,7 +144,7 @@ impl F2fs {
             }
             a.clone()
         };
-        // Also when it failed on the way: what is gone is gone.
+        // Also when it failed on the way: a part that is gone is gone.
         let stored = self.store_inode_with(inode, &attr, map.largest);
         let done = done.and_then(|done| stored.map(|()| done))?;
         Ok(match cut.busy {

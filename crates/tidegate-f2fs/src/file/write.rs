@@ -180,10 +180,10 @@ impl F2fs {
         self.switches.writepages() == WritePages::Extent || how == Placement::Move
     }
 
-    /// Places a run of pages and submits it. On an error the rest is dirty again. `op` is `cp_rwsem`, which is let
-    /// go of once the pages have their places: a congested queue then keeps no checkpoint. Linux's positions of
-    /// the switch `writepages` send what has a new place with it held, as `f2fs_do_write_data_page` does; what is
-    /// written in place, both send without.
+    /// Places a run of pages and submits it. On an error the rest is dirty again. `op` is `cp_rwsem`, which
+    /// is let go of once the pages have their places: a congested queue then keeps no checkpoint. Linux's
+    /// positions of the switch `writepages` send pages with a new place with it held, as
+    /// `f2fs_do_write_data_page` does; pages written in place, both send without.
     pub(crate) fn place_and_send(
         &self,
         inode: &Arc<Inode>,

@@ -20,11 +20,11 @@ const RETRY_FUTILE: u32 = 64;
 pub(super) enum Policy {
     /// The fewest valid blocks: somebody waits.
     Greedy,
-    /// Few valid blocks that have not changed for long: what is cold stays moved.
+    /// Few valid blocks that have not changed for long: cold blocks stay moved.
     CostBenefit,
 }
 
-/// Where a volume stands: what decides whether cleaning can lead further.
+/// Where a volume stands: the figures that decide whether cleaning can lead further.
 #[derive(Debug)]
 pub(super) struct Prospects {
     /// Free segments, and those that the next checkpoint leaves.
@@ -66,7 +66,7 @@ pub(super) struct Victims {
 }
 
 impl Victims {
-    /// A new caller: now and then, what could not be cleaned is tried again.
+    /// A new caller: now and then, segments that could not be cleaned are tried again.
     pub(super) fn begin(&mut self, retry_after: u32) {
         self.calls += 1;
         if self.calls >= retry_after {
@@ -89,7 +89,7 @@ impl Victims {
         !again
     }
 
-    /// After the checkpoint behind cleaning: what is not empty now is left alone for a while.
+    /// After the checkpoint behind cleaning: a section that is not empty now is left alone for a while.
     pub(super) fn judge(&mut self, sit: &Sit, cleaned: &[Range<u32>]) -> Result<()> {
         for section in cleaned {
             if sit.valid_blocks(section.clone())? > 0 {

@@ -29,7 +29,8 @@ impl F2fs {
         if !fi(inode).meta.is_noted() {
             return Ok(());
         }
-        // In this order: what changes after its attributes are read is noted again, and stays on the list.
+        // In this order: an inode that changes after its attributes are read is noted again, and stays on the
+        // list.
         let listed = self.dirty_inodes.remove(inode.ino.0);
         fi(inode).meta.change(NOTED, STORED);
         self.store_times(inode).inspect_err(|_| {

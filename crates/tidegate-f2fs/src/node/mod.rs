@@ -260,8 +260,8 @@ impl F2fs {
         self.bdi.mark_dirty(&self.node_inode);
     }
 
-    /// Frees a node: its page, its id after the next checkpoint, its block. One that is on its way stays: what is put to
-    /// its block next must not be there before it.
+    /// Frees a node: its page, its id after the next checkpoint, its block. One that is on its way stays: the
+    /// next content of its block must not be there before it.
     pub(crate) fn free_node(&self, nid: Nid, is_inode: bool) -> Result<Freed> {
         // In one look: between them its page could be taken for writing, or be read in again.
         let remove = || self.node_inode.mapping.remove_idle(nid.0.into());

@@ -20,8 +20,8 @@ use tidegate_vfs::{Error, ErrorKind, Result};
 const BATCH: usize = 16;
 
 impl Sit {
-    /// Holds up to `max` of the segments `among` that are wholly free and no log is in, in ascending
-    /// order, taking them off the list; what is not free any more goes off it, too.
+    /// Holds up to `max` of the segments `among` that are wholly free and no log is in, in ascending order,
+    /// taking them off the list; a segment that is not free any more goes off it, too.
     fn hold_free(&self, among: &mut BTreeSet<u32>, max: usize) -> Result<Vec<u32>> {
         let mut s = self.state.lock();
         let mut held = Vec::new();

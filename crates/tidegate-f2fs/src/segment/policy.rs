@@ -1,7 +1,7 @@
 //! How many free segments are kept, and for whom.
 //!
-//! Free segments are kept in steps, so that each step can finish what the one before began: ordinary
-//! data stops first, then cleaning; what a checkpoint must write (nodes, directories) may take the last.
+//! Free segments are kept in steps, so that each step can finish the work of the one before: ordinary data
+//! stops first, then cleaning; a checkpoint's writes (nodes, directories) may take the last.
 
 use crate::format::raw::*;
 use crate::segment::log::Log;

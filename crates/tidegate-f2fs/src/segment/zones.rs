@@ -128,7 +128,7 @@ impl ZoneMap {
             if z.state == ZoneState::Offline || !z.is_sequential() {
                 return Err(misfit(format!("zone {n} of the main area is {:?}", z.state)));
             }
-            // As Linux: what can be used of a section is known for all.
+            // As Linux: the usable part of a section is known for all.
             if *capacity.get_or_insert(z.capacity) != z.capacity {
                 return Err(misfit("zones of several capacities"));
             }

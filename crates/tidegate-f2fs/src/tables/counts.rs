@@ -1,9 +1,9 @@
-//! Promising blocks and node ids: what the volume has of both, and what roll-forward would take.
+//! Promising blocks and node ids: the volume's store of both, and the need of roll-forward.
 //!
-//! A block is promised when it is booked, and that is the only place where a volume is full. Recovery books, too,
-//! and from where the last checkpoint left it: what was freed since is still in use there. So an fsync
-//! is left to roll-forward only while the checkpoint's blocks and all that were booked since fit side
-//! by side.
+//! A block is promised when it is booked, and that is the only place where a volume is full. Recovery books,
+//! too, and from where the last checkpoint left it: blocks that were freed since are still in use there. So
+//! an fsync is left to roll-forward only while the checkpoint's blocks and all that were booked since fit
+//! side by side.
 
 use crate::format::gate::Checkpoint;
 use crate::format::raw::*;

@@ -74,8 +74,8 @@ impl Meta {
             return Err(Error::corrupt(format!("block {addr} is not in the metadata area")));
         }
         let mapping = &self.inode.mapping;
-        // Only what is missing: what is on the device may be older than a dirty block, and must not come into the
-        // cache when that is written and dropped meanwhile.
+        // Only missing blocks: the device's content may be older than a dirty block, and must not come into
+        // the cache when that is written and dropped meanwhile.
         let n = loop {
             if let Some(run) = mapping.get(addr as u64, 1) {
                 return Ok(run);

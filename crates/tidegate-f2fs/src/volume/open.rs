@@ -214,8 +214,8 @@ impl F2fs {
         let found = if disabled { given_up } else { self.roll_forward().map_err(of_recovery)? };
         let clean = self.ckpt.lock().cp.flags.contains(CpFlags::UMOUNT);
         if writable && (found || !clean) {
-            // Also when nothing came of them: what is written from here on must not lead to nodes that a power
-            // cut left behind.
+            // Also when nothing came of them: later writes must not lead to nodes that a power cut left
+            // behind.
             self.orphans_changed.store(true, SeqCst);
             self.checkpoint(false)?;
         }

@@ -12,7 +12,7 @@ positions! {
         /// The least that POSIX asks for.
         #[default]
         Posix = "posix",
-        /// Also names: what became of a new file's directory is recovered with it.
+        /// Also names: the fate of a new file's directory is recovered with it.
         Strict = "strict",
         /// As `posix`, without flushing the device.
         Nobarrier = "nobarrier",

@@ -1,4 +1,4 @@
-//! The volume in memory: what every other module works on.
+//! The volume in memory: every other module works on it.
 
 use crate::dir::names;
 use crate::durable::ckpt_stat::CkptStat;

@@ -130,9 +130,9 @@ pub struct Mounted {
 /// The mount that the directory `place` is or is in; `None` if `place` is no directory.
 ///
 /// # Errors
-/// It is missing, or a directory with nothing of ours mounted; what a user mounted and lets nobody else into, which
-/// is said with that user's number. The superuser does not go there in the user's stead: the process that serves the
-/// mount decides what its paths mean, and how long an answer takes.
+/// It is missing, or a directory with nothing of ours mounted; or a user mounted it and lets nobody else in,
+/// which is said with that user's number. The superuser does not go there in the user's stead: the process
+/// that serves the mount decides what its paths mean, and how long an answer takes.
 pub fn mount_of(place: &Path) -> io::Result<Option<Mounted>> {
     let nothing = || io::Error::other("no Tidegate volume is mounted here");
     let table = std::fs::read_to_string("/proc/self/mountinfo")?;

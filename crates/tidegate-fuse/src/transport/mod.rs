@@ -67,7 +67,7 @@ pub trait Kernel: Send + Sync {
     /// Has the kernel ask for the attributes of `node` before it uses them again. Waits for nobody.
     fn forget_attributes(&self, node: u64);
 
-    /// Has the kernel look `name` up in `parent` before it uses it again; what nobody uses it forgets.
+    /// Has the kernel look `name` up in `parent` before it uses it again; it forgets a name that nobody uses.
     fn forget_name(&self, parent: u64, name: &[u8]);
 }
 

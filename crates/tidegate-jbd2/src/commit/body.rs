@@ -1,4 +1,4 @@
-//! A transaction's body: what is in the log before its record.
+//! A transaction's body: its part of the log before the record.
 
 use crate::cache::Block;
 use crate::format::raw::{FLAG_ESCAPE, FLAG_LAST_TAG, FLAG_SAME_UUID, JBD2_MAGIC};

@@ -2,7 +2,7 @@
 //!
 //! The format alone knows what a tag does to a volume; here is how tags lie in blocks and which of them
 //! count. Tags of several fast commits follow each other. Each ends with a tail that carries the checksum of
-//! all since the tail before; what no tail covers was not committed.
+//! all since the tail before; tags that no tail covers were not committed.
 
 use super::checksum::crc32c;
 use crate::units::Tid;

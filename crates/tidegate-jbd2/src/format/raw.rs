@@ -38,7 +38,7 @@ pub const DEFAULT_FC_BLOCKS: u32 = 256;
 /// The shortest log that Linux takes, in blocks.
 pub const MIN_JOURNAL_BLOCKS: u32 = 1024;
 
-/// `journal_header_t`: what each block of the journal's own begins with.
+/// `journal_header_t`: the beginning of each block of the journal's own.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs)] // the format's names

@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering::Acquire;
 use tidegate_rt::{Nanos, clock, thread};
 use tidegate_vfs::{Error, ErrorKind, Result};
 
-/// A part of the running transaction: what is changed through it is there as a whole after a power cut, or not at all.
-/// It ends when dropped. Its owner waits for no I/O but reads of blocks that it is about to change.
+/// A part of the running transaction: its changes are there as a whole after a power cut, or not at all. It
+/// ends when dropped. Its owner waits for no I/O but reads of blocks that it is about to change.
 pub struct Handle {
     journal: Arc<Inner>,
     tx: Arc<Transaction>,
@@ -165,8 +165,8 @@ impl Handle {
         true
     }
 
-    /// Ends this part and begins another with `credits` of its own, in another transaction if this one has no room:
-    /// what was changed so far may be committed without the rest.
+    /// Ends this part and begins another with `credits` of its own, in another transaction if this one has no
+    /// room: the changes so far may be committed without the rest.
     ///
     /// # Errors
     /// As [`super::Journal::start`]; the handle is of no use then.

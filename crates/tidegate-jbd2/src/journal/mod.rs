@@ -90,8 +90,8 @@ pub(crate) struct Waits {
     pub checkpoint: Condvar,
 }
 
-/// A journal in use. Ends with [`Journal::close`]; dropped without it, what was not committed is lost, as by a power
-/// cut.
+/// A journal in use. Ends with [`Journal::close`]; dropped without it, uncommitted changes are lost, as by a
+/// power cut.
 pub struct Journal {
     pub(crate) inner: Arc<Inner>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -159,8 +159,8 @@ impl Journal {
         self.inner.state.lock().done
     }
 
-    /// Refuses all changes from now on, because of `why`; what is not committed is lost. The log keeps a note that the
-    /// volume met an error.
+    /// Refuses all changes from now on, because of `why`; uncommitted ones are lost. The log keeps a note
+    /// that the volume met an error.
     pub fn abort(&self, why: Error) {
         self.inner.abort(why);
     }

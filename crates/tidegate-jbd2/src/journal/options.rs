@@ -31,8 +31,9 @@ pub trait CommitHooks: Send + Sync {
         Ok(())
     }
 
-    /// A thread is about to wait for room in a transaction or in the log: what it or others have gathered, and what holds
-    /// reserved credits, is sent, as Linux sends a thread's plug when that sleeps. Called without a lock.
+    /// A thread is about to wait for room in a transaction or in the log: bios that it or others have
+    /// gathered, and that hold reserved credits, are sent, as Linux sends a thread's plug when that sleeps.
+    /// Called without a lock.
     fn before_wait(&self) {}
 }
 

@@ -1,4 +1,4 @@
-//! Recovery: what a log holds for its volume, found in three passes as stock tools do.
+//! Recovery: the content of a log for its volume, found in three passes as stock tools do.
 //!
 //! 1. `scan` follows the log from `s_start` to the last whole transaction and keeps its tags.
 //! 2. `revoke` finds the blocks that were freed since, which must not be written.

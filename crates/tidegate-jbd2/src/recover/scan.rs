@@ -161,7 +161,7 @@ impl Scan<'_> {
         let Ok((raw, _)) = RawCommit::read_from_prefix(&self.block) else { return Ok(Next::End) };
         let time = raw.h_commit_sec.get();
         if self.doubtful {
-            // An older log goes on here when time goes back: what was met is no part of this one.
+            // An older log goes on here when time goes back: this block is no part of the present one.
             if time < self.last_time {
                 return Ok(Next::End);
             }

@@ -18,7 +18,7 @@ const EXPERIMENT: &str = "compare";
 pub struct Race {
     /// The measurements.
     pub outcome: Outcome,
-    /// The targets that failed, and how; what they did before counts.
+    /// The targets that failed, and how; runs before the failure count.
     pub failed: Vec<(String, Error)>,
 }
 

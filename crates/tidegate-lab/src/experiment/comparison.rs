@@ -193,7 +193,7 @@ impl Rule {
         }
     }
 
-    /// Whether a figure keeps a bound; what is no bound is kept.
+    /// Whether a figure keeps a bound; a figure without one is kept.
     fn holds(self, v: f64) -> bool {
         match self {
             Rule::AtLeast(bound) => v >= bound,

@@ -1,11 +1,11 @@
 //! Where a figure lies, by a few runs of it.
 //!
 //! Rounds are interleaved, so a ratio is taken in each round, of the two runs that had the same seed and the
-//! same state of the machine; what a slow minute does to both cancels out. Ratios spread evenly on a logarithmic
-//! axis, so ours is their geometric mean, and its interval is Student's for the mean of their logarithms. Other
-//! figures have the arithmetic mean and its interval. Student's holds for as few as two runs; what it assumes,
-//! a normal distribution, a bootstrap would not, but of three or seven values a bootstrap knows too little: its
-//! intervals are too narrow.
+//! same state of the machine; the effect of a slow minute on both cancels out. Ratios spread evenly on a
+//! logarithmic axis, so ours is their geometric mean, and its interval is Student's for the mean of their
+//! logarithms. Other figures have the arithmetic mean and its interval. Student's holds for as few as two
+//! runs; a bootstrap would not need its assumption, a normal distribution, but of three or seven values a
+//! bootstrap knows too little: its intervals are too narrow.
 
 /// A mean, and between which it is with 95 % confidence.
 #[derive(Clone, Copy, Debug, PartialEq)]

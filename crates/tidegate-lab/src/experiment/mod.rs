@@ -128,7 +128,7 @@ impl Experiment {
             .ok_or_else(|| Error::spec(format!("no experiment is called \"{name}\"; there are {}", known())))
     }
 
-    /// The settings: name, device, what is compared.
+    /// The settings: name, device, the figures that are compared.
     pub fn settings(&self) -> Vec<(String, String, String)> {
         let tell = |s: Setting| (s.name, s.place.to_string(), s.metric.name().to_string());
         (self.settings)(false).into_iter().map(tell).collect()

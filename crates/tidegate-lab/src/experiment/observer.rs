@@ -4,9 +4,9 @@ use crate::error::Result;
 use tidegate::observe::{Observed, ProfileForm, Recording, Wanted};
 use tidegate_rt::Nanos;
 
-/// Something that is told of runs.
+/// Ends with [`Journal::close`]; dropped without it, uncommitted changes are lost, as by a power cut.
 pub trait Observer {
-    /// A run has ended; what it was.
+    /// A run has ended; its name.
     fn ran(&self, what: &str);
 
     /// The recordings of one more run of each position. Call trees of runs on models are recorded anyway.

@@ -1,4 +1,4 @@
-//! One setting of an experiment: what is run, on what, and what of it is compared.
+//! One setting of an experiment: the workload, its target, and the figure that is compared.
 
 use super::Plan;
 use super::comparison::Comparison;
@@ -227,7 +227,7 @@ fn on_model(rig: &Rig, workload: &Spec) -> Result<RunResult> {
     on_volume(rig.build()?, |t| run(workload, t))
 }
 
-/// On a file that is made for it: what is there already is somebody's.
+/// On a file that is made for it: one that is there already is somebody's.
 fn on_file(rig: &Rig, workload: &Spec, path: &Path, backend: Backend) -> Result<RunResult> {
     File::create_new(path).map_err(|e| match e.kind() {
         ErrorKind::AlreadyExists => Error::spec(format!(

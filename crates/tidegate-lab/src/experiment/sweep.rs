@@ -59,9 +59,9 @@ pub struct Sweep {
     hardware: Hardware,
     memory: Option<MemoryLimits>,
     measure: Measure,
-    /// Each point of the workload: what is particular to it, and the whole.
+    /// Each point of the workload: its particular parameters, and the whole.
     workloads: Vec<(String, Spec)>,
-    /// Mount options of each position: what is particular to it, and all of them.
+    /// Mount options of each position: its particular ones, and all of them.
     options: Vec<(String, String)>,
 }
 
@@ -267,7 +267,7 @@ fn points(table: &Table) -> Vec<(String, Table)> {
     points
 }
 
-/// Mount options of one combination: what is particular to it, and all of them.
+/// Mount options of one combination: its particular ones, and all of them.
 fn position(all: &Table, point: &Table) -> Result<(String, String)> {
     let option = |(key, value): (&String, &Value)| match value {
         Value::Boolean(true) => Ok(key.clone()),

@@ -55,7 +55,7 @@ impl Fresh {
     }
 }
 
-/// Runs a program; what it says when it fails is the error.
+/// Runs a program; its message when it fails is the error.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let name = Path::new(command.get_program()).file_name().unwrap_or_default().to_owned();
     let out = command.env("LC_ALL", "C").stdin(Stdio::null()).output();

@@ -31,7 +31,7 @@ const LAST: usize = 3;
 #[derive(Debug, Serialize, Deserialize)]
 struct Job {
     spec: Spec,
-    /// The volume stays: what the workload makes is removed, unless something was in its place.
+    /// The volume stays: the workload's files are removed, unless something was in their place.
     stays: bool,
 }
 
@@ -51,8 +51,8 @@ pub struct Shares {
     pub dirty: u64,
 }
 
-/// A guest to run a workload in. Each of its writes waits until it is on the host's disk: what an fsync promises there
-/// is kept, and takes as long as it does.
+/// A guest to run a workload in. Each of its writes waits until it is on the host's disk: the promise of an
+/// fsync there is kept, and takes as long as it does.
 #[derive(Clone, Debug)]
 pub struct Guest<'a> {
     /// The volume that it mounts.
@@ -153,7 +153,7 @@ fn answered(guest: &mut Running) -> Result<bool> {
     Ok(false)
 }
 
-/// The end of what was printed, in one line; of a kernel that died, what it died of.
+/// The end of the output, in one line; of a kernel that died, the cause.
 fn last_lines(text: &str) -> String {
     if let Some((_, why)) = text.split_once("Kernel panic") {
         return format!("the guest's kernel died: panic{}", why.lines().next().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! The page: what stands where.
+//! The page: the order of its sections.
 
 use super::summary;
 use super::text::{esc, num};

@@ -46,7 +46,7 @@ impl Scale {
         Scale { kind: Kind::Log, domain: (from, to), range }
     }
 
-    /// Where `x` is; what is outside is at an end.
+    /// Where `x` is; a value outside is at an end.
     pub fn at(&self, x: f64) -> f64 {
         let (a, b) = self.domain;
         let x = if x.is_finite() { x.clamp(a, b) } else { a };

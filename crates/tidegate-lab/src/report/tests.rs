@@ -306,7 +306,8 @@ fn nothing_measured_is_a_page_too() {
 #[test]
 fn the_terminal_has_the_same_table() {
     let plain = table(&[outcome()], false);
-    // A heading; for each case a blank line and its name; positions; figures; three reasons; notes; what was published.
+    // A heading; for each case a blank line and its name; positions; figures; three reasons; notes; published
+    // figures.
     assert_eq!(plain.lines().count(), 1 + 3 * 2 + 3 + 3 + (6 + 1) + 3 + 2 + 1, "{plain}");
     assert_eq!(plain.lines().filter(|l| *l == "  a <note>").count(), 2, "once in a case");
     assert!(!plain.contains('\x1b'));

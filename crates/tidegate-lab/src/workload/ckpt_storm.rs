@@ -151,7 +151,7 @@ impl CkptStorm {
         Ok(result)
     }
 
-    /// Adds those who read and those who make files; what there is to say of it.
+    /// Adds the threads that read and those that make files; the note for the report.
     fn others(&self, target: &Arc<dyn Target>, workers: &mut Workers) -> Result<Option<String>> {
         for n in 0..self.creators {
             target.mkdir(&creators_dir(n))?;

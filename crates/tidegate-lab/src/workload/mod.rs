@@ -1,4 +1,4 @@
-//! Workloads: what they are made of, and running them.
+//! Workloads: their parts, and running them.
 //!
 //! | module | holds |
 //! |---|---|

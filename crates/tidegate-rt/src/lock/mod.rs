@@ -82,8 +82,8 @@ impl Head {
         Head { class, taken_at: TakenAt::nowhere() }
     }
 
-    /// The lock has been taken at a place in the source; from when on its hold is to be timed. Arguments one by one:
-    /// what stands together in memory would be put there for every lock.
+    /// The lock has been taken at a place in the source; from when on its hold is to be timed. Arguments one
+    /// by one: a struct would be put into memory for every lock.
     #[inline]
     fn acquired(&self, taken: Taken, shared: bool, at: &'static Location<'static>) -> Option<Since> {
         if !taken.counted {

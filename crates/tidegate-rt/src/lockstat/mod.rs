@@ -145,8 +145,8 @@ impl Counted {
     }
 }
 
-/// The thread that waited last for a lock of a class. Begins at a cache line: what is written here is not beside what
-/// every acquisition reads of a class.
+/// The thread that waited last for a lock of a class. Begins at a cache line: these writes are not beside the
+/// fields that every acquisition reads of a class.
 #[repr(align(64))]
 struct LastWaited(AtomicU32);
 

@@ -297,7 +297,8 @@ fn taken_and_timed(class: usize, always: bool, one_in: u16) -> Option<Taken> {
         mine.used.fetch_max(class + 1, Relaxed);
     }
     let lot = if drawn { mine.draw() } else { 0 };
-    // Gaps of one_in in the mean, none of them likelier: what comes at every so-manieth is not missed.
+    // Gaps of one_in in the mean, none of them likelier: an event that comes at every so-manieth is not
+    // missed.
     let left = if drawn { (lot >> 8) % (2 * u64::from(one_in) - 1) } else { left - 1 };
     count.set(before + 1, left);
     let asks = drawn && (first || (lot >> 40).is_multiple_of(ASKS));

@@ -11,7 +11,8 @@ use std::sync::atomic::{
     AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence,
 };
 
-/// Nodes of a thread's tree; what comes after is counted to the span around it, and so is what lies deeper.
+/// Nodes of a thread's tree; later ones are counted to the span around them, and so are those that lie
+/// deeper.
 const MAX_NODES: usize = 4096;
 const DEPTH: usize = 64;
 /// Nodes that there is room for at first.
@@ -296,7 +297,7 @@ impl Shown {
     pub fn take(&mut self, now: Nanos) -> Tree {
         let mut tree = Tree::default();
         let Some(figures) = &self.figures else { return tree };
-        // First, so that no maximum is in neither period; what ends right now may be in both.
+        // First, so that no maximum is in neither period; a span that ends right now may be in both.
         let period = figures.period.fetch_add(1, Relaxed);
         let (sums, open) = figures.read(self.paths.len(), now, period);
         self.taken.resize(sums.len(), Sum::default());

@@ -59,7 +59,7 @@ impl Default for Costs {
     ///
     /// - a system call, 0.2 µs: an empty one takes 0.1 µs without mitigations and 0.3 with them
     ///   (<https://blog.i0.pm/posts/the-cost-of-a-syscall-measured-190303/>);
-    /// - a copy at 10 GB/s: what STREAM reports for one core of a server;
+    /// - a copy at 10 GB/s, as STREAM reports for one core of a server;
     /// - a lock that is free, 20 ns: 17 to 25 in the lists of "latency numbers every programmer should know" after
     ///   J. Dean and P. Norvig;
     /// - a switch between threads, 1.5 µs: 1.2 to 1.5 on one CPU, and with a wake-up on another one two to three

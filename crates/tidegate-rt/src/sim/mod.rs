@@ -23,8 +23,8 @@
 //! **Same seed, same run.** Everything a run depends on comes from the seed and from its program. A program
 //! must not look at addresses, at the order of a hash map, or at threads outside.
 //!
-//! Worlds do not mix: what is made in one run (a lock that is held, a thread) is of no use in another. Several
-//! runs may go on in one process, each on threads of its own.
+//! Worlds do not mix: things that are made in one run (a lock that is held, a thread) are of no use in
+//! another. Several runs may go on in one process, each on threads of its own.
 
 mod config;
 #[cfg(test)]

@@ -6,7 +6,8 @@ use std::fmt::Write;
 /// Tasks are left that can never go on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deadlock {
-    /// A line for each such task: what it waits for and where, who has that, and what it holds itself.
+    /// A line for each such task: the thing that it waits for and where, the holder of that, and its own
+    /// locks.
     pub tasks: Vec<String>,
 }
 

@@ -41,7 +41,7 @@ fn work_takes_as_long_as_there_are_cpus_for_it() {
     }
 }
 
-/// Writers, readers, a queue and a channel; what it all came to.
+/// Writers, readers, a queue and a channel; the result of it all.
 fn bustle() -> Vec<u64> {
     let shared = Arc::new((Mutex::new(&A, Vec::new()), RwLock::new(&B, 0u64), Condvar::new()));
     let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));

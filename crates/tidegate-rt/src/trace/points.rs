@@ -62,8 +62,8 @@ fn registered(point: Point) -> Option<u16> {
     Some(number)
 }
 
-/// A point that the source names. Without the number of its numbers in its type: what records events is in memory once,
-/// since the engine's own code is driven out of the processor's cache by every copy of it.
+/// A point that the source names. Without the number of its numbers in its type: the code that records events
+/// is in memory once, since the engine's own code is driven out of the processor's cache by every copy of it.
 pub(super) struct Named {
     point: Point,
     /// How many numbers it has.

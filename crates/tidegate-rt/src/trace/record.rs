@@ -68,8 +68,9 @@ impl Record {
     }
 }
 
-/// The events of `records`, in order of time, those of one thread as they happened. A thread's records come in the
-/// order in which they ended: what ended before a span and not before it began is within the span.
+/// The events of `records`, in order of time, those of one thread as they happened. A thread's records come
+/// in the order in which they ended: a record that ended before a span and not before it began is within the
+/// span.
 pub(super) fn in_order(mut records: Vec<Record>) -> Vec<Event> {
     for (n, r) in (0..).zip(&mut records) {
         r.ended = n;
@@ -89,7 +90,7 @@ pub(super) fn in_order(mut records: Vec<Record>) -> Vec<Event> {
     }
     events.extend(open.into_iter().rev().map(Record::end));
     drop(records);
-    // Stable: what happened at one time stays in its thread's order.
+    // Stable: events of one time stay in their thread's order.
     events.sort_by_key(|e| e.at);
     events
 }
@@ -105,7 +106,7 @@ mod tests {
 
     #[test]
     fn spans_are_around_what_happened_in_them() {
-        // As threads record them: what ends first comes first.
+        // As threads record them: the first to end comes first.
         let records = vec![
             record("point", 15, 15, 1),
             record("inner", 10, 20, 1),

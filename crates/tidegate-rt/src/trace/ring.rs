@@ -138,7 +138,7 @@ impl Ring {
         for (p, end) in self.pieces.iter_mut().zip(ends) {
             p.chunk.read(&mut p.taken, end, &points, to);
         }
-        // Of a recording that is over, what a thread is just adding may be lost: one record.
+        // Of a recording that is over, a record that a thread is just adding may be lost: one.
         let grows = self.pieces.pop_back().filter(|p| self.open && p.chunk.recording() == recording);
         self.open = grows.is_some();
         self.pieces.clear();

@@ -27,7 +27,7 @@ pub(super) struct Local {
     calls: parking_lot::Mutex<Shown>,
 }
 
-/// A thread's own end of it. Dropped in this order: what an ended thread left is nobody else's.
+/// A thread's own end of it. Dropped in this order: the records of an ended thread are nobody else's.
 pub(super) struct Mine {
     end: RefCell<End>,
     calls: RefCell<Live>,

@@ -148,7 +148,7 @@ fn judge(key: u64, name: &str, states: &[Model], seen: Option<&Seen>) -> Option<
         let gone = slots.iter().any(|s| !matches!(s, Slot::File(_)));
         return (!gone).then(|| "is missing".into());
     };
-    // That a name went is promised by nobody; what a failed operation left may be anything.
+    // That a name went is promised by nobody; a failed operation may have left anything.
     if !matches!(slots[0], Slot::File(_)) || slots.contains(&Slot::Unknown) {
         return None;
     }

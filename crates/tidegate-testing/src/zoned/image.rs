@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::golden::sparse_copy;
 
-/// Block of a zoned device: what is written is a multiple of it, in bytes.
+/// Block of a zoned device: writes are multiples of it, in bytes.
 pub const BLOCK: u64 = 4096;
 /// The unit of `blkzone`, in bytes.
 const SECTOR: u64 = 512;

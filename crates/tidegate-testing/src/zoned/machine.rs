@@ -247,7 +247,7 @@ fn share(command: &mut Command, tag: &str, dir: &Path, more: &str) {
 const BLOCKS: &str = "logical_block_size=4096,physical_block_size=4096";
 
 fn attach(command: &mut Command, image: &Path) {
-    // A power cut is one of the guest: what it has written is in the host's cache, and need not reach a disk.
+    // A power cut is one of the guest: its writes are in the host's cache, and need not reach a disk.
     let drive = format!("if=none,format=raw,cache=unsafe,file={}", image.display());
     let id = format!("d{}", command.get_args().count());
     command.arg("-drive").arg(format!("{drive},id={id}"));

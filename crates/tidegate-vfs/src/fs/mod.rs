@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use tidegate_rt::Timespec;
 
-/// A file system: what a format does beside the others, below the operations of [`Vfs`](crate::Vfs).
+/// A file system: the part of a format that differs from others, below the operations of [`Vfs`](crate::Vfs).
 ///
 /// **Locks.** Each method says what its caller holds. The format takes its own locks below that, and gives them back
 /// before it returns; with `i_rwsem` held it may wait for the device, but never for another inode's `i_rwsem`.
@@ -325,8 +325,8 @@ pub trait FileSystem: Send + Sync {
     /// `i_rwsem` and `invalidate_lock`, exclusive.
     fn truncate(&self, inode: &Arc<Inode>, size: u64, now: Timespec) -> Result<()>;
 
-    /// How many bytes one call of [`FileSystem::punch_hole`] or [`FileSystem::preallocate`] may span: what
-    /// it changes is bounded so, and [`FileSystem::balance`] can make room for it in between. Whole pages.
+    /// How many bytes one call of [`FileSystem::punch_hole`] or [`FileSystem::preallocate`] may span: its
+    /// change is bounded so, and [`FileSystem::balance`] can make room for it in between. Whole pages.
     ///
     /// # Locks
     /// Any.
@@ -459,7 +459,8 @@ pub trait FileSystem: Send + Sync {
     /// None.
     fn balance(&self) -> Result<()>;
 
-    /// Called by the flusher after a periodic pass: what has been in memory alone for long becomes durable.
+    /// Called by the flusher after a periodic pass: changes that have been in memory alone for long become
+    /// durable.
     ///
     /// # Locks
     /// None.

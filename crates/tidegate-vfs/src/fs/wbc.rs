@@ -17,8 +17,8 @@ pub struct WritebackControl {
     pub start: u64,
     /// First page past the range.
     pub end: u64,
-    /// Other inodes follow in this pass: what is submitted of this one may be kept to go with theirs, until somebody waits
-    /// for it or the pass ends ([`Bdi::set_submit_pending`](crate::Bdi::set_submit_pending)).
+    /// Other inodes follow in this pass: bios of this one may be kept to go with theirs, until somebody waits
+    /// for them or the pass ends ([`Bdi::set_submit_pending`](crate::Bdi::set_submit_pending)).
     pub more_follow: bool,
     /// Pages written by this pass.
     pub written: u64,

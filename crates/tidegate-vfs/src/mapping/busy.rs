@@ -1,4 +1,4 @@
-//! Pages that are being read in, and pages that are being changed: what a page lock is for elsewhere.
+//! Pages that are being read in, and pages that are being changed: the work of a page lock elsewhere.
 //!
 //! Readers hold no `i_rwsem`. A page that is being read in is not in the mapping yet; another reader that wants it
 //! waits here, and a writer that is about to change it waits, so that what was read cannot come after the change.

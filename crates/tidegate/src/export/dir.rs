@@ -58,8 +58,8 @@ struct Current {
     link: Option<u64>,
 }
 
-/// Makes at `to` what comes. An existing directory is filled; in a tree an existing file is replaced. An item
-/// that cannot be made goes to `failed`, and the rest is made all the same.
+/// The page: the order of its sections. An existing directory is filled; in a tree an existing file is
+/// replaced. An item that cannot be made goes to `failed`, and the rest is made all the same.
 ///
 /// # Errors
 /// The host's, by path, when nothing more can be written.

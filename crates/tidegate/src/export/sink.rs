@@ -130,7 +130,7 @@ impl Sink {
         }
     }
 
-    /// It will not be complete: what is ours goes. The message about a remainder.
+    /// It will not be complete: our part of it goes. The message about a remainder.
     pub fn give_up(self, dir: BorrowedFd<'_>) -> Option<&'static str> {
         match self.form {
             Form::Ours(made, _) => {

@@ -1,4 +1,4 @@
-//! Walks a volume: what is no directory first, then the directories.
+//! Walks a volume: all other files first, then the directories.
 
 use super::{From, Item, content};
 use crate::error::{Error, Failed};
@@ -175,7 +175,7 @@ impl Walker<'_> {
         self.volume.vfs().iget(e.ino).map_err(|e| self.volume.error_at(&at.path(), e))
     }
 
-    /// Sends what is no directory; what cannot be read of it is reported.
+    /// Sends a file that is no directory; a part that cannot be read is reported.
     fn leaf(&mut self, inode: &Arc<Inode>, name: Vec<u8>, at: &Trail) -> std::result::Result<(), End> {
         let meta = self.meta(inode, at);
         let (nlink, size) = {

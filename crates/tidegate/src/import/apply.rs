@@ -62,7 +62,8 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// Applies everything that comes; what could not be kept. A file that breaks off is taken away.
+    /// Applies everything that comes; attributes that could not be kept. A file that breaks off is taken
+    /// away.
     ///
     /// # Errors
     /// The first failure.
@@ -224,7 +225,7 @@ impl<'a> Applier<'a> {
         let dir = &spot.dir.inode;
         let mut made = vfs.make(&Cred::ROOT, dir, &spot.name, &new);
         if made.as_ref().is_err_and(|e| e.kind() == ErrorKind::Exists) {
-            // A directory does not give way: what is in it would be lost.
+            // A directory does not give way: its content would be lost.
             made = vfs.unlink(&Cred::ROOT, dir, &spot.name).and_then(|()| {
                 self.places.forget();
                 vfs.make(&Cred::ROOT, dir, &spot.name, &new)

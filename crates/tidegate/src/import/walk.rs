@@ -1,4 +1,4 @@
-//! Reads a tree of the host, in order of name: what is no directory first, then the directories.
+//! Reads a tree of the host, in order of name: all other files first, then the directories.
 
 use super::batch::{BatchSender, Gone};
 use super::read_file::{self, Stop};

@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn a_bio_that_is_cut_short_is_found() {
         let events = vec![
-            // A file whole; one of which the first page went by itself; a node; what is left of it.
+            // A file whole; one of which the first page went by itself; a node; the rest of it.
             pages(1, 5, 0, 100, 128),
             bio(2, 3, 1, 100, 128),
             pages(3, 6, 0, 228, 1),

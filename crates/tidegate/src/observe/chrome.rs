@@ -13,7 +13,7 @@ use tidegate_rt::trace::{Event, Phase};
 /// Everything is one process.
 const PID: u32 = 1;
 
-/// A request: where, how long, what it does.
+/// A request: where, how long, its kind.
 type Key = (u64, u64, u64);
 
 struct Json<'a, W> {

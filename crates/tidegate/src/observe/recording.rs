@@ -17,7 +17,7 @@ pub struct Wanted {
     pub events: Option<usize>,
     /// Call trees.
     pub calls: bool,
-    /// Among the events, what says why others waited: long holds of locks, processor time of operations.
+    /// Among the events, those that say why others waited: long holds of locks, processor time of operations.
     pub causes: bool,
 }
 
@@ -67,7 +67,7 @@ impl Recording {
         Some(Recording { wanted, since: clock::stamp(), collecting })
     }
 
-    /// Ends; what was recorded.
+    /// Ends; the records.
     pub fn finish(mut self) -> Observed {
         stop();
         let locks = if self.wanted.locks { lockstat::snapshot() } else { Vec::new() };

@@ -129,7 +129,7 @@ pub struct Latency {
 pub struct FileSample {
     /// Inode number.
     pub ino: u64,
-    /// Path, as far as names are in memory; what the file system keeps for itself is in brackets.
+    /// Path, as far as names are in memory; a file of the system's own is in brackets.
     pub path: Option<String>,
     /// Bytes to be written.
     pub dirty_bytes: u64,

@@ -98,7 +98,7 @@ pub fn parse(block: &[u8; BLOCK]) -> io::Result<Header> {
     })
 }
 
-/// Writes a ustar header; what does not fit is cut, as pax records override it.
+/// Writes a ustar header; a value that does not fit is cut, as pax records override it.
 pub fn write(h: &Header) -> [u8; BLOCK] {
     let mut b = [0; BLOCK];
     let mut put = |at: usize, max: usize, text: &[u8]| {

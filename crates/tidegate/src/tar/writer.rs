@@ -43,7 +43,7 @@ impl<W: Write> Writer<W> {
         Writer { to, padding: 0 }
     }
 
-    /// Begins an entry; a file's data follows, what lies in its ranges only.
+    /// Begins an entry; a file's data follows, in its ranges only.
     ///
     /// # Errors
     /// The stream's.

@@ -120,7 +120,7 @@ fn bars(series: &[Series]) -> Vec<Bar> {
     STEPS.iter().map(bar).collect()
 }
 
-/// Makes a volume and does all steps by one way: what each took.
+/// Makes a volume and does all steps by one way: the time of each.
 fn once(plan: &DirPlan, tidegate: &Path, way: Way) -> Result<[Duration; STEPS.len()]> {
     let _offered = match way {
         Way::Uring => Some(Offered::set(Path::new(uring::PARAMETER), true)?),

@@ -26,7 +26,7 @@ pub struct Args {
 /// Runs the job file and prints its figures.
 ///
 /// # Errors
-/// A job file that cannot be read; what the target says.
+/// A job file that cannot be read; the target's error.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let name = args.file.display().to_string();
     let text = fs::read_to_string(&args.file).map_err(|e| Error::Os(name.clone(), e))?;

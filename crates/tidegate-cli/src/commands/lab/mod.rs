@@ -1,4 +1,4 @@
-//! `tidegate lab`: what a switch does, measured; volumes and directories raced.
+//! `tidegate lab`: the effect of a switch, measured; volumes and directories raced.
 
 use super::mkfs::FormatName;
 use crate::global::Global;
@@ -257,7 +257,7 @@ fn race(args: &Compare, dir: &Path, global: &Global) -> Result<()> {
     finish(race, false, dir, global)
 }
 
-/// Keeps and shows what came of a race; what failed is the command's failure.
+/// Keeps and shows the result of a race; a failed target is the command's failure.
 fn finish(race: Race, quick: bool, dir: &Path, global: &Global) -> Result<()> {
     let outcome = Outcome { head: head(quick), ..race.outcome };
     if outcome.cases.iter().any(|c| !c.positions.is_empty()) {

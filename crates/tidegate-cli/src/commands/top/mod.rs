@@ -1,4 +1,4 @@
-//! `tidegate top`: what a mounted volume does, live or once.
+//! `tidegate top`: a mounted volume at work, live or once.
 //!
 //! | module | holds |
 //! |---|---|

@@ -137,7 +137,7 @@ pub fn files(view: &View, s: &Sample, frame: &mut Frame, area: Rect) {
     table(view, frame, inner, &widths, rows);
 }
 
-/// A path of at most `width` characters: what is left out is at its front.
+/// A path of at most `width` characters: the part that is left out is at its front.
 pub fn shortened(path: &str, width: usize) -> String {
     let n = path.chars().count();
     if n <= width || width < 2 {

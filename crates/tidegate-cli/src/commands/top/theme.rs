@@ -92,7 +92,7 @@ impl Theme {
     }
 }
 
-/// A column of `height` rows, from above, filled to `share`; what is not nothing shows at least a line.
+/// A column of `height` rows, from above, filled to `share`; every value above zero shows at least a line.
 pub fn column(share: f64, height: usize) -> Vec<&'static str> {
     let eighths = (share.clamp(0.0, 1.0) * (height * 8) as f64).ceil() as usize;
     (0..height).rev().map(|row| TALL[eighths.saturating_sub(row * 8).min(8)]).collect()

@@ -57,7 +57,7 @@ impl View<'_> {
         }
     }
 
-    /// A panel's frame; what is inside of it.
+    /// A panel's frame; the area inside of it.
     pub fn panel(&self, frame: &mut Frame, area: Rect, title: Line<'static>, note: Line<'static>) -> Rect {
         // Between the corners, with a line between them.
         let fits = title.width() + note.width() + 3 <= usize::from(area.width);

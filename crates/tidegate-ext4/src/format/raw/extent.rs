@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const EXTENT_MAGIC: u16 = 0xF30A;
 /// The most levels of index above the leaves.
 pub const MAX_DEPTH: u16 = 5;
-/// The longest written extent in blocks; what is above it in `ee_len` says that the extent is unwritten.
+/// The longest written extent in blocks; a larger number in `ee_len` says that the extent is unwritten.
 pub const INIT_MAX_LEN: u16 = 1 << 15;
 
 /// `struct ext4_extent_header`.

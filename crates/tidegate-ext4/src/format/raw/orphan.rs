@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// `ob_magic`.
 pub const ORPHAN_MAGIC: u32 = 0x0B10_CA04;
 
-/// `struct ext4_orphan_block_tail`: at the end of each block of the orphan file; what is before it are inode numbers,
+/// `struct ext4_orphan_block_tail`: at the end of each block of the orphan file; before it are inode numbers,
 /// 0 where there is none.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]

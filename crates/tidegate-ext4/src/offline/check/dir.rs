@@ -198,7 +198,7 @@ impl Checker<'_> {
             }
             way.push(at);
         }
-        // One report for each way: what lies on it is not told again.
+        // One report for each way: the blocks on it are not reported again.
         for i in way {
             reached.set(i.into());
         }

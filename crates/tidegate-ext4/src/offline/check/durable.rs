@@ -15,7 +15,7 @@ use zerocopy::IntoBytes;
 pub(in crate::offline) const VERSION_1: usize = 0x24;
 
 impl Checker<'_> {
-    /// Reads the journal; what it holds is laid over the volume.
+    /// Reads the journal; its blocks are laid over the volume.
     pub(super) fn load_journal(&mut self, queue: &Arc<RequestQueue>) -> Result<()> {
         let Journal::Inode(ino) = self.sb.journal else { return Ok(()) };
         let Some(node) = self.node(ino)? else {

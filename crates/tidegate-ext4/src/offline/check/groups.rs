@@ -1,4 +1,4 @@
-//! Groups: their descriptors, what their tables take, and their bitmaps against what is in use.
+//! Groups: their descriptors, the blocks of their tables, and their bitmaps against the blocks in use.
 
 use super::{Checker, rules};
 use crate::format::crc::crc32c;

@@ -239,7 +239,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// The resize inode maps, through one block of numbers, what each group keeps.
+    /// The resize inode maps, through one block of numbers, the blocks that each group keeps.
     pub(super) fn check_resize_inode(&mut self) -> Result<()> {
         if !self.sb.compat.contains(Compat::RESIZE_INODE) {
             return Ok(());

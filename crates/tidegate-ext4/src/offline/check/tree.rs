@@ -28,7 +28,7 @@ impl Default for Mapped {
     }
 }
 
-/// A walk under way: what it may claim, and what it gathers.
+/// A walk under way: the blocks that it may claim, and its findings.
 struct Walk<'a> {
     node: &'a Node,
     out: Mapped,

@@ -1,4 +1,4 @@
-//! How many blocks, groups and inodes a volume has: what `mke2fs` 1.47.0 chooses for a size.
+//! How many blocks, groups and inodes a volume has, as `mke2fs` 1.47.0 chooses for a size.
 
 use super::{Features, JournalSize, MkfsError, MkfsOptions};
 use crate::format::crc::{START, crc32c};
@@ -104,7 +104,7 @@ pub(super) fn geometry(bytes: u64, options: &MkfsOptions) -> Result<Geometry, Mk
     Ok(Geometry { sb, journal_blocks, journal_asked: options.journal != JournalSize::Fit })
 }
 
-/// The size of the resize inode: what a map with one block of blocks of numbers leads to.
+/// The size of the resize inode: all that a map with one block of blocks of numbers leads to.
 pub(super) fn resize_inode_bytes(bs: u64) -> u64 {
     let per_block = bs / 4;
     (12 + per_block + per_block * per_block) * bs

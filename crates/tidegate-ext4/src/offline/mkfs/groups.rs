@@ -47,7 +47,7 @@ impl Groups<'_> {
         !self.space.sb.has_group_csum() || group == 0
     }
 
-    /// A group's block bitmap: what lies behind its end is in use.
+    /// A group's block bitmap: bits behind its end are in use.
     pub fn block_bitmap(&self, group: u32) -> Vec<u8> {
         let sb = self.space.sb;
         let own = self.space.blocks_of(group);

@@ -141,7 +141,7 @@ fn take_file(space: &mut Space<'_>, goal: u64, blocks: u64) -> Option<File> {
         at = run.end;
         extents.push(run);
         left -= n;
-        // The inode is full: what comes next, and this, goes to a block of its own.
+        // The inode is full: this attribute and those after it go to a block of their own.
         if extents.len() == IN_INODE + 1 {
             index = Some(space.take_one(extents[0].start - 1)?);
         }

@@ -68,7 +68,7 @@ impl Repair<'_, '_> {
         found
     }
 
-    /// An entry whose length alone makes no sense; what follows it begins at `next`.
+    /// An entry whose length alone makes no sense; the next one begins at `next`.
     fn cut_entry(&self, bytes: &[u8], at: usize, next: usize) -> Option<Entry> {
         let head = bytes.get(at..at + DIRENT_HEAD)?;
         let (name_len, kind) = self.name_len(head);
@@ -128,7 +128,7 @@ impl Repair<'_, '_> {
     }
 
     /// A block of these entries, as [`Self::dir_block`] makes it. Of a directory whose names are encrypted
-    /// and fold case, `before` is the block as it was: what lies behind each name is its hash (`struct
+    /// and fold case, `before` is the block as it was: behind each name lies its hash (`struct
     /// ext4_dir_entry_hash`), which nobody can make anew without the key.
     pub(super) fn dir_block_over(&self, seed: u32, entries: &[Entry], before: Option<&[u8]>) -> Vec<u8> {
         let end = self.entries_end();

@@ -1,10 +1,10 @@
-//! Repair: what a check finds wrong is mended, and everything that can be kept is.
+//! Repair: the faults that a check finds are mended, and everything that can be kept is.
 //!
-//! First the journal is replayed. Then each round checks, goes over all inodes and directories with the means to change
-//! what cannot be, and writes what changed. Changes are gathered in memory and written in an order in which each part of
-//! them leaves a volume that the same repair mends to the same end: what is new goes to blocks that nothing on the
-//! volume names, and one block that refers to it takes it into use. Memory is bounded by bitmaps, what is remembered of
-//! inodes, one directory, and what is changed.
+//! First the journal is replayed. Then each round checks, goes over all inodes and directories with the means
+//! to change what cannot be, and writes what changed. Changes are gathered in memory and written in an order
+//! in which each part of them leaves a volume that the same repair mends to the same end: new content goes to
+//! blocks that nothing on the volume names, and one block that refers to it takes it into use. Memory is
+//! bounded by bitmaps, notes on inodes, one directory, and the changes.
 //!
 //! | module | holds |
 //! |---|---|

@@ -125,7 +125,7 @@ impl Repair<'_, '_> {
         Ok(false)
     }
 
-    /// The resize inode maps, through one block of numbers, what each group keeps for descriptors.
+    /// The resize inode maps, through one block of numbers, the blocks that each group keeps for descriptors.
     pub(super) fn mend_resize_inode(&mut self) -> Result<()> {
         if !self.sb.compat.contains(Compat::RESIZE_INODE) {
             return Ok(());

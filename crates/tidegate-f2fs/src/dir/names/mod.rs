@@ -189,7 +189,7 @@ impl Names {
         }
     }
 
-    /// A change failed: what the directory has now is not known.
+    /// A change failed: the directory's content is not known now.
     pub(crate) fn forget(&self) {
         let mut guard = self.0.lock();
         let (state, changes) = &mut *guard;

@@ -30,7 +30,7 @@ const BY_NEED: [Log; NR_CURSEG_TYPE] =
 /// A file that was fsynced.
 #[derive(Default)]
 struct Entry {
-    /// Its last marked node: what follows was not fsynced.
+    /// Its last marked node: later ones were not fsynced.
     last: BlockAddr,
     /// The last inode up to there.
     inode: Option<BlockAddr>,

@@ -259,7 +259,7 @@ impl WriteIo {
         self.logs[log.slot()].lock()
     }
 
-    /// Adds blocks to a growing bio; what was there is returned if they do not fit.
+    /// Adds blocks to a growing bio; the old bio is returned if they do not fit.
     fn join(&self, g: &mut Growing, log: LogId, placed: Placed, flags: BioFlags) -> Option<Growing> {
         let n = placed.blocks();
         let Placed { blk, segments, pages, then } = placed;

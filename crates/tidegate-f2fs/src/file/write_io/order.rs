@@ -109,7 +109,7 @@ impl Sequence {
 pub(crate) struct Order {
     pub(super) span: SectionSpan,
     logs: [Mutex<Sequence>; LOG_SLOTS],
-    /// The volume stopped: what is missing may never come.
+    /// The volume stopped: missing blocks may never come.
     over: AtomicBool,
     pub(super) bad: BadSections,
     pub(super) active: Arc<ActiveZones>,
@@ -280,7 +280,7 @@ impl WriteIo {
     }
 }
 
-/// Of a volume that goes without having stopped: what is held leads to what holds it, and would stay.
+/// Of a volume that goes without having stopped: a held bio leads to its holder, and would stay.
 impl Drop for WriteIo {
     fn drop(&mut self) {
         self.done.over.store(true, SeqCst);

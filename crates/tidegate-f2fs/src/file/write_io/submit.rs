@@ -52,7 +52,8 @@ impl WriteIo {
         let mut last = None;
         for log in LogId::of_bits(logs) {
             let Some(g) = self.take(log) else { continue };
-            // A bio is held back for the caller alone: what follows it must not wait for a congested queue.
+            // A bio is held back for the caller alone: the caller must not wait for a congested queue before
+            // its next step.
             let now = match sender {
                 Sender::Caller => last.replace(LastBio(log, g)),
                 Sender::Queue => Some(LastBio(log, g)),
@@ -69,7 +70,7 @@ impl WriteIo {
     /// keeps others from placing pages.
     pub(crate) fn send_all(&self) {
         device_wait::check();
-        // In this order: what has a place may join a growing bio yet.
+        // In this order: a block that has a place may join a growing bio yet.
         self.sent.wait_until(|| self.placing.load(SeqCst) == 0);
         self.submit_all(Sender::Queue);
         self.unsent.none.wait_until(|| self.unsent.is_none());

@@ -1,8 +1,8 @@
 //! A read-only consistency check of a volume, written from the format.
 //!
 //! It shares no code with the engine but the raw structures and the gate, so that a mistake of the engine
-//! does not hide itself. It reads what the last checkpoint says; what an unclean volume would roll forward
-//! is not looked at. Every node and block is visited once, so damage cannot make it loop.
+//! does not hide itself. It reads the last checkpoint; changes that an unclean volume would roll forward are
+//! not looked at. Every node and block is visited once, so damage cannot make it loop.
 //!
 //! | module | holds |
 //! |---|---|

@@ -80,7 +80,7 @@ impl Checker<'_> {
                 self.visit(ino, From::Orphan)?;
             }
         }
-        // A directory that was removed while open is empty; what it names is not in the tree.
+        // A directory that was removed while open is empty; the inodes that it names are not in the tree.
         self.pending.clear();
         Ok(())
     }

@@ -63,7 +63,7 @@ pub enum MkfsError {
     BadDeviceZones {
         /// From one zone to the next, in bytes.
         size: u64,
-        /// Of a zone, what can be written, in bytes.
+        /// The writable bytes of a zone.
         capacity: u64,
     },
     /// Fewer than logs of a volume have.

@@ -134,7 +134,7 @@ pub(super) fn layout_on(
 pub(super) struct DeviceZones {
     /// The first that is written in order.
     pub first: u64,
-    /// Of a zone, what can be written.
+    /// The writable part of a zone.
     pub capacity: u64,
 }
 

@@ -49,7 +49,7 @@ use writer::Writer;
 pub struct MkfsReport {
     /// Identity of the volume, given or drawn.
     pub uuid: [u8; 16],
-    /// Its geometry: blocks, segments, what users may fill and what is kept back.
+    /// Its geometry: blocks, segments, the users' share and the part that is kept back.
     pub layout: Layout,
     /// Version of its first checkpoint.
     pub checkpoint_version: u64,

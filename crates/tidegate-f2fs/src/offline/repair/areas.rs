@@ -7,7 +7,7 @@ use crate::format::raw::*;
 use crate::offline::areas::Areas;
 
 impl Repair<'_, '_> {
-    /// Makes extra attributes and inline xattrs fit: what does not is set as the root has it.
+    /// Makes extra attributes and inline xattrs fit: a field that does not is set as the root has it.
     pub(super) fn mend_areas(&mut self, ino: u32, block: &mut Block) -> (Areas, bool) {
         if let Some(a) = areas(&self.sb, block) {
             let missing = a.words == 0 && RawInodeBlock::of(block).inode.i_inline & inline::XATTR != 0;

@@ -1,5 +1,5 @@
-//! Everything in one new checkpoint: what it refers to goes to places that the old one does not, and the
-//! tail of its pack makes it count. Cut off at any point, the volume is as it was or as it should be.
+//! Everything in one new checkpoint: its blocks go to places that the old one does not refer to, and the tail
+//! of its pack makes it count. Cut off at any point, the volume is as it was or as it should be.
 
 use super::Repair;
 use super::alloc::{HOT_DATA, HOT_NODE, WARM_NODE, holds};

@@ -260,7 +260,7 @@ impl Repair<'_, '_> {
         i.change(|r| r.i_namelen = found.into());
     }
 
-    /// A checksum that does not match is made to: what else is wrong is mended on its own.
+    /// A checksum that does not match is made to: other faults are mended on their own.
     fn note_checksum(&mut self, i: &mut Inode) {
         if let Some((stored, sum)) = checksum(&self.sb, i.ino, &i.block).filter(|(a, b)| a != b)
             && !i.dirty

@@ -1,4 +1,4 @@
-//! Repair: what a check finds wrong is mended, and everything that can be kept is.
+//! Repair: the faults that a check finds are mended, and everything that can be kept is.
 //!
 //! First the engine brings the volume to the state that was promised (orphans, roll-forward). Then each
 //! round checks, walks all from the root with the means to change what cannot be, and writes one new

@@ -1,4 +1,4 @@
-//! A file's tree of nodes down to its block addresses: what cannot be is cut off.
+//! A file's tree of nodes down to its block addresses: impossible parts are cut off.
 
 use super::Repair;
 use super::claim::Owner;

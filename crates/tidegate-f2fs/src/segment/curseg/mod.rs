@@ -76,8 +76,8 @@ pub(crate) struct Cursegs {
     allocated: AtomicU64,
     /// Of a volume on zones, blocks that are left in each log's section.
     pub left: LeftInSections,
-    /// The last warm node does not name the block of the next. Nor is a chain that the volume was opened
-    /// on to be continued: what a power cut left behind it would be taken for its next nodes.
+    /// The last warm node does not name the block of the next. Nor is a chain that the volume was opened on
+    /// to be continued: nodes that a power cut left behind it would be taken for its next ones.
     chain_broken: AtomicBool,
 }
 

@@ -1,4 +1,4 @@
-//! M2: what a commit of a journal waits for beside a congested device.
+//! M2: waits of a journal's commit beside a congested device.
 
 mod f2fs;
 

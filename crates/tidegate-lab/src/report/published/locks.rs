@@ -1,4 +1,4 @@
-//! `/proc/lock_stat`: what the notes on F2FS's locks (M6) show of it, and ours.
+//! `/proc/lock_stat`: the part that the notes on F2FS's locks (M6) show, and ours.
 
 use super::{Block, Case};
 use crate::result::LockStat;

@@ -6,7 +6,7 @@ use crate::result::{Event, RunResult};
 use crate::workload::{SYS_NS, Spec, USER_NS};
 use std::fmt::Write;
 
-/// Before the change: files so far, files a second, what fs_mark itself took in microseconds.
+/// Before the change: files so far, files a second, fs_mark's own time in microseconds.
 const FILES: [(u64, f64, u64); 8] = [
     (640_000, 35_154.6, 1_026_984),
     (720_000, 36_740.3, 1_023_844),

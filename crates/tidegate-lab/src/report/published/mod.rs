@@ -1,7 +1,7 @@
 //! Each published table in its own form, ours beside it: of each position the median run.
 //!
-//! It does: lay out text of fixed width, the same for the page and for a terminal. It does not: judge; what is not
-//! measured is a dash, and a note says why.
+//! It does: lay out text of fixed width, the same for the page and for a terminal. It does not: judge; a
+//! figure that is not measured is a dash, and a note says why.
 //!
 //! | module | holds |
 //! |---|---|
@@ -68,7 +68,8 @@ fn published(o: &Outcome) -> Option<&Case> {
     o.cases.iter().find(|c| c.published.is_some())
 }
 
-/// All tables of an outcome; of one that repeats nothing published, what lies below `symbol`, if that was asked for.
+/// All tables of an outcome; of one that repeats nothing published, the calls below `symbol`, if that was
+/// asked for.
 fn blocks(o: &Outcome, symbol: Option<&str>) -> Vec<Block> {
     let below = symbol.unwrap_or(SYMBOL);
     let Some(case) = published(o) else {

@@ -1,4 +1,4 @@
-//! Directories: what can be read of their entries stays, and leads to what it says.
+//! Directories: entries that can be read stay, and lead to their inodes.
 
 mod fields;
 

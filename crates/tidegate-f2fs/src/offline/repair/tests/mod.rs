@@ -96,8 +96,8 @@ fn a_dry_run_changes_nothing_and_says_the_same() {
     }
 }
 
-/// A power cut at any write leaves a volume that was not touched yet, or is as good as repaired: what was
-/// written by then is all there, or only some of it.
+/// A power cut at any write leaves a volume that was not touched yet, or is as good as repaired: the writes
+/// by then are all there, or only some of them.
 #[test]
 fn a_power_cut_in_the_middle_leaves_old_or_new() {
     let Some(v) = Volume::build("") else { return };
