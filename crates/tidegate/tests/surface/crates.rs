@@ -9,7 +9,7 @@ use syn::{Attribute, Item, UseTree};
 pub struct Use {
     /// The name that the module knows it by; `*` for all names of a module.
     pub name: String,
-    /// What it leads to.
+    /// The path that it leads to.
     pub path: Vec<String>,
     pub public: bool,
 }
@@ -22,7 +22,7 @@ pub struct Module {
     pub uses: Vec<Use>,
 }
 
-/// What a path leads to.
+/// The target of a path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Target {
     Module(String),
@@ -86,7 +86,7 @@ impl Crates {
         self.0.insert(path, module);
     }
 
-    /// What `name` is in a module: a module if `modules`, an item otherwise, as one name may be both.
+    /// The target of `name` in a module: a module if `modules`, an item otherwise, as one name may be both.
     pub fn find(&self, module: &str, name: &str, modules: bool) -> Option<Target> {
         let here = self.0.get(module)?;
         let child = format!("{module}::{name}");
@@ -107,7 +107,7 @@ impl Crates {
         })
     }
 
-    /// What a path that stands in a module leads to.
+    /// The target of a path that stands in a module.
     pub fn follow(&self, module: &str, path: &[String], modules: bool) -> Option<Target> {
         let (last, before) = path.split_last()?;
         let mut at = module.to_string();

@@ -1,4 +1,5 @@
-//! What the crate promises: every public item, as text. A change of `tests/surface.txt` is a change for users.
+//! The promises of the crate: every public item, as text. A change of `tests/surface.txt` is a change for
+//! users.
 //!
 //! A name that is re-exported stands by itself, and behind it what its type has: fields, variants, public methods, a
 //! trait's methods, the traits that it implements. `#[doc(hidden)]` is not promised.
@@ -42,7 +43,7 @@ fn derives(attrs: &[Attribute]) -> Option<String> {
 
 struct Surface<'a> {
     crates: &'a Crates,
-    /// What `impl` blocks say of a type, wherever they stand.
+    /// The lines of `impl` blocks of a type, wherever they stand.
     impls: BTreeMap<Target, Vec<String>>,
     out: Vec<String>,
     /// Items that are listed: by several ways the same type is listed once.
