@@ -8,7 +8,8 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-/// Crates whose locks are of interest. Those that are not beside this one, as of a package from a registry, have none.
+/// Crates whose locks are of interest. Those that are not beside this one, as of a package from a registry,
+/// have none.
 const CRATES: [&str; 6] =
     ["tidegate", "tidegate-block", "tidegate-f2fs", "tidegate-fuse", "tidegate-rt", "tidegate-vfs"];
 /// Texts of which a line has one that takes a lock, or sleeps on a condition.

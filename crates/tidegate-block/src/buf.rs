@@ -19,8 +19,8 @@ const MAX_ORDER: usize = 8;
 /// costs more than writing them, and a large page that loses some comes back as small ones.
 static KEEP: AtomicUsize = AtomicUsize::new(96 << 20);
 
-/// Keeps at most `bytes` bytes of buffers for reuse, in place of 96 MiB, of the whole process: for a program that does
-/// one thing and ends. Buffers that are kept already stay.
+/// Keeps at most `bytes` bytes of buffers for reuse, in place of 96 MiB, of the whole process: for a program
+/// that does one thing and ends. Buffers that are kept already stay.
 pub fn keep_for_reuse(bytes: usize) {
     KEEP.store(bytes, Relaxed);
 }

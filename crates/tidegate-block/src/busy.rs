@@ -47,8 +47,8 @@ impl Busy {
         add(&self.kib_us, since, bytes);
     }
 
-    /// Waits for room; how long they took in nanoseconds, all and those with locks held that others want; KiB × µs on the
-    /// way.
+    /// Waits for room; how long they took in nanoseconds, all and those with locks held that others want; KiB
+    /// × µs on the way.
     pub fn read(&self) -> [u64; 4] {
         [&self.waits, &self.waited_ns, &self.holding_ns, &self.kib_us].map(|n| n.load(Relaxed))
     }

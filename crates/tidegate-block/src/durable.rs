@@ -35,8 +35,8 @@ impl Drop for Turn<'_> {
 }
 
 impl Durable {
-    /// For the file that is open as `fd`, which may be `written`. Where /proc does not lead to it, one flush runs at a
-    /// time.
+    /// For the file that is open as `fd`, which may be `written`. Where /proc does not lead to it, one flush
+    /// runs at a time.
     pub(crate) fn new(fd: &OwnedFd, written: bool) -> Self {
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let again = || rustix::fs::open(&path, OFlags::CLOEXEC | OFlags::RDONLY, Mode::empty()).ok();
@@ -90,7 +90,8 @@ mod tests {
         tempfile::tempfile().unwrap().into()
     }
 
-    /// Eight threads flush. No description is two threads' at once, and as many flush at once as there are descriptions.
+    /// Eight threads flush. No description is two threads' at once, and as many flush at once as there are
+    /// descriptions.
     #[test]
     fn each_flush_has_a_description_of_its_own() {
         let (own, most) = (Arc::new(file()), Arc::new(AtomicUsize::new(0)));

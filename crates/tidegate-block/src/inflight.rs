@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use tidegate_rt::WaitQueue;
 
-/// Requests and their bytes, booked together: a thread that finds no room changes nothing here, so no other thread takes
-/// it for one that has a request on its way, and sleeps for the end of that.
+/// Requests and their bytes, booked together: a thread that finds no room changes nothing here, so no other
+/// thread takes it for one that has a request on its way, and sleeps for the end of that.
 ///
 /// ```text
 ///   63            44 43                                        0
@@ -23,7 +23,8 @@ const REQUEST: u64 = 1 << PAGES_BITS;
 const PAGES_BITS: u32 = 44;
 const PAGE: u64 = 4096;
 
-/// The number that a request of `bytes` adds. A discard may be as long as a device: bytes past 16 TiB are not counted.
+/// The number that a request of `bytes` adds. A discard may be as long as a device: bytes past 16 TiB are not
+/// counted.
 fn share(bytes: u64) -> u64 {
     REQUEST + bytes.div_ceil(PAGE).min(u32::MAX.into())
 }

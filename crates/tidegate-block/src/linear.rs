@@ -25,8 +25,9 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// The first so many bytes of each device, in this order; `None` when there is no device, a length is no whole number of
-    /// pages or more than the device has, or zoned ones do not lie behind all others with zones of one size.
+    /// The first so many bytes of each device, in this order; `None` when there is no device, a length is no
+    /// whole number of pages or more than the device has, or zoned ones do not lie behind all others with
+    /// zones of one size.
     pub fn new(devices: Vec<(Arc<dyn Device>, u64)>) -> Option<Linear> {
         let (mut parts, mut start) = (Vec::new(), 0);
         let mut zones: Option<Zoning> = None;

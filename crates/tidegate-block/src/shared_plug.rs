@@ -1,8 +1,8 @@
 //! Bios of many passes, gathered until there are enough or until somebody waits.
 //!
-//! Small files that lie one behind the other on the device are passes of one bio each. Their requests join here, and leave as
-//! few. Nothing that is here is on its way: a thread that waits for some of it sends it first, and a pass sends the rest when
-//! it ends.
+//! Small files that lie one behind the other on the device are passes of one bio each. Their requests join
+//! here, and leave as few. Nothing that is here is on its way: a thread that waits for some of it sends it
+//! first, and a pass sends the rest when it ends.
 
 use crate::plug::{PLUG_MAX, send_all};
 use crate::{Request, RequestQueue};
@@ -11,7 +11,8 @@ use tidegate_rt::{LockClass, Mutex, device_wait};
 
 static PENDING: LockClass = LockClass::new("plug->pending", 950);
 
-/// Bytes of a request behind which the plug is sent when the next does not continue it: a long one gains little by waiting.
+/// Bytes of a request behind which the plug is sent when the next does not continue it: a long one gains
+/// little by waiting.
 const FLUSH_SIZE: u64 = 128 << 10;
 
 /// Requests that threads share before they go to the queue.
@@ -40,8 +41,8 @@ impl SharedPlug {
         SharedPlug { queue, load: Mutex::new(&PENDING, Load { number: 1, pending: Vec::new() }) }
     }
 
-    /// Adds requests, each behind one that it continues; sends what is enough. `joined` is told the number of the load that
-    /// each is in.
+    /// Adds requests, each behind one that it continues; sends what is enough. `joined` is told the number of
+    /// the load that each is in.
     pub(crate) fn add(&self, requests: &mut Vec<Request>, joined: &dyn Fn(u64)) {
         if !requests.is_empty() {
             device_wait::check();

@@ -11,8 +11,8 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// The part of `below` from byte `offset` to its end; `None` when `offset` is not a multiple of 512, or behind the
-    /// end.
+    /// The part of `below` from byte `offset` to its end; `None` when `offset` is not a multiple of 512, or
+    /// behind the end.
     pub fn new(below: Arc<dyn Device>, offset: u64) -> Option<Slice> {
         let fits = offset.is_multiple_of(SECTOR_SIZE) && offset < below.size();
         fits.then(|| Slice { below, start: offset / SECTOR_SIZE })

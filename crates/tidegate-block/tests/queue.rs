@@ -122,7 +122,8 @@ fn a_plug_merges_and_sorts() {
     });
 }
 
-/// Requests of several passes join; a load goes when there is enough of it, and when somebody asks for one that it has.
+/// Requests of several passes join; a load goes when there is enough of it, and when somebody asks for one
+/// that it has.
 #[test]
 fn a_shared_plug_joins_requests_of_many_passes() {
     each_seed(|q, seen| {

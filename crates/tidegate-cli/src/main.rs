@@ -40,7 +40,8 @@ const HELP_WIDTH: usize = 76;
 /// Status of a check that was asked for wrongly, as fsck's.
 const USAGE: u8 = 16;
 
-/// F2FS and ext4 images in user space: make, fill, change, mount, check and explain them; ext2 and ext3 but for making
+/// F2FS and ext4 images in user space: make, fill, change, mount, check and explain them; ext2 and ext3 but
+/// for making
 #[derive(Parser)]
 #[command(name = "tidegate", version)]
 struct Cli {

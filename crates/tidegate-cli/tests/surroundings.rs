@@ -123,8 +123,8 @@ fn an_image_is_in_use_by_its_loop_device_too() {
     m.bench.fsck("a.img");
 }
 
-/// The superuser's mount of a block device is one of the kernel's own kind: it keeps others from the device, syncfs(2)
-/// reaches the volume, and umount(2) waits until it is unmounted.
+/// The superuser's mount of a block device is one of the kernel's own kind: it keeps others from the device,
+/// syncfs(2) reaches the volume, and umount(2) waits until it is unmounted.
 #[test]
 fn a_mounted_block_device_is_synced_and_unmounted_as_the_kernels_are() {
     if cannot_mount() || !rustix::process::geteuid().is_root() {

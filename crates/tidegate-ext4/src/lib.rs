@@ -1,8 +1,9 @@
 //! ext2, ext3 and ext4: the on-disk format as mke2fs and Linux write it, read and written in user space.
 //!
-//! It does: make volumes, change those whose features allow it, and read everything that a volume with the features in [`gate::SUPPORTED_INCOMPAT`] holds, through
-//! [`tidegate_vfs::FileSystem`], at any depth of extents or indirect blocks, with hashed directories, attributes, ACLs
-//! and inline data, and check every checksum on the way; check and repair volumes that nobody uses. It does not: decode encrypted files, or
+//! It does: make volumes, change those whose features allow it, and read everything that a volume with the
+//! features in [`gate::SUPPORTED_INCOMPAT`] holds, through [`tidegate_vfs::FileSystem`], at any depth of
+//! extents or indirect blocks, with hashed directories, attributes, ACLs and inline data, and check every
+//! checksum on the way; check and repair volumes that nobody uses. It does not: decode encrypted files, or
 //! look at names without regard to case. `docs/ext4.md` has the list.
 //!
 //! | module | holds |

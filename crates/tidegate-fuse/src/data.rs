@@ -63,8 +63,8 @@ impl Server {
         Ok(self.handles.add(self.node(inode), file, writes))
     }
 
-    /// Notes that a directory or a link is read. By relatime's rules this changes the time once a day, or once after a
-    /// change; then the kernel is told to ask for it.
+    /// Notes that a directory or a link is read. By relatime's rules this changes the time once a day, or
+    /// once after a change; then the kernel is told to ask for it.
     pub(crate) fn accessed(&self, inode: &Arc<Inode>) {
         // A time of access that cannot be written is no reason to refuse the access.
         if self.vfs().touch_atime(inode).is_ok_and(|changed| changed)
@@ -95,8 +95,8 @@ impl Server {
         Ok(n)
     }
 
-    /// Writes all of `data`, which the kernel `cached` before. The file's times are the kernel's to set; set-id bits go
-    /// with `kill`.
+    /// Writes all of `data`, which the kernel `cached` before. The file's times are the kernel's to set;
+    /// set-id bits go with `kill`.
     ///
     /// # Errors
     /// `ENOSPC`, `EFBIG`, `EROFS`; `EPERM` for an immutable file, but for what was written before it was one.

@@ -5,17 +5,18 @@
 //! own cache the rest, where what somebody waits for goes first. The kernel asks for room only when it sends the
 //! pages, so near the end of a volume it keeps less still: programs would write what nobody can hold.
 //!
-//! The mount's limits in sysfs (`/sys/class/bdi`) say so to the kernel. They are the superuser's to set; a mount of
-//! somebody else has the kernel's own: a hundredth of what may be dirty on the machine. Linux before 6.2 has no limit in
-//! bytes: there the kernel keeps what it keeps of a disk.
+//! The mount's limits in sysfs (`/sys/class/bdi`) say so to the kernel. They are the superuser's to set; a
+//! mount of somebody else has the kernel's own: a hundredth of what may be dirty on the machine. Linux before
+//! 6.2 has no limit in bytes: there the kernel keeps what it keeps of a disk.
 
 use crate::server::Server;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The most that the kernel may keep, in bytes: 16 ms of a fast disk. Beside a stream of writes the p99 of fsyncs is 20 to
-/// 27 ms, and was 147 with 256 MiB. With half of it that would be 11, and the stream would lose a fifth of its speed.
+/// The most that the kernel may keep, in bytes: 16 ms of a fast disk. Beside a stream of writes the p99 of
+/// fsyncs is 20 to 27 ms, and was 147 with 256 MiB. With half of it that would be 11, and the stream would
+/// lose a fifth of its speed.
 const MOST: u64 = 32 << 20;
 /// The least that the kernel may keep.
 const LEAST: u64 = 1 << 20;

@@ -49,7 +49,8 @@ impl HostSpace {
         self.check(server, len, MARGIN)
     }
 
-    /// Whether `len` more bytes of data would fit, as far as the last answer says. Nothing is counted or got back for it.
+    /// Whether `len` more bytes of data would fit, as far as the last answer says. Nothing is counted or got
+    /// back for it.
     pub(crate) fn has(&self, server: &Server, len: u64) -> bool {
         let Some(image) = &self.image else { return true };
         self.ask_if_old(image, clock::now().0);

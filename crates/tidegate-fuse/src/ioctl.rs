@@ -26,7 +26,8 @@ const F2FS_IOC_WRITE_CHECKPOINT: u32 = 0xf507;
 pub(crate) const SYNC: u32 = 0x8;
 /// `FS_DIRSYNC_FL`.
 pub(crate) const DIRSYNC: u32 = 0x1_0000;
-/// `FS_*_FL` that users may set: immutable, append, nodump, noatime, dirsync; and sync, of directories. A format has others.
+/// `FS_*_FL` that users may set: immutable, append, nodump, noatime, dirsync; and sync, of directories. A
+/// format has others.
 const SETTABLE: u32 = 0x10 | 0x20 | 0x40 | 0x80 | DIRSYNC;
 /// `FS_*_FL` beside the bit of `FS_XFLAG_*` that means the same.
 const XFLAGS: [(u32, u32); 5] = [(0x8, 0x20), (0x10, 0x8), (0x20, 0x10), (0x40, 0x80), (0x80, 0x40)];

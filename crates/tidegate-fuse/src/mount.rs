@@ -31,8 +31,9 @@ const MAX_RATIO: u32 = 40;
 /// Mounts at `dir`: by mount(2) where that is allowed, else through `fusermount3`. `source` is the name
 /// that the mount table shows. The connection waits for its first message to be answered.
 ///
-/// A block device that is claimed is mounted as `fuseblk`, if the kernel does that: it takes the claim over, umount(2)
-/// waits until the volume is unmounted, and sync(2) is passed on. Where it does not, the claim is taken back.
+/// A block device that is claimed is mounted as `fuseblk`, if the kernel does that: it takes the claim over,
+/// umount(2) waits until the volume is unmounted, and sync(2) is passed on. Where it does not, the claim is
+/// taken back.
 ///
 /// # Errors
 /// No /dev/fuse, no right to mount there, no `fusermount3`; the message of that. The device was claimed by
@@ -218,9 +219,9 @@ pub fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
     }
 }
 
-/// Unmounts `dir`, which this process serves; with `wait`, comes back when that is done. The kernel has the caller of
-/// umount(2) on a block device wait for our answer, and the wait cannot be ended: a thread of ours in it would keep the
-/// connection open behind our own end. So another process calls it.
+/// Unmounts `dir`, which this process serves; with `wait`, comes back when that is done. The kernel has the
+/// caller of umount(2) on a block device wait for our answer, and the wait cannot be ended: a thread of ours
+/// in it would keep the connection open behind our own end. So another process calls it.
 ///
 /// # Errors
 /// As [`unmount`]; nothing of what fails without `wait`.

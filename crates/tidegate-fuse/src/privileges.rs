@@ -52,8 +52,9 @@ impl Caller {
 }
 
 impl Server {
-    /// Takes set-id bits off as Linux does (`setattr_should_drop_suidgid`): set-user-id always; set-group-id where the
-    /// group may execute, and from a file whose group the caller is not in. Directories keep theirs.
+    /// Takes set-id bits off as Linux does (`setattr_should_drop_suidgid`): set-user-id always; set-group-id
+    /// where the group may execute, and from a file whose group the caller is not in. Directories keep
+    /// theirs.
     ///
     /// The kernel keeps the mode that it knows, and starts programs by it: it is told to ask again before the change
     /// is answered.

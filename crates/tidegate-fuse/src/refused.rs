@@ -23,12 +23,13 @@ static REFUSED: LockClass = LockClass::new("fuse->refused", 5);
 
 /// With so many bytes left nothing is about to be refused: more than the kernel has under way at once.
 const AMPLE: u64 = 16 << 20;
-/// Looks for the pages before a gap, and the time between two: a program that leaves a gap waits so long near the end.
+/// Looks for the pages before a gap, and the time between two: a program that leaves a gap waits so long near
+/// the end.
 const PATIENCE: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The first time to wait for the kernel to forget an inode that it was told to; each is twice as long as the one before,
-/// up to the last.
+/// The first time to wait for the kernel to forget an inode that it was told to; each is twice as long as the
+/// one before, up to the last.
 const AGAIN: Duration = Duration::from_millis(10);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(1);
 /// How often it is told.
@@ -41,7 +42,8 @@ struct Refusal {
     len: u64,
     /// The first byte of the first request that was refused.
     from: u64,
-    /// Bytes that have to be free in the volume before there is room again; none where it was not the volume that was full.
+    /// Bytes that have to be free in the volume before there is room again; none where it was not the volume
+    /// that was full.
     enough: Option<u64>,
     /// Open files whose writer has heard of it.
     told: Vec<u64>,
@@ -147,10 +149,11 @@ impl Refused {
 }
 
 impl Server {
-    /// Before pages are taken that the kernel cached. Behind pages that were refused they would make a file with a hole
-    /// where a program wrote, so the file gets no longer before a writer was told, though there be room again: who
-    /// was told and goes on behind the loss wants that. Where room is short, pages that would leave a gap wait as long as
-    /// those before them are being taken, which may go through a commit, and a moment for those that have not come yet.
+    /// Before pages are taken that the kernel cached. Behind pages that were refused they would make a file
+    /// with a hole where a program wrote, so the file gets no longer before a writer was told, though there
+    /// be room again: who was told and goes on behind the loss wants that. Where room is short, pages that
+    /// would leave a gap wait as long as those before them are being taken, which may go through a commit,
+    /// and a moment for those that have not come yet.
     ///
     /// # Errors
     /// The error that the pages before met.

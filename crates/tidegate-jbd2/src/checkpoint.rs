@@ -4,9 +4,10 @@
 //! since the log that recovery would replay has the newer. A block that a committed transaction freed is not written
 //! any more either: it may hold data by then.
 //!
-//! A pass takes the oldest transactions, a quarter of the log of them; writes their blocks; moves the log's tail in the
-//! superblock, behind a flush and durably; and then gives their log blocks back. With `journal=pipelined` a thread does that from
-//! half a log on, so that no handle waits for it; with `journal=jbd2` the handle that finds the log full does.
+//! A pass takes the oldest transactions, a quarter of the log of them; writes their blocks; moves the log's
+//! tail in the superblock, behind a flush and durably; and then gives their log blocks back. With
+//! `journal=pipelined` a thread does that from half a log on, so that no handle waits for it; with
+//! `journal=jbd2` the handle that finds the log full does.
 //!
 //! Locks: `journal->j_checkpoint_mutex` over a pass and its I/O; `journal->j_list_lock` over the blocks that wait.
 

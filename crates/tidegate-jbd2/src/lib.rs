@@ -1,9 +1,9 @@
 //! The jbd2 journal: blocks of a volume change in transactions, each of which is there as a whole after a power
 //! cut, or not at all.
 //!
-//! It does: read and validate a journal, recover the volume it belongs to, cache the volume's metadata, commit changes
-//! of it, and bring them to where they belong. It does not: know the format of that volume. A volume says where its log
-//! lies ([`Log`]) and which blocks change.
+//! It does: read and validate a journal, recover the volume it belongs to, cache the volume's metadata,
+//! commit changes of it, and bring them to where they belong. It does not: know the format of that volume. A
+//! volume says where its log lies ([`Log`]) and which blocks change.
 //!
 //! | module | holds |
 //! |---|---|

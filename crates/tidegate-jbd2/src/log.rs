@@ -32,8 +32,8 @@ impl Log {
     /// first is the journal's superblock.
     ///
     /// # Errors
-    /// `Corrupt` when a run is not all on the device, two have a block in common, or the log is too short or long; `Unsupported` for a block
-    /// size that is not a power of two from 1024 to 65536.
+    /// `Corrupt` when a run is not all on the device, two have a block in common, or the log is too short or
+    /// long; `Unsupported` for a block size that is not a power of two from 1024 to 65536.
     pub fn new(
         queue: Arc<RequestQueue>,
         block_size: u32,

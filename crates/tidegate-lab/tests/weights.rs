@@ -1,5 +1,5 @@
-//! Weights on a volume as experiment M5 has it: UFS, the elevator with strict guarantees, groups of weight 100 and 20,
-//! in simulated time.
+//! Weights on a volume as experiment M5 has it: UFS, the elevator with strict guarantees, groups of weight
+//! 100 and 20, in simulated time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Waiting for a device with locks held that others want.
 //!
-//! A class says with [`LockClass::off_device`](crate::LockClass::off_device) that nobody is to wait for a device under
-//! its locks. Debug builds panic where somebody is about to ([`check`]), unless a [`Permit`] says why it may be. A wait
-//! under a permit is told from others ([`holds`]), so that it can be counted.
+//! A class says with [`LockClass::off_device`](crate::LockClass::off_device) that nobody is to wait for a
+//! device under its locks. Debug builds panic where somebody is about to ([`check`]), unless a [`Permit`]
+//! says why it may be. A wait under a permit is told from others ([`holds`]), so that it can be counted.
 
 use crate::class;
 use std::cell::Cell;

@@ -65,8 +65,8 @@ pub fn parallelism() -> usize {
     task::with(|t| t.sim().cpus()).unwrap_or_else(machine)
 }
 
-/// The processor that runs the calling thread, as Linux numbers them; none in a simulated world, whose tasks have none
-/// of their own.
+/// The processor that runs the calling thread, as Linux numbers them; none in a simulated world, whose tasks
+/// have none of their own.
 pub fn cpu() -> Option<u32> {
     (!task::is_simulated()).then(|| rustix::thread::sched_getcpu() as u32)
 }

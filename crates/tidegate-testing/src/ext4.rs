@@ -77,8 +77,9 @@ pub fn mended(image: &Path) -> Result<()> {
     is_clean(image)
 }
 
-/// Has e2fsck recover a volume that a power cut left. It replays the journal, ends what has no name, and counts what the
-/// superblock says is free, which Linux leaves old in a power cut, too; it may find nothing else to do.
+/// Has e2fsck recover a volume that a power cut left. It replays the journal, ends what has no name, and
+/// counts what the superblock says is free, which Linux leaves old in a power cut, too; it may find nothing
+/// else to do.
 ///
 /// # Errors
 /// The faults that it found.

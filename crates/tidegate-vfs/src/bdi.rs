@@ -158,9 +158,9 @@ impl Bdi {
         })
     }
 
-    /// A file system that gathers bios says how to send them. Called before anybody waits for write-back, with no lock
-    /// of the page cache held: with the mapping whose pages are waited for, or none for everybody's, and with `true` by
-    /// the one who then waits.
+    /// A file system that gathers bios says how to send them. Called before anybody waits for write-back,
+    /// with no lock of the page cache held: with the mapping whose pages are waited for, or none for
+    /// everybody's, and with `true` by the one who then waits.
     pub fn set_submit_pending(&self, f: impl Fn(Option<&AddressSpace>, bool) + Send + Sync + 'static) {
         let _ = self.submit_pending.set(Box::new(f));
     }
@@ -249,8 +249,8 @@ impl Bdi {
         self.dirty_bytes() > self.limits.background
     }
 
-    /// Whether a pass in the background has done enough: an eighth below the threshold, so that it takes many small files
-    /// and not each as it comes.
+    /// Whether a pass in the background has done enough: an eighth below the threshold, so that it takes many
+    /// small files and not each as it comes.
     pub(crate) fn well_below_background(&self) -> bool {
         self.dirty_bytes() <= self.limits.background - self.limits.background / 8
     }
@@ -317,9 +317,10 @@ impl Bdi {
         dirtied_before(inode, expired())
     }
 
-    /// Takes the inodes for a pass: those that were not finished, and those dirtied before `before`. Returns how
-    /// many dirty pages one of them has at least: the mean. A file system's own do not count: there are few, they have
-    /// more than any, and to write nodes before the data that changes them again is to write them twice.
+    /// Takes the inodes for a pass: those that were not finished, and those dirtied before `before`. Returns
+    /// how many dirty pages one of them has at least: the mean. A file system's own do not count: there are
+    /// few, they have more than any, and to write nodes before the data that changes them again is to write
+    /// them twice.
     pub(crate) fn queue_io(&self, before: Nanos) -> u64 {
         let mut l = self.lists.lock();
         let more = std::mem::take(&mut l.b_more_io);

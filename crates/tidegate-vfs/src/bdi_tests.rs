@@ -51,7 +51,8 @@ fn nothing_is_written_below_the_background_threshold() {
     });
 }
 
-/// A pass in the background takes many small files at a time: it goes on until an eighth less than the threshold is dirty.
+/// A pass in the background takes many small files at a time: it goes on until an eighth less than the
+/// threshold is dirty.
 #[test]
 fn the_background_does_not_stop_at_its_threshold() {
     each_seed(false, |vfs, _| {

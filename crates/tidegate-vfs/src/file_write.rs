@@ -195,8 +195,8 @@ impl File {
         self.vfs.balance()
     }
 
-    /// Allocates, frees or zeroes a range, takes it out or puts it in. Takes `i_rwsem`; for a large range several times, and others
-    /// may come between.
+    /// Allocates, frees or zeroes a range, takes it out or puts it in. Takes `i_rwsem`; for a large range
+    /// several times, and others may come between.
     ///
     /// # Errors
     /// `InvalidArgument` for an empty range or flags that do not go together, and for one that is taken out

@@ -24,8 +24,8 @@
 //! | [`observe`] | what can be seen of it while it works |
 //! | [`perm`], [`acl`] | who may do what |
 //!
-//! The order of locks is in `docs/locks.md`: `i_rwsem` and `invalidate_lock` come before the format's own, those of the
-//! page cache and the lists of inodes after them.
+//! The order of locks is in `docs/locks.md`: `i_rwsem` and `invalidate_lock` come before the format's own,
+//! those of the page cache and the lists of inodes after them.
 #![forbid(unsafe_code)]
 
 pub mod acl;

@@ -58,7 +58,8 @@ impl Clock {
 }
 
 impl Bdi {
-    /// Notes that a mapping has more pages, so that reclaim finds them. Takes `bdi->clock` when that wants another turn.
+    /// Notes that a mapping has more pages, so that reclaim finds them. Takes `bdi->clock` when that wants
+    /// another turn.
     pub fn cached(&self, inode: &Arc<Inode>) {
         while inode.mapping.turn_wanted() {
             self.clock.push(inode);

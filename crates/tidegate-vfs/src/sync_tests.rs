@@ -183,8 +183,8 @@ fn epochs_are_shared() {
     });
 }
 
-/// A page that is counted while its epoch is closed belongs to the next one: the sync that closed the epoch has looked
-/// already, and the one that closes the next finds it.
+/// A page that is counted while its epoch is closed belongs to the next one: the sync that closed the epoch
+/// has looked already, and the one that closes the next finds it.
 #[test]
 fn who_enters_looks_at_the_epoch_once_more() {
     let epochs = Epochs::default();

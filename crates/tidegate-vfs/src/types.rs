@@ -204,8 +204,8 @@ bitflags::bitflags! {
         const SYNC = 1 << 8;
         /// Reads leave the access time alone.
         const NOATIME = 1 << 9;
-        /// Changes of the content leave `mtime` and `ctime` alone: a program that has it open keeps them and sets them
-        /// (the kernel's `S_NOCMTIME`).
+        /// Changes of the content leave `mtime` and `ctime` alone: a program that has it open keeps them and
+        /// sets them (the kernel's `S_NOCMTIME`).
         const NOCMTIME = 1 << 10;
     }
 

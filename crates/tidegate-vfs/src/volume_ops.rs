@@ -179,7 +179,8 @@ pub trait VolumeOps: FileSystem {
     /// Requests for commits and the steps of commits. No lock held.
     fn commit_stats(&self) -> CommitStats;
 
-    /// The last commits one by one, the oldest first: as many as the format remembers, which may be none. No lock held.
+    /// The last commits one by one, the oldest first: as many as the format remembers, which may be none. No
+    /// lock held.
     fn recent_commits(&self) -> Vec<CommitRun> {
         Vec::new()
     }

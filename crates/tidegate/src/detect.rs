@@ -56,7 +56,8 @@ pub fn detect(image: &str, queue: &RequestQueue) -> Result<Format> {
     })
 }
 
-/// Whether an image has the mark of no format that is known, neither of a volume nor of anything else, and no partitions.
+/// Whether an image has the mark of no format that is known, neither of a volume nor of anything else, and no
+/// partitions.
 pub(crate) fn is_unmarked(queue: &RequestQueue) -> bool {
     let pages = (queue.device().size() / PAGE_SIZE as u64).min(LOOKED_AT) as usize;
     let front = (pages > 0).then(|| queue.read_wait(Sector(0), pages, BioFlags::empty()));

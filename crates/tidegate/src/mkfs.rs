@@ -266,8 +266,8 @@ fn more(format: Format, bytes: u64) -> u64 {
     }
 }
 
-/// The smallest volume that holds `content` and leaves `free` bytes. ext4 gets more inodes than its size would have it
-/// where the content has so many.
+/// The smallest volume that holds `content` and leaves `free` bytes. ext4 gets more inodes than its size
+/// would have it where the content has so many.
 fn fit(image: &str, content: &Content, free: u64, options: &mut NewVolume) -> Result<u64> {
     // Errors that do not depend on the size.
     options.room(image, 1 << 30).or_else(|_| options.room(image, 1 << 40))?;

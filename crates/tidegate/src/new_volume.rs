@@ -18,15 +18,15 @@ pub struct NewVolume {
     pub label: String,
     /// Its identity; random if none is given.
     pub uuid: Option<[u8; 16]>,
-    /// Its features, of [`features`]; with ext4 those that it has beside the usual ones, and with `^` before it one of
-    /// these that it has not.
+    /// Its features, of [`features`]; with ext4 those that it has beside the usual ones, and with `^` before
+    /// it one of these that it has not.
     pub features: Vec<String>,
     /// Properties for ext4 alone.
     pub ext4: Ext4Shape,
     /// F2FS: segments of 2 MiB in a section, which are cleaned together; 1 if not given.
     pub segments_per_section: Option<u32>,
-    /// F2FS: on zones, which are its sections: those of a zoned device, or of `segments_per_section` on another. It is
-    /// written in order, whatever it is on.
+    /// F2FS: on zones, which are its sections: those of a zoned device, or of `segments_per_section` on
+    /// another. It is written in order, whatever it is on.
     pub zoned: bool,
     /// All times of its first directories; now if none is given.
     pub time: Option<Timespec>,

@@ -12,8 +12,8 @@ pub use tidegate_vfs::offline::{
 /// Checks the volume behind `queue`; nothing is written. Errors call it `image`.
 ///
 /// # Errors
-/// It holds no volume, or one so damaged that there is nothing to begin with; those of the device. All other damage is
-/// in the report.
+/// It holds no volume, or one so damaged that there is nothing to begin with; those of the device. All other
+/// damage is in the report.
 pub fn check(image: &str, queue: &Arc<RequestQueue>, options: CheckOptions) -> Result<CheckReport> {
     let format = detect(image, queue)?;
     let report = match format {
@@ -23,8 +23,8 @@ pub fn check(image: &str, queue: &Arc<RequestQueue>, options: CheckOptions) -> R
     report.map_err(|source| Error::Volume { about: image.into(), format, source })
 }
 
-/// Mends what a check of the volume behind `queue` finds wrong. Each change is told before it is made. Errors call the
-/// volume `image`.
+/// Mends what a check of the volume behind `queue` finds wrong. Each change is told before it is made. Errors
+/// call the volume `image`.
 ///
 /// # Errors
 /// As [`check`]; a volume that must be left as it is.

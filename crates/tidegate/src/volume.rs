@@ -34,7 +34,8 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Opens the image at `path`, which may be a place in a disk ([`within`]). Writing takes an exclusive lock on it, reading a shared one.
+    /// Opens the image at `path`, which may be a place in a disk ([`within`]). Writing takes an exclusive
+    /// lock on it, reading a shared one.
     ///
     /// # Errors
     /// Each begins with the path: missing, in use, not a volume, an unsupported feature, damaged.
@@ -239,7 +240,8 @@ fn ext4_options(options: &OpenOptions, queue: &RequestQueue) -> Ext4Options {
     }
 }
 
-/// Opens and locks the image at `path`, which may be a place in a disk ([`within`]), without looking at what is in it.
+/// Opens and locks the image at `path`, which may be a place in a disk ([`within`]), without looking at what
+/// is in it.
 ///
 /// # Errors
 /// Each begins with the path: missing, in use, not an image, too short for what is in it to be a volume.

@@ -16,7 +16,8 @@ use tidegate_rt::{LockClass, Mutex, Nanos, thread};
 
 const MS: u64 = 1_000_000;
 
-/// A recording is the process's, so the tests take turns. Held around whole simulated worlds, so it is in none of them.
+/// A recording is the process's, so the tests take turns. Held around whole simulated worlds, so it is in
+/// none of them.
 #[allow(clippy::disallowed_types)]
 static TURN: Mutex<()> = Mutex::new(&TURNS, ());
 static TURNS: LockClass = LockClass::new("why->turn", 1);

@@ -149,8 +149,8 @@ fn add_cases<'a>(
     cases.push(Case::new(format!("{label} {KERNEL}"), kernel).unless(no_guest));
 }
 
-/// F2FS by us above both peers, and ext4 by us so many times the kernel's, for each device and size; of ext4's two, the
-/// better counts.
+/// F2FS by us above both peers, and ext4 by us so many times the kernel's, for each device and size; of
+/// ext4's two, the better counts.
 fn bars(all: &[Series]) -> Vec<Bar> {
     let mut bars = Vec::new();
     for (device, times) in DEVICES {

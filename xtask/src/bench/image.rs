@@ -130,8 +130,8 @@ impl Mounted {
         self.dir.path()
     }
 
-    /// Has the kernel keep at most so many bytes dirty for it: as much as a page cache of a size may have, on a machine
-    /// with more memory.
+    /// Has the kernel keep at most so many bytes dirty for it: as much as a page cache of a size may have, on
+    /// a machine with more memory.
     ///
     /// # Errors
     /// Linux before 6.2 has no such bound for one device.

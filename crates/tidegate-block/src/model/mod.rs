@@ -13,8 +13,8 @@
 //! | [`flash`] | channels and links |
 //! | [`disk`], [`arm`], `cache` | disks, striped or alone, their mechanics, their write cache |
 //!
-//! Lock owned: `model->timing` 982. In real time a request ends as late as the host's timers are coarse (about 50 µs on
-//! Linux).
+//! Lock owned: `model->timing` 982. In real time a request ends as late as the host's timers are coarse
+//! (about 50 µs on Linux).
 
 pub mod arm;
 mod cache;

@@ -185,7 +185,8 @@ const HDD: DiskSpec = DiskSpec {
     volatile: true,
 };
 
-/// A controller's time for a command, its rate to the host, and the time of one durable write of 16 KiB after the other.
+/// A controller's time for a command, its rate to the host, and the time of one durable write of 16 KiB after
+/// the other.
 const RAID_COMMAND: u64 = 1_000_000_000 / 60_000;
 const RAID_LINK: u64 = 2_400 * MIB;
 const RAID_WRITE: u64 = 1_000_000_000 / 5_370;

@@ -38,8 +38,9 @@ impl RequestQueue {
         over.unwrap_or(Err(Errno::IO))
     }
 
-    /// Sends a request of a zone once there is room for it. One that waits for another which nobody has submitted takes no
-    /// room and waits for none: the thread that has that one may wait for room itself, for a third.
+    /// Sends a request of a zone once there is room for it. One that waits for another which nobody has
+    /// submitted takes no room and waits for none: the thread that has that one may wait for room itself, for
+    /// a third.
     pub(super) fn add_ordered(&self, mut rq: Request, awaited: bool, together: &mut Vec<Request>) {
         let Some(zones) = &self.zones else { return };
         self.device.submit_all(std::mem::take(together));

@@ -1,8 +1,8 @@
 //! Zones: parts of a device that are written from their start on, in order, and begin anew as a whole.
 //!
-//! Words and rules are those of the zoned block device model (ZBC, ZAC, NVMe ZNS; zonedstorage.io): a write begins at its
-//! zone's write pointer, a reset takes that back to the zone's start, a finish makes a zone full. A zone that is
-//! neither empty nor full is active, and a device has so many of these at most.
+//! Words and rules are those of the zoned block device model (ZBC, ZAC, NVMe ZNS; zonedstorage.io): a write
+//! begins at its zone's write pointer, a reset takes that back to the zone's start, a finish makes a zone
+//! full. A zone that is neither empty nor full is active, and a device has so many of these at most.
 //!
 //! Locks owned: `queue->zone_wplugs` 975, `zoned->zones` 981.
 //!
@@ -151,7 +151,8 @@ impl Zones {
         self.zones.clone()
     }
 
-    /// Has a zone be written up to byte `pointer`, as after a power cut. More zones than may be active can come of it.
+    /// Has a zone be written up to byte `pointer`, as after a power cut. More zones than may be active can
+    /// come of it.
     pub fn set_pointer(&mut self, n: usize, pointer: u64) {
         self.leave(n);
         let z = &mut self.zones[n];

@@ -135,8 +135,9 @@ impl ZonePlugs {
         self.send(zone);
     }
 
-    /// Asks the device for the write pointer of a zone that nothing is known of, or where a write would be at another: the
-    /// zone may have been written through another queue. The answer is old once a request came meanwhile.
+    /// Asks the device for the write pointer of a zone that nothing is known of, or where a write would be at
+    /// another: the zone may have been written through another queue. The answer is old once a request came
+    /// meanwhile.
     fn look(&self, zone: u64, pos: Option<u64>) {
         let unknown = |z: Option<&Plugged>| {
             z.is_none_or(|z| pos.is_some_and(|p| p != z.next) && z.busy.is_none() && z.early.is_empty())

@@ -10,8 +10,9 @@ use tidegate::Result;
 /// Arguments.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Ask for 32 checkpoints from 4 threads, write them, and show the time of each step. Nothing in the volume changes
-    /// but the version of its checkpoint; opening it for writing first recovers fsynced files after a power cut
+    /// Ask for 32 checkpoints from 4 threads, write them, and show the time of each step. Nothing in the
+    /// volume changes but the version of its checkpoint; opening it for writing first recovers fsynced files
+    /// after a power cut
     #[arg(long)]
     checkpoints: bool,
     /// The volume

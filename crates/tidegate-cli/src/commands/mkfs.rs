@@ -37,8 +37,9 @@ pub struct Args {
     /// large_dir, sparse_super, large_file, huge_file, uninit_bg, dir_nlink, extra_isize, metadata_csum
     #[arg(short = 'O', long, value_delimiter = ',')]
     features: Vec<String>,
-    /// Put an f2fs volume on zones (blkzoned), as a zoned device asks for: it is only ever written in order. The size is that
-    /// of a zone in an image file, a multiple of 2M; left out, 2M; a zoned device has its own
+    /// Put an f2fs volume on zones (blkzoned), as a zoned device asks for: it is only ever written in order.
+    /// The size is that of a zone in an image file, a multiple of 2M; left out, 2M; a zoned device has its
+    /// own
     #[arg(long, value_name = "SIZE", value_parser = units::size, num_args = 0..=1, require_equals = true, default_missing_value = "2M")]
     zoned: Option<u64>,
     #[command(flatten)]

@@ -1,5 +1,5 @@
-//! `mkfs --format ext4`: volumes that e2fsck calls clean and Linux reads as their source, small, the same twice, and none
-//! where making one was cut short.
+//! `mkfs --format ext4`: volumes that e2fsck calls clean and Linux reads as their source, small, the same
+//! twice, and none where making one was cut short.
 
 use crate::common::{Bench, assert_same, is_root};
 use std::fs;

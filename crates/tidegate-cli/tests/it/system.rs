@@ -1,5 +1,5 @@
-//! Trees of the machine in ext4 volumes: put in by us and read by Linux; put in by mke2fs, taken out, edited and put back.
-//! `TIDEGATE_TREE` names the tree, `/usr/include/linux` otherwise.
+//! Trees of the machine in ext4 volumes: put in by us and read by Linux; put in by mke2fs, taken out, edited
+//! and put back. `TIDEGATE_TREE` names the tree, `/usr/include/linux` otherwise.
 
 use crate::common::{Bench, assert_same, is_root};
 use std::fs;

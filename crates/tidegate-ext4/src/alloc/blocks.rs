@@ -44,8 +44,8 @@ impl Ext4 {
         self.take_promised(handle, goal, want)
     }
 
-    /// Takes a run of at most `want` blocks, as near behind `goal` as one is free; the first, and how many. Groups whose
-    /// bitmap is damaged are passed over.
+    /// Takes a run of at most `want` blocks, as near behind `goal` as one is free; the first, and how many.
+    /// Groups whose bitmap is damaged are passed over.
     ///
     /// # Errors
     /// `NoSpace`, also where a damaged group is all that might have room; those of reading bitmaps.
@@ -128,8 +128,8 @@ impl Ext4 {
         Ok(Some(Looked::Taken(self.sb.group_start(group).plus(found.bit.into()), found.len)))
     }
 
-    /// Gives blocks back. Those of metadata are forgotten by the caller. Those of a group whose bitmap is damaged, or has them as free,
-    /// stay as they are for e2fsck.
+    /// Gives blocks back. Those of metadata are forgotten by the caller. Those of a group whose bitmap is
+    /// damaged, or has them as free, stay as they are for e2fsck.
     ///
     /// # Errors
     /// `Corrupt` for blocks outside of the volume; those of the journal.
@@ -154,8 +154,8 @@ impl Ext4 {
         Ok(())
     }
 
-    /// The bitmap of a group of which blocks are to be freed. `None` where it cannot be trusted: they stay as they are then, as on
-    /// Linux, and the file goes without them.
+    /// The bitmap of a group of which blocks are to be freed. `None` where it cannot be trusted: they stay as
+    /// they are then, as on Linux, and the file goes without them.
     fn map_to_free(&self, desc: &GroupDesc, bit: u32, len: u32, first: u64) -> Option<Vec<u8>> {
         if self.damage_of(Bitmap::Blocks, desc).is_some() {
             return None;
@@ -213,8 +213,8 @@ enum Looked {
     Damaged(Error),
 }
 
-/// A run of `want` clear bits of `blocks`: at `from`, else the first behind it that is long enough, else the first from
-/// the beginning on, else the longest. With `least` of 1 any run does, the one at `from` first.
+/// A run of `want` clear bits of `blocks`: at `from`, else the first behind it that is long enough, else the
+/// first from the beginning on, else the longest. With `least` of 1 any run does, the one at `from` first.
 fn find(map: &[u8], from: u32, blocks: u32, want: u32, least: u32) -> Option<Found> {
     let found = |bit: u32, len: u32| Found { group: GroupNo(0), bit, len };
     let at_goal = if from < blocks { clear_run(map, from, blocks, want) } else { 0 };

@@ -1,5 +1,5 @@
-//! Blocks that are freed by a transaction which is not committed yet: nobody gets them before, since after a power cut
-//! they are what they were.
+//! Blocks that are freed by a transaction which is not committed yet: nobody gets them before, since after a
+//! power cut they are what they were.
 
 use crate::format::units::GroupNo;
 use std::collections::HashMap;

@@ -1,7 +1,8 @@
 //! Taking inodes near their directory, and giving them back.
 //!
-//! A file's inode goes into its directory's group, so that what is used together lies together. Directories at the top
-//! are spread over groups with room; those below stay near their parent while that has room (Orlov's rule, simplified).
+//! A file's inode goes into its directory's group, so that what is used together lies together. Directories
+//! at the top are spread over groups with room; those below stay near their parent while that has room
+//! (Orlov's rule, simplified).
 
 use super::bitmap::{fill, first_clear, is_set};
 use super::blocks::no_room;

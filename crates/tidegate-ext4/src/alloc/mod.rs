@@ -1,8 +1,8 @@
 //! The volume's supplies: groups and their descriptors, free blocks and inodes.
 //!
-//! Locks owned: `ext4->group` 405 keeps two changes of one group's bitmaps apart, and is held while a bitmap is read;
-//! `ext4->damaged` 521; `ext4->space` 522 has the counts; `ext4->freed` 523. Callers: maps, directories and inodes take
-//! and give back through it.
+//! Locks owned: `ext4->group` 405 keeps two changes of one group's bitmaps apart, and is held while a bitmap
+//! is read; `ext4->damaged` 521; `ext4->space` 522 has the counts; `ext4->freed` 523. Callers: maps,
+//! directories and inodes take and give back through it.
 //!
 //! | module | holds |
 //! |---|---|
@@ -131,8 +131,8 @@ impl Ext4 {
         if self.filling { 0 } else { self.sb.reserved_blocks() + self.kept_from_metadata() }
     }
 
-    /// Blocks that directories and attributes do not get either: those for splits of maps, of which a volume that is filled
-    /// has none, as each of its files comes as a whole.
+    /// Blocks that directories and attributes do not get either: those for splits of maps, of which a volume
+    /// that is filled has none, as each of its files comes as a whole.
     pub(crate) fn kept_from_metadata(&self) -> u64 {
         if self.filling { 0 } else { kept_for_splits(&self.sb) }
     }
@@ -156,7 +156,8 @@ impl Ext4 {
     }
 }
 
-/// Blocks that Linux keeps back, so that splitting extents never runs out of room: one in fifty, 4096 clusters at most.
+/// Blocks that Linux keeps back, so that splitting extents never runs out of room: one in fifty, 4096
+/// clusters at most.
 pub(crate) fn kept_for_splits(sb: &Superblock) -> u64 {
     let clusters = (sb.blocks / u64::from(sb.cluster_blocks) / 50).min(4096);
     if sb.incompat.contains(Incompat::EXTENTS) { clusters * u64::from(sb.cluster_blocks) } else { 0 }

@@ -6,8 +6,8 @@ use tidegate_vfs::{Error, ErrorKind, ReadOnly, Result};
 
 static SPACE: LockClass = LockClass::new("ext4->space", 522);
 
-/// Blocks of maps that promised data may need: one for so many blocks, as pieces of a nearly full volume are small, and a
-/// few for what maps grow by levels.
+/// Blocks of maps that promised data may need: one for so many blocks, as pieces of a nearly full volume are
+/// small, and a few for what maps grow by levels.
 pub(crate) const DATA_PER_MAP: u64 = 4;
 /// Blocks of data for one of a map in a volume that is filled for the first time: its pieces are as large as
 /// the files.

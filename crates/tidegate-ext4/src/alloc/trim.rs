@@ -13,8 +13,8 @@ impl Ext4 {
     /// Blocks that a commit has yet to free are left alone.
     ///
     /// # Errors
-    /// `Unsupported` where the device takes none; `InvalidArgument` for a range that begins behind the end; `ReadOnly`;
-    /// those of the device.
+    /// `Unsupported` where the device takes none; `InvalidArgument` for a range that begins behind the end;
+    /// `ReadOnly`; those of the device.
     pub(crate) fn trim_free(&self, bytes: Range<u64>, minimum: u64) -> Result<u64> {
         self.check_writable()?;
         let bs = u64::from(self.sb.block_size);

@@ -1,7 +1,7 @@
 //! Changing a directory: entries go in, go, and point elsewhere. The caller holds its `i_rwsem` exclusive.
 //!
-//! Without a hash tree a new entry goes into the first block with room, else into a new one. A directory that outgrows its
-//! first block gets a tree where the volume has those.
+//! Without a hash tree a new entry goes into the first block with room, else into a new one. A directory that
+//! outgrows its first block gets a tree where the volume has those.
 
 use super::block::{put_dx_csum, root_entries};
 use super::entry::{Spot, type_number};
@@ -238,8 +238,8 @@ impl Ext4 {
         Ok(empty)
     }
 
-    /// Adds a block at the end of a directory; which one it is, and where. Its content is the caller's, its size in the
-    /// table, too.
+    /// Adds a block at the end of a directory; which one it is, and where. Its content is the caller's, its
+    /// size in the table, too.
     pub(super) fn append_dir_block(
         &self,
         handle: &mut Handle<'_>,

@@ -1,5 +1,6 @@
-//! Changing the hash tree: blocks of entries split by hash, nodes split in the middle, the root grows a level. Blocks that a
-//! split changes are taken into the change before it begins: one that cannot be read leaves the tree as it was.
+//! Changing the hash tree: blocks of entries split by hash, nodes split in the middle, the root grows a
+//! level. Blocks that a split changes are taken into the change before it begins: one that cannot be read
+//! leaves the tree as it was.
 
 use super::block::{put_dx_csum, root_entries};
 use super::change::{NewEntry, entry_len, put_entry, set_rec_len};
@@ -35,8 +36,8 @@ impl Ext4 {
         (self.sb.block_size as usize - at - tail) / DX_ENTRY
     }
 
-    /// Makes a hashed directory of one with a single block: its entries go to a block of their own, and the first becomes
-    /// the root. False where that block is not as it has to be.
+    /// Makes a hashed directory of one with a single block: its entries go to a block of their own, and the
+    /// first becomes the root. False where that block is not as it has to be.
     pub(super) fn grow_tree(&self, handle: &mut Handle<'_>, dir: &Inode) -> Result<bool> {
         let version = self.sb.raw.s_def_hash_version;
         let before = ei(dir);

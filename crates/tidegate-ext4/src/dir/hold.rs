@@ -1,5 +1,5 @@
-//! The blocks that a change of names needs are in memory before the first of it, and stay there: an unreadable one leaves all
-//! as it was.
+//! The blocks that a change of names needs are in memory before the first of it, and stay there: an
+//! unreadable one leaves all as it was.
 
 use super::entry::Spot;
 use super::htree::TreeBlock;
@@ -54,8 +54,8 @@ impl Ext4 {
         r.target.map_or(Ok(()), |target| self.hold_dropped(handle, target))
     }
 
-    /// Where the entry called `name` is that was at `spot` when the directory had so many blocks. A split moves entries to a new
-    /// block, and those it changed are held.
+    /// Where the entry called `name` is that was at `spot` when the directory had so many blocks. A split
+    /// moves entries to a new block, and those it changed are held.
     pub(super) fn found_again(&self, dir: &Inode, name: &[u8], spot: Spot, blocks: u64) -> Result<Spot> {
         let own = &*ei(dir);
         let now = self.blocks_of(dir.size());

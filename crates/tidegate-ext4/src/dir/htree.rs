@@ -1,7 +1,7 @@
 //! Lookup through the hash tree: up to three levels of nodes, and below them blocks with the entries.
 //!
-//! Each node lists blocks by the least hash in them. Names of one hash may fill more than one block: the entry of the next
-//! block has its lowest bit set then.
+//! Each node lists blocks by the least hash in them. Names of one hash may fill more than one block: the
+//! entry of the next block has its lowest bit set then.
 
 use super::block::root_entries;
 use super::entry::{Spot, entries};
@@ -59,16 +59,16 @@ pub(super) struct TreeBlock {
 }
 
 impl Ext4 {
-    /// How names are hashed in a directory whose root block says `number`; `None` when the hash takes a key, or is not
-    /// known.
+    /// How names are hashed in a directory whose root block says `number`; `None` when the hash takes a key,
+    /// or is not known.
     pub(super) fn dir_hash(&self, number: u8) -> Option<DirHash> {
         let r = &self.sb.raw;
         let unsigned = r.s_flags.get() & FLAGS_UNSIGNED_HASH != 0;
         DirHash::new(number, unsigned, std::array::from_fn(|i| r.s_hash_seed[i].get()))
     }
 
-    /// Finds `name` through the tree of a directory of `size` bytes. `None` when the tree cannot tell: its hash is not
-    /// known, or not one of the names as they are asked for.
+    /// Finds `name` through the tree of a directory of `size` bytes. `None` when the tree cannot tell: its
+    /// hash is not known, or not one of the names as they are asked for.
     ///
     /// # Errors
     /// `Corrupt`; those of the device.

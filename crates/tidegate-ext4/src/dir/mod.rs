@@ -1,7 +1,7 @@
 //! Directories: entries in blocks, a hash tree over them, or entries in the inode.
 //!
-//! No lock is owned; the caller, the VFS's glue, holds the directory's `i_rwsem`. Positions are bytes of the directory, so that a listing goes
-//! on where it stopped: the first entry at or behind a position.
+//! No lock is owned; the caller, the VFS's glue, holds the directory's `i_rwsem`. Positions are bytes of the
+//! directory, so that a listing goes on where it stopped: the first entry at or behind a position.
 //!
 //! | module | holds |
 //! |---|---|

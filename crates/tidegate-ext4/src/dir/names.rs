@@ -1,7 +1,7 @@
 //! Names of inodes: create, link, unlink, rename.
 //!
-//! Steps that can fail for want of space come before a name changes, and are taken back if they fail; blocks to read are read
-//! before that.
+//! Steps that can fail for want of space come before a name changes, and are taken back if they fail; blocks
+//! to read are read before that.
 
 use super::change::NewEntry;
 use super::entry::Spot;
@@ -352,8 +352,8 @@ impl Ext4 {
     }
 }
 
-/// Takes back by `f` what was changed before an error, which then leaves nothing half done; not where the error came in the midst of
-/// changes that belong together.
+/// Takes back by `f` what was changed before an error, which then leaves nothing half done; not where the
+/// error came in the midst of changes that belong together.
 fn take_back<T>(
     handle: &mut Handle<'_>,
     e: Error,

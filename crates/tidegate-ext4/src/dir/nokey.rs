@@ -1,9 +1,9 @@
 //! Encrypted names in a form that can be shown and looked up without the key, as Linux shows them (`nokey` names of
 //! fscrypt).
 //!
-//! A name is 8 zero bytes, where Linux has the directory's hash, and the encrypted name, in base64 with `-` and `_` and
-//! without padding. Of a name of more than 149 bytes come the first 149, and then a hash of the whole, so that the form
-//! is no longer than a name may be. No slash and no zero byte comes out of it.
+//! A name is 8 zero bytes, where Linux has the directory's hash, and the encrypted name, in base64 with `-`
+//! and `_` and without padding. Of a name of more than 149 bytes come the first 149, and then a hash of the
+//! whole, so that the form is no longer than a name may be. No slash and no zero byte comes out of it.
 
 use crate::format::hash::{DirHash, HashVersion};
 

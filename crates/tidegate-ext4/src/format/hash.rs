@@ -1,8 +1,8 @@
 //! The hashes of names that directories are ordered by.
 //!
-//! The algorithms are public: TEA (Wheeler and Needham), the first half of MD4 (RFC 1320), and the older "hack" hash of
-//! the first hashed directories. Which one a directory uses stands in its root block; whether bytes count as signed
-//! stands in the superblock, as that depended on the machine that made the volume.
+//! The algorithms are public: TEA (Wheeler and Needham), the first half of MD4 (RFC 1320), and the older
+//! "hack" hash of the first hashed directories. Which one a directory uses stands in its root block; whether
+//! bytes count as signed stands in the superblock, as that depended on the machine that made the volume.
 
 /// How names are hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +45,8 @@ impl DirHash {
         Some(DirHash { version, unsigned: unsigned || number > 2, seed })
     }
 
-    /// The major hash of `name`, by which directories are ordered, and the minor one. The lowest bit of the major hash
-    /// is 0: in index entries it says that names of one hash lie in two blocks.
+    /// The major hash of `name`, by which directories are ordered, and the minor one. The lowest bit of the
+    /// major hash is 0: in index entries it says that names of one hash lie in two blocks.
     pub fn of(&self, name: &[u8]) -> (u32, u32) {
         let (hash, minor) = match self.version {
             HashVersion::Legacy => (self.legacy(name), 0),

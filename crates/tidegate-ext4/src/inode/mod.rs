@@ -1,8 +1,8 @@
 //! Inodes: from the inode table to memory.
 //!
-//! Locks owned: `ei->i_raw_lock` 204 orders states of an inode on their way to the table; `ei->i_data_sem` 205 guards a
-//! map; `ext4->s_orphan_lock` 403; `ei->i_es_lock` 410 guards blocks without a place; `ei->i_sent_lock` 593. Callers: the
-//! map, directories and attributes work on the inodes that it loads.
+//! Locks owned: `ei->i_raw_lock` 204 orders states of an inode on their way to the table; `ei->i_data_sem`
+//! 205 guards a map; `ext4->s_orphan_lock` 403; `ei->i_es_lock` 410 guards blocks without a place;
+//! `ei->i_sent_lock` 593. Callers: the map, directories and attributes work on the inodes that it loads.
 //!
 //! | module | holds |
 //! |---|---|
@@ -117,8 +117,8 @@ impl Own {
         }
     }
 
-    /// The transaction that an fsync waits for, if any changed the inode; that of an fdatasync is the last that changed
-    /// more than times.
+    /// The transaction that an fsync waits for, if any changed the inode; that of an fdatasync is the last
+    /// that changed more than times.
     pub(crate) fn changed(&self, datasync: bool) -> Option<Tid> {
         let n = if datasync { &self.needed } else { &self.changed }.load(Acquire);
         (n != 0).then_some(Tid(n as u32))
@@ -307,7 +307,8 @@ impl Ext4 {
             attr.size <= limit,
             format_args!("inode {ino}: a size of {} bytes, {limit} at most", attr.size),
         )?;
-        // Its blocks are its own, so it has no more than there are; listing it would go on for as long as its map says.
+        // Its blocks are its own, so it has no more than there are; listing it would go on for as long as its
+        // map says.
         let blocks = self.blocks_of(attr.size);
         rule(
             file_type != FileType::Directory || blocks <= self.sb.blocks,

@@ -1,5 +1,6 @@
-//! Inodes without a name that are still in use, as a list on the volume: the superblock names the last, and each the one
-//! before it, where other inodes have the time of their deletion. The next mount frees what is on it.
+//! Inodes without a name that are still in use, as a list on the volume: the superblock names the last, and
+//! each the one before it, where other inodes have the time of their deletion. The next mount frees what is
+//! on it.
 
 use super::Own;
 use super::orphan_file::Noted;
@@ -130,8 +131,8 @@ impl Ext4 {
         Ok(list)
     }
 
-    /// Frees what the volume's list and its orphan file have without a name, and cuts off what lies behind the end of what
-    /// has one.
+    /// Frees what the volume's list and its orphan file have without a name, and cuts off what lies behind
+    /// the end of what has one.
     ///
     /// # Errors
     /// Those of freeing; `Corrupt`.

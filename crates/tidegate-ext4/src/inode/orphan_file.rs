@@ -1,9 +1,9 @@
-//! The orphan file (`orphan_file`): blocks of inode numbers, where Linux notes inodes without a name so that processors do
-//! not meet at the list. The next mount frees the inodes that a crash left in it. Tidegate
-//! adds none: its own orphans go onto the list.
+//! The orphan file (`orphan_file`): blocks of inode numbers, where Linux notes inodes without a name so that
+//! processors do not meet at the list. The next mount frees the inodes that a crash left in it. Tidegate adds
+//! none: its own orphans go onto the list.
 //!
-//! A block is numbers of 32 bits, 0 for none, and a tail with a magic and the checksum of the block's number and the rest
-//! (`ext4_orphan_block_tail` of the format's documentation).
+//! A block is numbers of 32 bits, 0 for none, and a tail with a magic and the checksum of the block's number
+//! and the rest (`ext4_orphan_block_tail` of the format's documentation).
 
 use super::Ext4Inode;
 use crate::format::crc::crc32c;

@@ -1,7 +1,7 @@
 //! Runs of pages on their way that make a file longer, in the order in which they were sent.
 //!
-//! The table says that a file is as long as the data of all runs up to the first that is not on the device yet. A power
-//! cut so shows no size ahead of its data, and a page that is written later holds nothing up.
+//! The table says that a file is as long as the data of all runs up to the first that is not on the device
+//! yet. A power cut so shows no size ahead of its data, and a page that is written later holds nothing up.
 
 use std::collections::VecDeque;
 

@@ -65,8 +65,8 @@ impl Ext4 {
         self.store_as(handle, &own, &attr)
     }
 
-    /// Takes an inode's block of the table into a change, before anything is changed: storing it does not fail for want of
-    /// that then.
+    /// Takes an inode's block of the table into a change, before anything is changed: storing it does not
+    /// fail for want of that then.
     ///
     /// # Errors
     /// Those of reading the table.

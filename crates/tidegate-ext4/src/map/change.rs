@@ -131,9 +131,9 @@ impl Ext4 {
         r
     }
 
-    /// Gives blocks to the holes at the beginning of a file's range, as near to what it has as can be, and to all of them
-    /// if there is room; stores the inode. The first block that was not reached: where the transaction has no more room,
-    /// a page begins there. Takes `ei->i_data_sem` exclusive.
+    /// Gives blocks to the holes at the beginning of a file's range, as near to what it has as can be, and to
+    /// all of them if there is room; stores the inode. The first block that was not reached: where the
+    /// transaction has no more room, a page begins there. Takes `ei->i_data_sem` exclusive.
     ///
     /// # Errors
     /// `NoSpace` where no hole got a block; `Corrupt`; those of the device.
@@ -266,12 +266,12 @@ impl Ext4 {
         gone.iter().try_for_each(|p| self.free_blocks(handle, p.start, p.len))
     }
 
-    /// Says that the unwritten blocks of a range hold data now, of as many as a change has room for; the first block that was
-    /// not reached. Takes `ei->i_data_sem` exclusive.
+    /// Says that the unwritten blocks of a range hold data now, of as many as a change has room for; the
+    /// first block that was not reached. Takes `ei->i_data_sem` exclusive.
     ///
     /// # Errors
-    /// `NoSpace` where an extent that is cut in pieces needs a node, and nothing of the range is half done; `Corrupt`; those
-    /// of the device.
+    /// `NoSpace` where an extent that is cut in pieces needs a node, and nothing of the range is half done;
+    /// `Corrupt`; those of the device.
     pub(crate) fn mark_written(
         &self,
         handle: &mut Handle<'_>,

@@ -1,9 +1,10 @@
 //! Writing to extents that say they were never written, and marking them when the data is there.
 //!
-//! A pass fills holes with unwritten extents in a change of its own, and sends the pages when that has ended: no handle is
-//! held while the device is waited for, and no commit waits for data. When all bios of a run have ended well, a thread marks
-//! its blocks written, raises the size in the table, and ends the write-back, so that an fsync, which waits for that,
-//! commits the mark with the rest. Blocks whose data never came read as zeros.
+//! A pass fills holes with unwritten extents in a change of its own, and sends the pages when that has ended:
+//! no handle is held while the device is waited for, and no commit waits for data. When all bios of a run
+//! have ended well, a thread marks its blocks written, raises the size in the table, and ends the write-back,
+//! so that an fsync, which waits for that, commits the mark with the rest. Blocks whose data never came read
+//! as zeros.
 
 use super::Place;
 use super::change::Fill;
@@ -118,7 +119,8 @@ impl Ext4 {
         others.iter_mut().for_each(|w| w.end(r.as_ref().err()));
     }
 
-    /// Marks as many blocks as a change has room for, and raises the size by the runs that are marked whole; where it is.
+    /// Marks as many blocks as a change has room for, and raises the size by the runs that are marked whole;
+    /// where it is.
     fn mark_some(
         &self,
         handle: &mut Handle<'_>,

@@ -1,8 +1,9 @@
 //! Data that goes through the journal: of all files with `data=journal`, and of those that ask for it (`chattr +j`).
 //!
-//! A write ends when its pages are in a transaction, with their places and the size that they make: nothing is delayed, and a
-//! power cut leaves writes in the order in which they were made. The journal brings the blocks to where they belong, and
-//! until then reading finds them in its cache. A block that is freed is revoked, as others may write to it without the journal.
+//! A write ends when its pages are in a transaction, with their places and the size that they make: nothing
+//! is delayed, and a power cut leaves writes in the order in which they were made. The journal brings the
+//! blocks to where they belong, and until then reading finds them in its cache. A block that is freed is
+//! revoked, as others may write to it without the journal.
 
 use super::Place;
 use super::change::Fill;
@@ -117,8 +118,9 @@ impl Ext4 {
         Ok(if done == all.end { pages.end - pages.start } else { (done - all.start) / per_page })
     }
 
-    /// Gives blocks places and puts their data into the handle's transaction, as many as there is room for, up to byte `end` of
-    /// the file; the first block that was not reached. Blocks that read as zeros until then never show anything else.
+    /// Gives blocks places and puts their data into the handle's transaction, as many as there is room for,
+    /// up to byte `end` of the file; the first block that was not reached. Blocks that read as zeros until
+    /// then never show anything else.
     fn log_blocks(
         &self,
         handle: &mut Handle<'_>,
@@ -179,8 +181,8 @@ impl Ext4 {
         r
     }
 
-    /// Data of a file that the device does not have where it belongs: how many of some blocks it is in, and its bytes. Looked
-    /// for before the device is read.
+    /// Data of a file that the device does not have where it belongs: how many of some blocks it is in, and
+    /// its bytes. Looked for before the device is read.
     pub(super) fn logged(
         &self,
         inode: &Inode,

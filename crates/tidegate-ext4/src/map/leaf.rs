@@ -1,4 +1,5 @@
-//! The list of extents in a leaf of an extent tree, while it changes: extents are joined with their neighbours and cut.
+//! The list of extents in a leaf of an extent tree, while it changes: extents are joined with their
+//! neighbours and cut.
 
 use crate::format::raw::INIT_MAX_LEN;
 use crate::format::units::BlockAddr;
@@ -46,8 +47,8 @@ impl Piece {
     }
 }
 
-/// Adds a piece to a leaf's list, in extents as long as can be and as part of a neighbour if it goes on from it; where it
-/// is. `None` when a block is there already.
+/// Adds a piece to a leaf's list, in extents as long as can be and as part of a neighbour if it goes on from
+/// it; where it is. `None` when a block is there already.
 pub(super) fn add_to_leaf(v: &mut Vec<Piece>, piece: Piece) -> Option<usize> {
     let mut at = v.partition_point(|p| p.block < piece.block);
     let clear = |n: Option<&Piece>| n.is_none_or(|p| p.end() <= piece.block || p.block >= piece.end());

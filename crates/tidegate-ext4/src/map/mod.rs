@@ -1,8 +1,8 @@
 //! Where a file's blocks are, and reading them.
 //!
-//! Lock owned: `ext4->behind` 585. A map is looked up with the inode's `ei->i_data_sem` 205 shared and changed with it
-//! exclusive. Callers: the VFS's glue and directories; long symbolic links and the values of attributes are read
-//! through it, too.
+//! Lock owned: `ext4->behind` 585. A map is looked up with the inode's `ei->i_data_sem` 205 shared and
+//! changed with it exclusive. Callers: the VFS's glue and directories; long symbolic links and the values of
+//! attributes are read through it, too.
 //!
 //! | module | holds |
 //! |---|---|

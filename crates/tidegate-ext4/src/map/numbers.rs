@@ -1,6 +1,7 @@
 //! Changing the block map of ext2 and ext3: numbers are set and cleared, and blocks of numbers come and go with that.
 //!
-//! The caller holds `ei->i_data_sem` exclusive. Numbers have 32 bits, so volumes of more blocks have no such files changed.
+//! The caller holds `ei->i_data_sem` exclusive. Numbers have 32 bits, so volumes of more blocks have no such
+//! files changed.
 
 use super::leaf::Piece;
 use crate::format::gate::rule;
@@ -168,7 +169,8 @@ impl Numbers<'_, '_> {
         Ok(gone)
     }
 
-    /// Removes a range below a block of numbers that begins with block `base` of the file; whether nothing is left in it.
+    /// Removes a range below a block of numbers that begins with block `base` of the file; whether nothing is
+    /// left in it.
     fn remove_below(
         &mut self,
         addr: BlockAddr,

@@ -49,8 +49,8 @@ impl Ext4 {
         stored
     }
 
-    /// Promises space for all holes of a range of blocks, or for none; those that had no promise. Takes `ei->i_data_sem` shared,
-    /// so that no pass fills a hole meanwhile.
+    /// Promises space for all holes of a range of blocks, or for none; those that had no promise. Takes
+    /// `ei->i_data_sem` shared, so that no pass fills a hole meanwhile.
     fn promise_holes(&self, inode: &Inode, blocks: Range<u64>) -> Result<Vec<Range<u64>>> {
         let data = own(inode).read();
         let (mut at, mut holes) = (blocks.start, Vec::new());

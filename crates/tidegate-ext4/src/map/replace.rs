@@ -1,5 +1,6 @@
-//! Files that replace others: programs that write a new file and give it the old one's name, or cut a file to nothing and
-//! write it anew, and never call fsync, expect to find one or the other after a power cut (`auto_da_alloc`).
+//! Files that replace others: programs that write a new file and give it the old one's name, or cut a file to
+//! nothing and write it anew, and never call fsync, expect to find one or the other after a power cut
+//! (`auto_da_alloc`).
 
 use crate::inode::own;
 use crate::volume::sbi::Ext4;
@@ -8,15 +9,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use tidegate_vfs::{FileType, Inode, WritebackControl};
 
 impl Ext4 {
-    /// Before a file takes the name of another: its data is on the device before the change of names can be. The caller
-    /// holds its `i_rwsem`. A failure is told by the file's next fsync, as Linux has it.
+    /// Before a file takes the name of another: its data is on the device before the change of names can be.
+    /// The caller holds its `i_rwsem`. A failure is told by the file's next fsync, as Linux has it.
     pub(crate) fn write_what_replaces(&self, inode: &Arc<Inode>) {
         if self.is_delayed(inode) && self.write_data(inode, &mut WritebackControl::sync()).is_ok() {
             inode.mapping.wait_writeback(0, u64::MAX);
         }
     }
 
-    /// When a file is closed that was cut to nothing: sends the data written since, which would else wait for the flusher.
+    /// When a file is closed that was cut to nothing: sends the data written since, which would else wait for
+    /// the flusher.
     pub(crate) fn write_what_was_emptied(&self, inode: &Arc<Inode>) {
         if inode.file_type == FileType::Regular
             && own(inode).emptied.swap(false, Relaxed)

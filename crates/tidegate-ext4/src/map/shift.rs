@@ -1,8 +1,9 @@
 //! Ranges that are taken out of a file, and put in: the blocks behind them move (`FALLOC_FL_COLLAPSE_RANGE`,
 //! `FALLOC_FL_INSERT_RANGE`).
 //!
-//! No data moves but extents: leaf by leaf, down from the first and up from the last, so that they never meet. A tree whose
-//! leaves one change has no room for moves in several, as on Linux; a power cut then leaves the hole in the midst of the file.
+//! No data moves but extents: leaf by leaf, down from the first and up from the last, so that they never
+//! meet. A tree whose leaves one change has no room for moves in several, as on Linux; a power cut then
+//! leaves the hole in the midst of the file.
 
 use super::leaf::{move_pieces, split_at};
 use super::tree::{Entries, Tree, child_of};
@@ -128,12 +129,12 @@ impl Ext4 {
         Err(Error::new(ErrorKind::Unsupported, what).in_inode(inode.ino))
     }
 
-    /// Takes whole blocks out of a file, or puts a hole in. No page from the first of them on is in memory, and all are on the
-    /// volume.
+    /// Takes whole blocks out of a file, or puts a hole in. No page from the first of them on is in memory,
+    /// and all are on the volume.
     ///
     /// # Errors
-    /// `Unsupported` for a file without extents, `FileTooBig` where extents would lie too far; those of changing the map. The file
-    /// may have a hole in its midst then.
+    /// `Unsupported` for a file without extents, `FileTooBig` where extents would lie too far; those of
+    /// changing the map. The file may have a hole in its midst then.
     pub(crate) fn shift(
         &self,
         inode: &Arc<Inode>,

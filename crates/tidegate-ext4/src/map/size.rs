@@ -1,7 +1,7 @@
 //! The size that the inode table has of a file: no larger than the file, and not ahead of data that has yet to come.
 //!
-//! It is raised when data arrives, by the change that gives it a place or marks it written. A size that has to wait for data
-//! is noted, so that a sync, which waits for all of that, can store it.
+//! It is raised when data arrives, by the change that gives it a place or marks it written. A size that has
+//! to wait for data is noted, so that a sync, which waits for all of that, can store it.
 
 use crate::inode::{ei, own};
 use crate::volume::handle::{Handle, HandleType};
@@ -51,8 +51,8 @@ impl Ext4 {
         self.store_inode(handle, inode)
     }
 
-    /// The size that a file has in memory becomes the table's, if no data is unwritten that would have to come first; else
-    /// that is noted.
+    /// The size that a file has in memory becomes the table's, if no data is unwritten that would have to
+    /// come first; else that is noted.
     ///
     /// # Errors
     /// Those of storing.

@@ -1,7 +1,7 @@
 //! Changing an extent tree: runs of blocks go in and out, and nodes split, empty and grow with that.
 //!
-//! A node is read whole, changed as a list, and written whole. Each index entry bears the first block of what is below
-//! it, as e2fsck asks for. The caller holds `ei->i_data_sem` exclusive.
+//! A node is read whole, changed as a list, and written whole. Each index entry bears the first block of what
+//! is below it, as e2fsck asks for. The caller holds `ei->i_data_sem` exclusive.
 
 use super::leaf::{Piece, add_to_leaf, cut_in_two, cut_leaf, mark_in_leaf};
 use crate::format::crc::crc32c;
@@ -81,8 +81,8 @@ impl Tree<'_, '_> {
     /// Adds blocks where the file has none.
     ///
     /// # Errors
-    /// `NoSpace` when a node is needed and none is free; nothing was changed then. `FileTooBig` for a tree that is full;
-    /// `Corrupt`.
+    /// `NoSpace` when a node is needed and none is free; nothing was changed then. `FileTooBig` for a tree
+    /// that is full; `Corrupt`.
     pub(crate) fn insert(&mut self, piece: Piece) -> Result<()> {
         self.edit(piece.block, &|v| add_to_leaf(v, piece))
     }
@@ -118,7 +118,8 @@ impl Tree<'_, '_> {
         std::mem::take(&mut self.ahead).into_iter().try_for_each(|b| self.fs.free_blocks(self.handle, b, 1))
     }
 
-    /// The first block of the last extents, as many as one change may free, and `most` blocks: a file is cut from its end.
+    /// The first block of the last extents, as many as one change may free, and `most` blocks: a file is cut
+    /// from its end.
     ///
     /// # Errors
     /// `Corrupt`; those of the device.
@@ -232,8 +233,8 @@ impl Tree<'_, '_> {
         self.fs.free_blocks(self.handle, addr, 1)
     }
 
-    /// Changes the leaf that block `at` belongs to by `f`, which returns the entry that changed, or `None` when the leaf is not
-    /// as the caller takes it to be.
+    /// Changes the leaf that block `at` belongs to by `f`, which returns the entry that changed, or `None`
+    /// when the leaf is not as the caller takes it to be.
     pub(super) fn edit(&mut self, at: u64, f: Edit<'_>) -> Result<()> {
         for _ in 0..self.nodes_for(at, f)? {
             let (addr, _) = self.fs.take_promised(self.handle, self.goal, 1)?;

@@ -1,10 +1,11 @@
 //! Passes that give pages places and write them.
 //!
-//! A write promises space (`promise`) and leaves dirty pages: delayed allocation. A pass takes runs of them, fills their holes with
-//! extents as long as the run, and sends each extent in bios of its own; the end of the last bio of a run ends its
-//! write-back. A file with an extent tree gets its places first and has them marked when the data is there (`convert`). One
-//! with a block map has no such mark: the transaction that gives pages places commits when they are on the device. The
-//! table has a file only as long as it has data. A volume without a journal promises no such order.
+//! A write promises space (`promise`) and leaves dirty pages: delayed allocation. A pass takes runs of them,
+//! fills their holes with extents as long as the run, and sends each extent in bios of its own; the end of
+//! the last bio of a run ends its write-back. A file with an extent tree gets its places first and has them
+//! marked when the data is there (`convert`). One with a block map has no such mark: the transaction that
+//! gives pages places commits when they are on the device. The table has a file only as long as it has data.
+//! A volume without a journal promises no such order.
 
 use super::Place;
 use super::change::Fill;
@@ -90,8 +91,8 @@ impl Ext4 {
         }
     }
 
-    /// Writes a run of pages, or puts it into transactions, as its file wants it by now: a change of that finds no pages dirty
-    /// or on their way, and leaves passes that have begun to go on.
+    /// Writes a run of pages, or puts it into transactions, as its file wants it by now: a change of that
+    /// finds no pages dirty or on their way, and leaves passes that have begun to go on.
     pub(super) fn write_or_log(
         &self,
         inode: &Arc<Inode>,
@@ -283,8 +284,8 @@ impl Ext4 {
         Ok(handle.tid().filter(|_| ordered).map(|tid| self.ordered.begin(tid)))
     }
 
-    /// Fills the holes of a range of blocks that were promised, whole pages of them, as many as there is room for; the first
-    /// block behind what has a place now.
+    /// Fills the holes of a range of blocks that were promised, whole pages of them, as many as there is room
+    /// for; the first block behind what has a place now.
     ///
     /// # Errors
     /// `NoSpace` when not even the first page has a place; those of the map.

@@ -8,8 +8,8 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 /// Blocks that a file mapped by extents has at most: the last number means none.
 pub(in crate::offline) const MAX_FILE_BLOCKS: u64 = (1 << 32) - 1;
 
-/// Whether a time of deletion is an inode's number, as lists of orphans have it. Where the volume's own times are that
-/// low, its clock is to blame, and nothing can be said.
+/// Whether a time of deletion is an inode's number, as lists of orphans have it. Where the volume's own times
+/// are that low, its clock is to blame, and nothing can be said.
 pub(in crate::offline) fn is_listed(sb: &Superblock, dtime: u32) -> bool {
     let (raw, inodes) = (&sb.raw, sb.raw.s_inodes_count.get());
     let low = [raw.s_wtime, raw.s_mtime, raw.s_mkfs_time].iter().any(|t| (1..inodes).contains(&t.get()));

@@ -1,8 +1,9 @@
-//! Blocks of metadata of a volume that is changed and has no journal: read once, changed in memory, written by a sync.
+//! Blocks of metadata of a volume that is changed and has no journal: read once, changed in memory, written
+//! by a sync.
 //!
-//! A block is written as a block and never as the page around it, in which other blocks may be a file's data. Memory for
-//! clean blocks is bounded. A changed block stays until it is written; a change that begins when there are many has them
-//! written first.
+//! A block is written as a block and never as the page around it, in which other blocks may be a file's data.
+//! Memory for clean blocks is bounded. A changed block stays until it is written; a change that begins when
+//! there are many has them written first.
 
 use crate::format::units::BlockAddr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,8 +39,8 @@ struct State {
     map: BTreeMap<u64, Buffer>,
     /// Changed blocks in `map`.
     dirty: usize,
-    /// How many blocks make clean ones go: more than `KEEP` where many are changed, so that a look at all of them is paid
-    /// by as many that came.
+    /// How many blocks make clean ones go: more than `KEEP` where many are changed, so that a look at all of
+    /// them is paid by as many that came.
     full: usize,
     /// On the way to the device.
     writing: BTreeSet<u64>,
@@ -133,7 +134,8 @@ impl Buffers {
         self.state.lock().put(addr.0, Arc::new(bytes), true);
     }
 
-    /// Drops a block that is free now: it may hold a file's data next, so it is not on the way to the device afterwards.
+    /// Drops a block that is free now: it may hold a file's data next, so it is not on the way to the device
+    /// afterwards.
     pub(super) fn forget(&self, addr: BlockAddr) {
         self.written.wait_until(|| {
             let mut s = self.state.lock();
@@ -152,7 +154,8 @@ impl Buffers {
         self.state.lock().dirty > MANY
     }
 
-    /// Writes every changed block, neighbours together and all of them at once, and waits for the last. Takes `ext4->flush`.
+    /// Writes every changed block, neighbours together and all of them at once, and waits for the last. Takes
+    /// `ext4->flush`.
     pub(super) fn write_out(&self, queue: &RequestQueue, block_size: usize) -> Result<()> {
         let _one = self.flush.lock();
         let taken = self.take_dirty();

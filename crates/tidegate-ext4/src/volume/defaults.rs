@@ -1,8 +1,9 @@
-//! Options that a volume's superblock has defaults for, as tune2fs(8) sets them: `s_default_mount_opts`, and the words in
-//! `s_mount_opts`. Options that are told go before.
+//! Options that a volume's superblock has defaults for, as tune2fs(8) sets them: `s_default_mount_opts`, and
+//! the words in `s_mount_opts`. Options that are told go before.
 //!
-//! The others ask for things that are so in any case (lists of rights, attributes of users, blocks that are checked), or in none: flushes
-//! are sent, blocks are taken late, and what is freed is discarded by `tidegate trim` alone.
+//! The others ask for things that are so in any case (lists of rights, attributes of users, blocks that are
+//! checked), or in none: flushes are sent, blocks are taken late, and what is freed is discarded by `tidegate
+//! trim` alone.
 
 use crate::format::gate::superblock::text;
 use crate::format::gate::{Journal, Superblock};
@@ -35,7 +36,8 @@ fn words(sb: &Superblock) -> Vec<String> {
 }
 
 impl Ext4Options {
-    /// With the superblock's defaults for what was not told. A volume that is filled for the first time has none of these.
+    /// With the superblock's defaults for what was not told. A volume that is filled for the first time has
+    /// none of these.
     pub(super) fn with_defaults(mut self, sb: &Superblock) -> Self {
         if self.filling {
             return self;

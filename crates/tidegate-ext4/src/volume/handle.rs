@@ -1,8 +1,8 @@
 //! Changes of metadata: blocks that change together.
 //!
-//! With a journal it is a handle of that: all of it is there after a power cut, or nothing. A volume without a journal
-//! changes its blocks in memory, and a sync writes them in no particular order, as Linux does there; e2fsck mends what a
-//! power cut leaves.
+//! With a journal it is a handle of that: all of it is there after a power cut, or nothing. A volume without
+//! a journal changes its blocks in memory, and a sync writes them in no particular order, as Linux does
+//! there; e2fsck mends what a power cut leaves.
 
 use crate::format::units::BlockAddr;
 use crate::volume::blocks::Blocks;
@@ -13,7 +13,8 @@ use tidegate_vfs::{Error, ErrorKind, Result};
 
 /// Credits that a change begins with: blocks it may change, and blocks it may free.
 const BEGIN: Credits = Credits { blocks: 64, revokes: 16, reserve: 0, kind: 0 };
-/// Credits for the change that marks the blocks of one extent when its data is there: the leaf and the inode, and a split.
+/// Credits for the change that marks the blocks of one extent when its data is there: the leaf and the inode,
+/// and a split.
 const LATER: u32 = 8;
 /// Credits that it gets when those are used up.
 const MORE: u32 = 32;

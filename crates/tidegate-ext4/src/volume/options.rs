@@ -22,7 +22,8 @@ positions! {
     pub enum NomapFirst {
         /// All of them, also those that have a place: Linux before `ext4_writepages` sent them first.
         Off = "off",
-        /// Pages that have a place go first, without a handle; the rest, and what lies between, under one: Linux since then.
+        /// Pages that have a place go first, without a handle; the rest, and what lies between, under one:
+        /// Linux since then.
         On = "on",
         /// None: a handle is held while pages get places, and pages are sent when it has ended.
         #[default]
@@ -48,24 +49,25 @@ switches! {
     }
     /// The switches of an open volume.
     pub(crate) struct Switches {
-        /// How transactions reach the log: one after the other as Linux does, or the body of the next while the record
-        /// of the last is on its way. Chosen when a volume is opened.
+        /// How transactions reach the log: one after the other as Linux does, or the body of the next while
+        /// the record of the last is on its way. Chosen when a volume is opened.
         journal: JournalMode = JournalMode::Pipelined,
         /// The data that a commit waits for: all that it gives places, or nothing but metadata. Of a file
         /// with extents it waits for no data, as they read as zeros until that is there. With journal, data
         /// is written to the log as metadata is, and a power cut leaves writes in their order; chosen when a
         /// volume is opened.
         data: DataMode = DataMode::Ordered,
-        /// Which pages of files with extents are sent while a transaction is kept open: all, those that need a place and what lies
-        /// between them, or none.
+        /// Which pages of files with extents are sent while a transaction is kept open: all, those that need
+        /// a place and what lies between them, or none.
         nomap_first: NomapFirst = NomapFirst::Pipelined,
-        /// New data of a file that takes another's name is written before the change of names, and that of a file which was cut to
-        /// nothing when it is closed: a power cut leaves no empty file where a program replaced one without an fsync.
+        /// New data of a file that takes another's name is written before the change of names, and that of a
+        /// file which was cut to nothing when it is closed: a power cut leaves no empty file where a program
+        /// replaced one without an fsync.
         auto_da_alloc: bool = true,
         /// Seconds after which a transaction is committed by itself; 0 stands for 5.
         commit: u64 = 5,
-        /// A new inode has the group of its directory whatever that one's set-group-id bit, which a new directory does not get then.
-        /// Also `bsdgroups`, and `sysvgroups` for `nogrpid`.
+        /// A new inode has the group of its directory whatever that one's set-group-id bit, which a new
+        /// directory does not get then. Also `bsdgroups`, and `sysvgroups` for `nogrpid`.
         grpid: bool = false,
     }
 }

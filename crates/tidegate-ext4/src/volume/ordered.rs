@@ -1,8 +1,9 @@
 //! Data that has to be on the device before the transaction commits that gives it a place (`data=ordered`).
 //!
-//! A pass that gives pages places says so while its handle is open, and no commit of that transaction goes on before the
-//! pages are on the device: a power cut leads to no block that holds what another file left there. Where the pages do
-//! not get there, the commit fails, and with it the journal ends; Linux has unwritten extents until then and goes on.
+//! A pass that gives pages places says so while its handle is open, and no commit of that transaction goes on
+//! before the pages are on the device: a power cut leads to no block that holds what another file left there.
+//! Where the pages do not get there, the commit fails, and with it the journal ends; Linux has unwritten
+//! extents until then and goes on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -28,7 +28,8 @@ impl Overlay {
         self.blocks.range(range).next().is_some()
     }
 
-    /// Puts what the journal holds of the blocks from `first` on into `bytes`, which has blocks of `block_size` bytes.
+    /// Puts what the journal holds of the blocks from `first` on into `bytes`, which has blocks of
+    /// `block_size` bytes.
     ///
     /// # Errors
     /// Those of reading the journal.

@@ -1,7 +1,7 @@
 //! Setting and removing attributes: in the inode while they fit there, else in a block of the inode's own.
 //!
-//! A block that others share is left to them, and the inode gets one of its own. All attributes of a place are read as a
-//! list, changed, and written whole, with the hashes that Linux and e2fsck compare blocks by.
+//! A block that others share is left to them, and the inode gets one of its own. All attributes of a place
+//! are read as a list, changed, and written whole, with the hashes that Linux and e2fsck compare blocks by.
 
 use super::area::Area;
 use super::{posix_acl, split_name};
@@ -72,7 +72,8 @@ fn put_list(bytes: &mut [u8], first: usize, base: usize, list: &[Kept], with_has
 }
 
 impl Ext4 {
-    /// Sets (`Some`) or removes an attribute; `value` is in the form user space sees. The inode is stored by the caller.
+    /// Sets (`Some`) or removes an attribute; `value` is in the form user space sees. The inode is stored by
+    /// the caller.
     ///
     /// # Errors
     /// `NoData`, `Exists` as `flags` ask; `Range` for a name, `NoSpace` for a list that is too long; `Corrupt`.
@@ -152,8 +153,8 @@ impl Ext4 {
         own.behind = behind.into();
     }
 
-    /// Writes the attributes of a block: the inode's own is overwritten, a shared one left to the others; none is kept
-    /// for an empty list.
+    /// Writes the attributes of a block: the inode's own is overwritten, a shared one left to the others;
+    /// none is kept for an empty list.
     fn put_block(
         &self,
         handle: &mut Handle<'_>,

@@ -1,4 +1,5 @@
-//! Extended attributes: behind the inode's fields, in a block that inodes may share, and values in inodes of their own.
+//! Extended attributes: behind the inode's fields, in a block that inodes may share, and values in inodes of
+//! their own.
 //!
 //! Lock owned: `ext4->shared_xattrs` 402. Callers: `vfs_impl`, and `map` for inline data.
 //!
@@ -94,7 +95,8 @@ impl Ext4 {
         Ok(value)
     }
 
-    /// Calls `f` with the attributes in the inode, and then with those in its block, until it says that this is enough.
+    /// Calls `f` with the attributes in the inode, and then with those in its block, until it says that this
+    /// is enough.
     fn each_area(&self, inode: &Ext4Inode, f: &mut dyn FnMut(&Area<'_>) -> Result<bool>) -> Result<()> {
         if le32(&inode.behind, 0) == XATTR_MAGIC && f(&Area::of_inode(inode.ino, &inode.behind[4..]))? {
             return Ok(());

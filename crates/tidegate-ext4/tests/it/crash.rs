@@ -1,5 +1,5 @@
-//! Power cuts at any moment of a run on a journaled volume: opened again, it has all that was promised, no file shows what
-//! another left in a block, and e2fsck calls it clean.
+//! Power cuts at any moment of a run on a journaled volume: opened again, it has all that was promised, no
+//! file shows what another left in a block, and e2fsck calls it clean.
 
 use crate::rig::*;
 use std::collections::{BTreeMap, VecDeque};
@@ -244,8 +244,8 @@ fn explore(name: &str, args: &[&str], seed: u64, logged: Logged) {
     }
 }
 
-/// Has e2fsck replay the journal: it finds nothing else to do but to count what the superblock says is free, which Linux
-/// leaves old in a power cut, too; and what was promised is there.
+/// Has e2fsck replay the journal: it finds nothing else to do but to count what the superblock says is free,
+/// which Linux leaves old in a power cut, too; and what was promised is there.
 fn recover_by_e2fsck(what: &str, left: &[u8], image: &Path, run: &Run, at: u64) {
     std::fs::write(image, left).unwrap();
     let path = image.to_str().unwrap();

@@ -290,8 +290,8 @@ fn damaged_bitmaps_cost_their_groups_alone() {
     }
 }
 
-/// Files are cut and go though their blocks cannot be freed, as on Linux; the blocks stay in use until e2fsck looks, to which the volume
-/// says so.
+/// Files are cut and go though their blocks cannot be freed, as on Linux; the blocks stay in use until e2fsck
+/// looks, to which the volume says so.
 #[test]
 fn what_cannot_be_freed_stays_in_use() {
     if skip() {

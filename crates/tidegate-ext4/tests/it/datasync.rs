@@ -100,7 +100,8 @@ fn what_is_overwritten_within_a_tick_of_the_clock_opens_no_handle() {
     });
 }
 
-/// A commit that took long is explained by its handles: the journal's events say what each was for, in Linux's numbers.
+/// A commit that took long is explained by its handles: the journal's events say what each was for, in
+/// Linux's numbers.
 #[test]
 fn handles_say_what_they_are_for() {
     if skip() {

@@ -89,8 +89,8 @@ fn lost_data_shows_nobody_elses() {
     }
 }
 
-/// Files are made, changed and fsynced while requests of one kind fail now and then. Data that an fsync called durable
-/// is on the device when all is over, and the volume is clean.
+/// Files are made, changed and fsynced while requests of one kind fail now and then. Data that an fsync
+/// called durable is on the device when all is over, and the volume is clean.
 #[test]
 fn what_is_fsynced_outlives_failures() {
     if skip() {
@@ -150,8 +150,8 @@ fn what_is_fsynced_outlives_failures() {
     }
 }
 
-/// Makes files until the volume takes no more, or there are many; those that an fsync called durable, by name, byte and
-/// length. Others are changed and go.
+/// Makes files until the volume takes no more, or there are many; those that an fsync called durable, by
+/// name, byte and length. Others are changed and go.
 fn work(v: &Arc<Vfs>, rng: &mut Rng) -> Vec<(String, u8, usize)> {
     let Ok(root) = v.root() else { return Vec::new() };
     let mut promised = Vec::new();

@@ -1,4 +1,5 @@
-//! The flag that sends a file's data through the journal (`chattr +j`): whose it is, and passes while it comes and goes.
+//! The flag that sends a file's data through the journal (`chattr +j`): whose it is, and passes while it
+//! comes and goes.
 
 use crate::journaled::*;
 use crate::rig::{scratch, skip};
@@ -8,7 +9,8 @@ use tidegate_block::MemoryDevice;
 use tidegate_rt::thread;
 use tidegate_vfs::*;
 
-/// The flag takes room in the journal, so that the owner of a file may not set it; and it is no more than others set with a mode.
+/// The flag takes room in the journal, so that the owner of a file may not set it; and it is no more than
+/// others set with a mode.
 #[test]
 fn the_flag_is_the_superusers_and_comes_with_others() {
     if skip() {

@@ -1,4 +1,5 @@
-//! Hashes of names, against debugfs, which takes them by number: legacy, half_md4, tea, and the same of unsigned bytes.
+//! Hashes of names, against debugfs, which takes them by number: legacy, half_md4, tea, and the same of
+//! unsigned bytes.
 
 use crate::rig::*;
 use tidegate_ext4::format::hash::DirHash;

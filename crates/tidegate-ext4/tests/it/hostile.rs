@@ -74,7 +74,8 @@ fn a_journal_has_no_block_twice() {
     refused(&image, "lies in the blocks of log block");
 }
 
-/// A map may lead to one block again and again; a directory that has more of them than the volume would be listed for hours.
+/// A map may lead to one block again and again; a directory that has more of them than the volume would be
+/// listed for hours.
 #[test]
 fn a_directory_is_no_larger_than_the_volume() {
     let Some((_dir, image)) = volume(&["-t", "ext4", "-b", "1024"], "16M") else { return };

@@ -1,5 +1,5 @@
-//! Files with block maps, held against what the host's kernel makes of the same on a volume of its own: writes far apart, cuts, holes,
-//! and where data and holes are.
+//! Files with block maps, held against what the host's kernel makes of the same on a volume of its own:
+//! writes far apart, cuts, holes, and where data and holes are.
 
 use crate::changed::open_to_write;
 use crate::rig::*;

@@ -1,5 +1,5 @@
-//! Data that goes through the journal, of all files or of some: what is on the volume before a checkpoint, behind it, and
-//! behind a recovery by e2fsck and by Linux.
+//! Data that goes through the journal, of all files or of some: what is on the volume before a checkpoint,
+//! behind it, and behind a recovery by e2fsck and by Linux.
 
 use crate::rig::*;
 use std::path::Path;

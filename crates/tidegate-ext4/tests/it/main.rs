@@ -1,4 +1,5 @@
-//! Tests of ext4 volumes, one program: made by mke2fs, written by Linux, damaged by chance, judged by Linux and e2fsprogs.
+//! Tests of ext4 volumes, one program: made by mke2fs, written by Linux, damaged by chance, judged by Linux
+//! and e2fsprogs.
 
 mod changed;
 mod checked;

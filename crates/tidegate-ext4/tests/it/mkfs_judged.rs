@@ -1,5 +1,5 @@
-//! Volumes that we make, judged: clean for e2fsck and for us, used by Linux and by our engine, and none where making one was cut
-//! short.
+//! Volumes that we make, judged: clean for e2fsck and for us, used by Linux and by our engine, and none where
+//! making one was cut short.
 
 use crate::rig::*;
 use std::fs::File;

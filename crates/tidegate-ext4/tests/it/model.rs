@@ -104,8 +104,8 @@ fn block_maps() {
     check_made(&["-t", "ext2", "-b", "4096"], true, 6, MemoryLimits::default());
 }
 
-/// Beside threads that sync, commit and turn switches, all in the simulated world: a row has the seed of their order, so
-/// that what fails is replayed.
+/// Beside threads that sync, commit and turn switches, all in the simulated world: a row has the seed of
+/// their order, so that what fails is replayed.
 #[test]
 fn in_company() {
     if skip() {
@@ -124,8 +124,8 @@ fn in_company() {
     }
 }
 
-/// On a small volume: what fails for want of space fails as a whole, or a write after its first part; what was taken is
-/// there, and can always be written.
+/// On a small volume: what fails for want of space fails as a whole, or a write after its first part; what
+/// was taken is there, and can always be written.
 fn check_filling(args: &[&str], cases: u32, limits: MemoryLimits) {
     if skip() {
         return;

@@ -91,7 +91,8 @@ fn files_without_huge_file_end_where_their_blocks_can_be_counted() {
     }
 }
 
-/// Attributes and files of 2 GiB have features, which the volume gets with them; one of revision 0 becomes one of revision 1.
+/// Attributes and files of 2 GiB have features, which the volume gets with them; one of revision 0 becomes
+/// one of revision 1.
 #[test]
 fn features_come_with_what_needs_them() {
     if skip() {

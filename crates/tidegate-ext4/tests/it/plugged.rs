@@ -89,7 +89,8 @@ fn small_files_of_a_pass_go_out_together() {
     }
 }
 
-/// Credits that are kept for the end of bios which nobody has sent are all that a small journal has: whoever wants some sends them.
+/// Credits that are kept for the end of bios which nobody has sent are all that a small journal has: whoever
+/// wants some sends them.
 #[test]
 fn what_a_pass_keeps_holds_nobody_up() {
     if skip() {

@@ -162,8 +162,8 @@ impl Device for Late {
     }
 }
 
-/// Makes a tree of everything that volumes of blocks as large as 4 KiB can hold, in `dir`. Without what is too large for
-/// blocks of 1 KiB where `small` says so.
+/// Makes a tree of everything that volumes of blocks as large as 4 KiB can hold, in `dir`. Without what is
+/// too large for blocks of 1 KiB where `small` says so.
 pub fn source(dir: &Path, small: bool) -> PathBuf {
     let tree = dir.join(if small { "small" } else { "large" });
     std::fs::create_dir(&tree).unwrap();

@@ -1,4 +1,5 @@
-//! Ranges that are taken out of files and put in, held against what the host's kernel makes of the same on a volume of its own.
+//! Ranges that are taken out of files and put in, held against what the host's kernel makes of the same on a
+//! volume of its own.
 
 use crate::rig::*;
 use std::fs::OpenOptions;

@@ -146,8 +146,8 @@ fn switches_are_turned_while_the_volume_is_in_use_but_for_its_journal() {
     v.unmount().unwrap();
 }
 
-/// The content of a file after a power cut that comes when the transaction has committed in which a program replaced it:
-/// by another's name, or by cutting it.
+/// The content of a file after a power cut that comes when the transaction has committed in which a program
+/// replaced it: by another's name, or by cutting it.
 fn replaced(options: &str, by_name: bool) -> Vec<u8> {
     let dir = scratch();
     let image = dir.path().join("a.img");
@@ -212,8 +212,8 @@ fn a_file_that_is_replaced_is_not_empty_after_a_power_cut() {
     }
 }
 
-/// Data that arrives before what lies ahead of it in the file adds nothing to the size that a power cut leaves, until an
-/// fsync promises all.
+/// Data that arrives before what lies ahead of it in the file adds nothing to the size that a power cut
+/// leaves, until an fsync promises all.
 #[test]
 fn a_power_cut_leaves_no_size_ahead_of_its_data() {
     if skip() {
@@ -256,7 +256,8 @@ fn a_power_cut_leaves_no_size_ahead_of_its_data() {
     v.unmount().unwrap();
 }
 
-/// Blocks of a page that is on its way are free only when it is there, or it would be written over what they hold next.
+/// Blocks of a page that is on its way are free only when it is there, or it would be written over what they
+/// hold next.
 #[test]
 fn a_page_on_its_way_is_written_to_no_other_file() {
     if skip() {
@@ -382,7 +383,8 @@ fn a_commit_waits_for_pages_that_are_sent_under_a_handle() {
     }
 }
 
-/// A file that is made longer while its data is on its way is as long after a clean unmount, in whatever order that arrives.
+/// A file that is made longer while its data is on its way is as long after a clean unmount, in whatever
+/// order that arrives.
 #[test]
 fn a_size_that_waits_for_data_is_stored_by_a_sync() {
     if skip() {

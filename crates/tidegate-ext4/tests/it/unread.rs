@@ -227,7 +227,8 @@ fn listed(v: &Arc<Vfs>) -> Names {
     (0..DIRS).map(of).collect()
 }
 
-/// Names come, go and move while a part of all reads fails. No failure ends the volume, and none leaves a change half done.
+/// Names come, go and move while a part of all reads fails. No failure ends the volume, and none leaves a
+/// change half done.
 #[test]
 fn blocks_that_cannot_be_read_leave_names_as_they_were() {
     if skip() {

@@ -281,7 +281,8 @@ impl F2fs {
         Ok(())
     }
 
-    /// Takes an entry out; a block that becomes empty is given back unless it is on its way. An error may leave half of it done.
+    /// Takes an entry out; a block that becomes empty is given back unless it is on its way. An error may
+    /// leave half of it done.
     pub(crate) fn remove_entry(&self, dir: &Arc<Inode>, at: Place, name: &[u8]) -> Result<()> {
         let (f, n) = (fi(dir), dentry::slots(name));
         let Some((block, level)) = at.block else {

@@ -65,7 +65,8 @@ static STEP_POINTS: [SpanPoint<1>; STEPS] = {
     all
 };
 
-/// Requests for checkpoints and the times of their steps. Nothing here is locked or allocated while a checkpoint runs.
+/// Requests for checkpoints and the times of their steps. Nothing here is locked or allocated while a
+/// checkpoint runs.
 pub(crate) struct CkptStat {
     queued: AtomicU64,
     issued: AtomicU64,

@@ -29,8 +29,8 @@ static FSYNC_CHECKPOINT: EventPoint<2> = EventPoint::new("f2fs_fsync_checkpoint"
 
 /// Times that an fsync waits for other writers of its file before it takes a checkpoint.
 const TRIES: u32 = 4;
-/// Times that an operation lets others go on while it waits for its nodes on their way: a flusher may begin to write them
-/// anew each time.
+/// Times that an operation lets others go on while it waits for its nodes on their way: a flusher may begin
+/// to write them anew each time.
 const BUSY_TURNS: u32 = 16;
 
 impl F2fs {
@@ -167,9 +167,9 @@ impl F2fs {
         Ok(crate::inode::name_of(node.bytes()).is_none_or(|n| self.since_cp.is_vacated(pino, n)))
     }
 
-    /// Writes the inode's dirty nodes, the inode last and marked. With `barrier`, only when all the data
-    /// they may point to is durable. With `wait` it waits for nodes that are on their way. Bios that are full are left
-    /// in `full`. The caller holds `i_rwsem` shared; takes `cp_rwsem` shared, `node_write`, `i_dnode`.
+    /// Writes the inode's dirty nodes, the inode last and marked. With `barrier`, only when all the data they
+    /// may point to is durable. With `wait` it waits for nodes that are on their way. Bios that are full are
+    /// left in `full`. The caller holds `i_rwsem` shared; takes `cp_rwsem` shared, `node_write`, `i_dnode`.
     fn write_inode_nodes(
         &self,
         inode: &Inode,

@@ -35,8 +35,8 @@ struct Load {
 /// A file's stream, and the end of its last blocks, each with the epoch of it.
 #[derive(Default)]
 pub(crate) struct Writer {
-    /// Epoch of its last run there, and below it one more than its stream; 0 in the latter without one. A file has one kind
-    /// as long as it is in memory.
+    /// Epoch of its last run there, and below it one more than its stream; 0 in the latter without one. A
+    /// file has one kind as long as it is in memory.
     given: AtomicU64,
     /// Epoch of its last run, and below it the block behind that.
     end: AtomicU64,
@@ -50,9 +50,9 @@ impl Default for Affinity {
 }
 
 impl Affinity {
-    /// The stream of a file, one of the first `n` of a kind, which it keeps as long as it puts something there. `beside` says
-    /// whether others' blocks came behind its last, which ends at the given address; it is asked of those alone that have no
-    /// stream. `refused` says which cannot be opened.
+    /// The stream of a file, one of the first `n` of a kind, which it keeps as long as it puts something
+    /// there. `beside` says whether others' blocks came behind its last, which ends at the given address; it
+    /// is asked of those alone that have no stream. `refused` says which cannot be opened.
     pub(crate) fn choose(
         &self,
         kind: Log,
@@ -80,7 +80,8 @@ impl Affinity {
         stream
     }
 
-    /// Notes that a file's next blocks lie in a stream, up to `end`. The file keeps the stream if it is the one it has.
+    /// Notes that a file's next blocks lie in a stream, up to `end`. The file keeps the stream if it is the
+    /// one it has.
     pub(crate) fn placed(&self, kind: Log, w: &Writer, stream: u8, end: BlockAddr) {
         let epoch = self.epoch.load(SeqCst);
         w.end.store(pack(epoch, end.0), Relaxed);
@@ -127,8 +128,8 @@ impl Load {
         }
     }
 
-    /// The stream with the fewest files; of several the first, but stream 0 last: new files begin there. `None` when all others
-    /// are refused.
+    /// The stream with the fewest files; of several the first, but stream 0 last: new files begin there.
+    /// `None` when all others are refused.
     fn fewest(&self, n: u8, refused: impl Fn(u8) -> bool) -> Option<u8> {
         let files = |s: &u8| self.now[usize::from(*s)].max(self.before[usize::from(*s)]);
         let extra = (1..n).filter(|s| !refused(*s)).min_by_key(files)?;

@@ -106,8 +106,8 @@ impl F2fs {
     /// pages that all have a place already, it takes no `cp_rwsem`, so that it does not wait for a checkpoint.
     ///
     /// # Errors
-    /// `NoSpace`; none of them is reserved that was not before. `Unsupported` for pages of a pinned file on zones that have no
-    /// place which can be written again.
+    /// `NoSpace`; none of them is reserved that was not before. `Unsupported` for pages of a pinned file on
+    /// zones that have no place which can be written again.
     pub(crate) fn reserve_pages(
         &self,
         inode: &Arc<Inode>,
@@ -152,8 +152,9 @@ impl F2fs {
         reserved.map(drop)
     }
 
-    /// On zones, refuses pages of a pinned file that would get another place when they are written: Linux gives such a file places
-    /// in zones that can be written anywhere, all before it is written (`fallocate`), and so it is done there.
+    /// On zones, refuses pages of a pinned file that would get another place when they are written: Linux
+    /// gives such a file places in zones that can be written anywhere, all before it is written
+    /// (`fallocate`), and so it is done there.
     fn check_pinned(&self, inode: &Inode, mut at: u64, end: u64) -> Result<()> {
         let f = fi(inode);
         let Some(zones) = self.sit.zones.as_ref().filter(|_| f.has_inline(inline::PIN_FILE)) else {
@@ -193,8 +194,8 @@ impl F2fs {
         Ok(true)
     }
 
-    /// Reserves for the holes in `start..end`, for all or for none. `blocks` of the inode has grown for nodes that were
-    /// made on the way; for the pages it is to grow by so many sectors.
+    /// Reserves for the holes in `start..end`, for all or for none. `blocks` of the inode has grown for nodes
+    /// that were made on the way; for the pages it is to grow by so many sectors.
     pub(crate) fn reserve_holes(
         &self,
         inode: &Inode,

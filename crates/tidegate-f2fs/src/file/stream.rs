@@ -12,8 +12,8 @@ use tidegate_rt::Mutex;
 use tidegate_vfs::Inode;
 
 impl F2fs {
-    /// The stream that a pass over an inode puts all its data into, where the policy has one for the file; one that cannot be
-    /// opened now has the first log of its kind in its place.
+    /// The stream that a pass over an inode puts all its data into, where the policy has one for the file;
+    /// one that cannot be opened now has the first log of its kind in its place.
     pub(crate) fn stream_of_pass(&self, inode: &Inode) -> Option<LogId> {
         let kind = self.data_log(inode);
         let n = self.streams(kind);
@@ -37,8 +37,8 @@ impl F2fs {
         (self.next_stream.fetch_add(1, Relaxed) % u32::from(n)) as u8
     }
 
-    /// The lock that keeps the placing and sending of a pass together: that of the one of several streams which it puts its
-    /// data into, else the volume's.
+    /// The lock that keeps the placing and sending of a pass together: that of the one of several streams
+    /// which it puts its data into, else the volume's.
     pub(crate) fn writepages_of(&self, inode: &Inode, stream: Option<LogId>) -> &Mutex<()> {
         let several = self.streams(self.data_log(inode)) > 1;
         match (self.switches.stream_flush(), stream) {
@@ -47,8 +47,8 @@ impl F2fs {
         }
     }
 
-    /// Sends the growing bios that an inode's data may be in, as Linux does it at the end of a pass. With one log that is
-    /// the log's, whosever pages are in it.
+    /// Sends the growing bios that an inode's data may be in, as Linux does it at the end of a pass. With one
+    /// log that is the log's, whosever pages are in it.
     pub(crate) fn send_streams_within(&self, inode: &Arc<Inode>) {
         let kind = self.data_log(inode);
         let all = (0..self.streams(kind)).map(|stream| LogId { kind, stream }.bit()).sum();

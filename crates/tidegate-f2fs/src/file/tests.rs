@@ -10,7 +10,8 @@ use tidegate_vfs::{Cred, File, OpenFlags, VolumeOps};
 /// More than the queue takes.
 const SIZE: usize = 1 << 20;
 
-/// A volume in a position of `writepages`, with a file that has dirty pages, once more after they were written before.
+/// A volume in a position of `writepages`, with a file that has dirty pages, once more after they were
+/// written before.
 fn dirty_again(position: &str) -> (Arc<Hold>, Open, Arc<File>) {
     let (device, open) = held_volume();
     open.fs.remount(&format!("writepages={position}")).unwrap();
@@ -23,8 +24,8 @@ fn dirty_again(position: &str) -> (Arc<Hold>, Open, Arc<File>) {
     (device, open, f)
 }
 
-/// Writes a file's pages with `write` while the device keeps them back, and looks at the locks with `look`; nanoseconds
-/// that were waited in the queue with such locks held.
+/// Writes a file's pages with `write` while the device keeps them back, and looks at the locks with `look`;
+/// nanoseconds that were waited in the queue with such locks held.
 fn while_congested(
     position: &str,
     write: impl FnOnce(&Open, &File) + Send + 'static,

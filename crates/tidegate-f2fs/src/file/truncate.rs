@@ -69,8 +69,8 @@ enum Fate {
 }
 
 impl F2fs {
-    /// Sets the size of a file. The caller holds no lock but the inode's; takes `cp_rwsem` shared for a step at a time,
-    /// and waits for nodes on their way with it released.
+    /// Sets the size of a file. The caller holds no lock but the inode's; takes `cp_rwsem` shared for a step
+    /// at a time, and waits for nodes on their way with it released.
     pub(crate) fn truncate_file(&self, inode: &Inode, size: u64, now: Timespec) -> Result<()> {
         // A file that ends where it is to end may have an empty node behind that, which was on its way.
         let mut begun = false;
@@ -112,8 +112,8 @@ impl F2fs {
         Ok(CutStep::Last)
     }
 
-    /// Frees everything from page `from` on, nodes too, in one change. For recovery, which has the volume to itself, and
-    /// for a file without nodes of its own, whose caller holds `cp_rwsem`.
+    /// Frees everything from page `from` on, nodes too, in one change. For recovery, which has the volume to
+    /// itself, and for a file without nodes of its own, whose caller holds `cp_rwsem`.
     pub(crate) fn truncate_pages(&self, inode: &Inode, from: u64) -> Result<()> {
         loop {
             match self.cut_step(inode, from)? {
@@ -124,8 +124,9 @@ impl F2fs {
         }
     }
 
-    /// Frees pages and nodes from the file's end towards page `from`. Where it does not get there, the file ends where it
-    /// got to. The caller holds `cp_rwsem`, and may let it go before the next step. Takes `i_dnode`.
+    /// Frees pages and nodes from the file's end towards page `from`. Where it does not get there, the file
+    /// ends where it got to. The caller holds `cp_rwsem`, and may let it go before the next step. Takes
+    /// `i_dnode`.
     pub(crate) fn cut_step(&self, inode: &Inode, from: u64) -> Result<CutStep> {
         let mut map = fi(inode).map.lock();
         if inode.nlink() > 0 && self.has_dnodes(inode)? {

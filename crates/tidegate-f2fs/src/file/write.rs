@@ -234,8 +234,8 @@ impl F2fs {
         r
     }
 
-    /// The stream for a run of a pass. Where streams take turns, that of the pages before it, if it continues them, so that a
-    /// position that takes page by page gives a stream as much as one that takes whole runs.
+    /// The stream for a run of a pass. Where streams take turns, that of the pages before it, if it continues
+    /// them, so that a position that takes page by page gives a stream as much as one that takes whole runs.
     fn stream_of_run(&self, inode: &Inode, run: &DirtyRun, pass: &mut DataPass) -> LogId {
         if let Some(stream) = pass.stream {
             return stream;

@@ -1,9 +1,10 @@
 //! Cleaning: moving what is valid out of mostly stale segments, so that logs find free ones.
 //!
-//! Space is promised when it is booked; a place is found when logs ask for one. Where free segments are short, the
-//! thread that needs some makes them with no lock held ([`F2fs::make_room`]), or a thread of the volume does while that
-//! is idle. Data goes through the page cache to the cold log. Nodes are only marked dirty, since the checkpoint that
-//! has to follow writes them elsewhere. A cleaned segment is free after that checkpoint.
+//! Space is promised when it is booked; a place is found when logs ask for one. Where free segments are
+//! short, the thread that needs some makes them with no lock held ([`F2fs::make_room`]), or a thread of the
+//! volume does while that is idle. Data goes through the page cache to the cold log. Nodes are only marked
+//! dirty, since the checkpoint that has to follow writes them elsewhere. A cleaned segment is free after that
+//! checkpoint.
 //!
 //! Locks owned: `sbi->gc_lock` 18, `dcc->cmd_lock` 525 (the list that `segment` discards from), `gc_th->state` 610.
 //! Callers: the VFS's glue and fsync ask for room.

@@ -210,8 +210,8 @@ impl F2fs {
     }
 
     /// Replaces the list of inode `ino`, which is a directory or not. The caller holds `cp_rwsem`, and stores
-    /// the inode's fields. `Busy` when it has nothing to put in the xattr node any more, but that is on its way: nothing has
-    /// changed then.
+    /// the inode's fields. `Busy` when it has nothing to put in the xattr node any more, but that is on its
+    /// way: nothing has changed then.
     ///
     /// # Errors
     /// `NoSpace` when there is no room for an xattr node, or when the list is longer than the format allows.

@@ -1,8 +1,8 @@
 //! How many nodes are read for one that is wanted.
 //!
-//! Nodes that were made together are mostly wanted together, so a piece of a segment is read for one of them. Names of
-//! a large directory that come in the order of their hashes, or in none, want nodes from all over the volume: of
-//! sixteen that are read fifteen are dropped unseen, and cost several times what the one does.
+//! Nodes that were made together are mostly wanted together, so a piece of a segment is read for one of them.
+//! Names of a large directory that come in the order of their hashes, or in none, want nodes from all over
+//! the volume: of sixteen that are read fifteen are dropped unseen, and cost several times what the one does.
 //!
 //! So pieces are read on credit. An inode that was found in memory earns some, and a piece spends more.
 //! Without credit a node is read alone, and its piece with the next node that is wanted of it: a reader of

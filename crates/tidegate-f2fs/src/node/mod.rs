@@ -122,8 +122,8 @@ impl F2fs {
                 let what = "is outside the main area";
                 return Err(Error::corrupt(what).at_block(entry.addr).at(nid.place()).at(At::The("NAT")));
             }
-            // Another thread may have read it in meanwhile, and changed it. A node that is not in memory is not on its
-            // way either: it has arrived at the place that the NAT named before.
+            // Another thread may have read it in meanwhile, and changed it. A node that is not in memory is
+            // not on its way either: it has arrived at the place that the NAT named before.
             if mapping.get(nid.0 as u64, 1).is_some() {
                 continue;
             }

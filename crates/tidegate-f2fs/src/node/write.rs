@@ -30,8 +30,8 @@ enum Batch {
 }
 
 impl F2fs {
-    /// Writes dirty nodes out; does not wait for them. Takes `cp_rwsem` shared and `node_write` for a batch at a time, and
-    /// waits for the device with both released.
+    /// Writes dirty nodes out; does not wait for them. Takes `cp_rwsem` shared and `node_write` for a batch
+    /// at a time, and waits for the device with both released.
     pub(crate) fn write_nodes(&self, wbc: &mut WritebackControl) -> Result<()> {
         let _span = SYNC_NODE_PAGES.enter([]);
         let mut at = wbc.start;
@@ -69,8 +69,8 @@ impl F2fs {
         }
     }
 
-    /// Writes the next dirty nodes from `at` on, up to one that is on its way when somebody waits for all of them. Takes
-    /// `node_write`; for a thread that holds `cp_rwsem`.
+    /// Writes the next dirty nodes from `at` on, up to one that is on its way when somebody waits for all of
+    /// them. Takes `node_write`; for a thread that holds `cp_rwsem`.
     fn write_node_batch(
         &self,
         wbc: &mut WritebackControl,

@@ -1,7 +1,8 @@
 //! Volumes as a whole, without the engine: made, checked, repaired.
 //!
-//! No lock is owned. Caller: the facade. A check shares [`crate::format`] with the engine and next to nothing else: one that used the
-//! engine's code would find the engine's mistakes right. A repair has the engine roll forward what was fsynced.
+//! No lock is owned. Caller: the facade. A check shares [`crate::format`] with the engine and next to nothing
+//! else: one that used the engine's code would find the engine's mistakes right. A repair has the engine roll
+//! forward what was fsynced.
 //!
 //! | module | holds |
 //! |---|---|

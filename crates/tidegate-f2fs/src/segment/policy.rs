@@ -70,8 +70,8 @@ impl F2fs {
         self.sb.main_segments.saturating_sub(user + NR_CURSEG_TYPE as u32)
     }
 
-    /// Sections that a checkpoint made now would take: each log that it writes to, and has more for than is left in its
-    /// section, goes to another, and so does one that is at the end of its own.
+    /// Sections that a checkpoint made now would take: each log that it writes to, and has more for than is
+    /// left in its section, goes to another, and so does one that is at the end of its own.
     fn checkpoint_sections(&self) -> u32 {
         let dirty = self.dirty_for_checkpoint();
         let writes = |log: Log| log.is_node() || log == Log::HotData;

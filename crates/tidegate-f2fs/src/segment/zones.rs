@@ -1,8 +1,8 @@
 //! Sections that are zones of a device (`blkzoned`).
 //!
-//! Such a volume only ever appends: a log has whole sections to itself, writes each from its start on without a gap, and
-//! takes a section again when all in it is free in a durable checkpoint and its zone was reset. Facts: the kernel's
-//! documentation of F2FS, mkfs.f2fs's manual, zonedstorage.io.
+//! Such a volume only ever appends: a log has whole sections to itself, writes each from its start on without
+//! a gap, and takes a section again when all in it is free in a durable checkpoint and its zone was reset.
+//! Facts: the kernel's documentation of F2FS, mkfs.f2fs's manual, zonedstorage.io.
 
 use crate::format::gate::Superblock;
 use crate::format::raw::*;

@@ -1,7 +1,8 @@
 //! The tables of the metadata area, and what is counted of the volume.
 //!
-//! Locks owned: `nm_i->build_lock` 395, `nm_i->nat_tree_lock` 400, `sit_i->sentry_lock` 510, `meta->ahead` 720. Callers:
-//! nodes, logs, cleaning and the checkpoint. It calls none of them but for the logs' names and bounds.
+//! Locks owned: `nm_i->build_lock` 395, `nm_i->nat_tree_lock` 400, `sit_i->sentry_lock` 510, `meta->ahead`
+//! 720. Callers: nodes, logs, cleaning and the checkpoint. It calls none of them but for the logs' names and
+//! bounds.
 //!
 //! | module | holds |
 //! |---|---|

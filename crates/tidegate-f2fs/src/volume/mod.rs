@@ -1,8 +1,9 @@
 //! The volume in memory: how it gets there, its switches, and what it tells of itself.
 //!
-//! Locks owned: `sbi->cp_global_sem` 90, `sbi->writepages` 95, `sbi->cp_rwsem` 100, `sbi->node_write` 110, `im->ino_lock`
-//! 430, `sbi->inode_lock[DIR_INODE]` 440, `sbi->zone_mgmt` 480, `sbi->stat_lock` 520, `sbi->ckpt` 560,
-//! `sbi->stop_reason` 600. Callers: every engine module works on [`sbi::F2fs`]; the facade calls [`open`](mod@open).
+//! Locks owned: `sbi->cp_global_sem` 90, `sbi->writepages` 95, `sbi->cp_rwsem` 100, `sbi->node_write` 110,
+//! `im->ino_lock` 430, `sbi->inode_lock[DIR_INODE]` 440, `sbi->zone_mgmt` 480, `sbi->stat_lock` 520,
+//! `sbi->ckpt` 560, `sbi->stop_reason` 600. Callers: every engine module works on [`sbi::F2fs`]; the facade
+//! calls [`open`](mod@open).
 //!
 //! | module | holds |
 //! |---|---|

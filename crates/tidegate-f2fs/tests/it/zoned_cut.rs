@@ -1,5 +1,5 @@
-//! Power cuts on volumes with `blkzoned` where no write pointer tells of what followed a checkpoint: in an image, which has
-//! no zones, and in those zones of the main area that can be written anywhere.
+//! Power cuts on volumes with `blkzoned` where no write pointer tells of what followed a checkpoint: in an
+//! image, which has no zones, and in those zones of the main area that can be written anywhere.
 
 use crate::common::image::Image;
 use crate::common::volume::mount_with;
@@ -162,7 +162,8 @@ fn only_those_logs_move_that_are_in_the_way() {
     assert_eq!(moved, ["warm data", "warm node"], "{before:?} {after:?}");
 }
 
-/// Each section that is free was begun by what no checkpoint knows of: none is ready for a log before its zone is reset.
+/// Each section that is free was begun by what no checkpoint knows of: none is ready for a log before its
+/// zone is reset.
 #[test]
 fn logs_find_sections_that_a_power_cut_left_begun() {
     for spec in [mixed(), mixed().map(|s| ZoneSpec { conventional: 8, ..s })] {

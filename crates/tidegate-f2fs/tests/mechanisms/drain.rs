@@ -1,5 +1,6 @@
-//! Checkpoints beside threads that leave bios growing. A checkpoint waits for bios without looking again and again: the
-//! end of the last one wakes it. A wait that nobody ends is a deadlock, which ends the run with a report.
+//! Checkpoints beside threads that leave bios growing. A checkpoint waits for bios without looking again and
+//! again: the end of the last one wakes it. A wait that nobody ends is a deadlock, which ends the run with a
+//! report.
 
 use crate::bed::{ALONE, Bed, PAGE, ROOT, each_jittered};
 use std::sync::Arc;

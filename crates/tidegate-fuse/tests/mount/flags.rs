@@ -128,8 +128,8 @@ fn lsattr(path: &Path) -> String {
     said.split_whitespace().next().unwrap_or_default().to_string()
 }
 
-/// A file of ext4 gets the flag for data in the journal, and new ones have it from their directory; the superuser alone may set
-/// it, and where there is no journal, or the format has none, nobody.
+/// A file of ext4 gets the flag for data in the journal, and new ones have it from their directory; the
+/// superuser alone may set it, and where there is no journal, or the format has none, nobody.
 #[test]
 fn data_goes_through_the_journal_by_a_flag() {
     if cannot_mount() || ["debugfs", "setpriv"].into_iter().any(tidegate_testing::oracle::skip_or_fail) {

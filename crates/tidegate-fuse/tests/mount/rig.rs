@@ -126,7 +126,8 @@ impl Rig {
         assert_eq!(dead, Ok(()), "a dead mount answers at once");
     }
 
-    /// Runs `f` while the root of a fresh volume holds nothing: mke2fs puts a directory there, which e2fsck wants back.
+    /// Runs `f` while the root of a fresh volume holds nothing: mke2fs puts a directory there, which e2fsck
+    /// wants back.
     pub fn with_empty_root<T>(&self, f: impl FnOnce(&Path) -> T) -> T {
         let made = self.dir.join("lost+found");
         let was_there = std::fs::remove_dir(&made).is_ok();

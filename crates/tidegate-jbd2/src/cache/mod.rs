@@ -4,12 +4,12 @@
 //! from those that the next one changes, and forget clean blocks when memory is short. It does not: decide when
 //! anything is written.
 //!
-//! A block's bytes are shared. A transaction that is switched holds a reference; a handle that changes the block then
-//! gets a copy, so nobody waits for the log's I/O. A block may be dropped only when its bytes are on the volume: it is
-//! `Clean`.
+//! A block's bytes are shared. A transaction that is switched holds a reference; a handle that changes the
+//! block then gets a copy, so nobody waits for the log's I/O. A block may be dropped only when its bytes are
+//! on the volume: it is `Clean`.
 //!
-//! Lock owned: `jbd2->buffers` 596, one for each shard; a leaf but for the device's, never held over I/O. Callers: handles,
-//! commits and checkpoints.
+//! Lock owned: `jbd2->buffers` 596, one for each shard; a leaf but for the device's, never held over I/O.
+//! Callers: handles, commits and checkpoints.
 
 mod shard;
 
@@ -41,8 +41,8 @@ impl Block {
         Block { buf: Arc::new(PageBuf::zeroed(len.div_ceil(PAGE_SIZE))), len, verified: false }
     }
 
-    /// Whether its checksum was found right since it came from the device ([`Cache::set_verified`]); changes in memory
-    /// leave that as it is. As `buffer_verified` in Linux.
+    /// Whether its checksum was found right since it came from the device ([`Cache::set_verified`]); changes
+    /// in memory leave that as it is. As `buffer_verified` in Linux.
     pub fn is_verified(&self) -> bool {
         self.verified
     }
@@ -112,13 +112,15 @@ impl Cache {
         }
     }
 
-    /// The newest bytes of a block that is in memory. Of a block that holds a file's data ([`super::Handle::log_data`]) that is
-    /// as long as the device does not have them; who finds none reads the device afterwards.
+    /// The newest bytes of a block that is in memory. Of a block that holds a file's data
+    /// ([`super::Handle::log_data`]) that is as long as the device does not have them; who finds none reads
+    /// the device afterwards.
     pub fn peek(&self, at: FsBlock) -> Option<Block> {
         self.shard(at).peek(at)
     }
 
-    /// The checksum of `block`, which [`Cache::get`] gave, is right. Does nothing where other bytes are in memory by now.
+    /// The checksum of `block`, which [`Cache::get`] gave, is right. Does nothing where other bytes are in
+    /// memory by now.
     pub fn set_verified(&self, at: FsBlock, block: &Block) {
         self.shard(at).set_verified(at, block);
     }
@@ -131,8 +133,9 @@ impl Cache {
         Ok(b)
     }
 
-    /// Lets `f` change a block in transaction `tid`. `touch` says what is known of its bytes. `f` runs under the
-    /// shard's lock and uses no block of its own accord. `None` when the block is not the transaction's and may not join it.
+    /// Lets `f` change a block in transaction `tid`. `touch` says what is known of its bytes. `f` runs under
+    /// the shard's lock and uses no block of its own accord. `None` when the block is not the transaction's
+    /// and may not join it.
     ///
     /// # Errors
     /// The device's; `Corrupt` past the volume's end.

@@ -1,8 +1,9 @@
 //! Commits: a transaction goes to the log, and becomes valid by its record.
 //!
-//! `tg-jbd2` takes the running transaction when somebody wants its commit or it is old, waits for its handles, and
-//! sends its body. With `journal=jbd2` it waits for the body, writes the record, and only then looks at the next. With
-//! `journal=pipelined` another thread does that, so that the next body goes out while the record is on its way:
+//! `tg-jbd2` takes the running transaction when somebody wants its commit or it is old, waits for its
+//! handles, and sends its body. With `journal=jbd2` it waits for the body, writes the record, and only then
+//! looks at the next. With `journal=pipelined` another thread does that, so that the next body goes out while
+//! the record is on its way:
 //!
 //! - record N is sent when body N is on the device, behind a flush, and record N−1 is durable;
 //! - one flush serves all bodies that are on the device by then;

@@ -60,8 +60,8 @@ impl Handle {
     /// Lets `f` change a block, and nothing else of the journal's.
     ///
     /// # Errors
-    /// The device's, when the block is read; `NoSpace` when the handle has no credit left; `ReadOnly` and others when the
-    /// journal was aborted. `f` was not called then.
+    /// The device's, when the block is read; `NoSpace` when the handle has no credit left; `ReadOnly` and
+    /// others when the journal was aborted. `f` was not called then.
     pub fn write<T>(&mut self, at: FsBlock, f: impl FnOnce(&mut [u8]) -> T) -> Result<T> {
         self.change(at, Touch::Read, f)
     }
@@ -108,8 +108,8 @@ impl Handle {
         Ok(changed.value)
     }
 
-    /// Frees a block of metadata: its changes are dropped, and what the log has of it is revoked. It may hold data, or be
-    /// freed on the device, when this transaction is committed and not before.
+    /// Frees a block of metadata: its changes are dropped, and what the log has of it is revoked. It may hold
+    /// data, or be freed on the device, when this transaction is committed and not before.
     ///
     /// # Errors
     /// `NoSpace` when the handle may revoke no more.
@@ -293,8 +293,8 @@ impl Inner {
         }
     }
 
-    /// With `journal=jbd2`: a handle that is waited for stays open for about as long as a commit takes, so that others
-    /// join; not for a thread that syncs alone.
+    /// With `journal=jbd2`: a handle that is waited for stays open for about as long as a commit takes, so
+    /// that others join; not for a thread that syncs alone.
     fn batch(&self, tx: &Transaction) {
         let o = &self.options;
         if o.mode != JournalMode::Jbd2 || o.max_batch_time.is_zero() {

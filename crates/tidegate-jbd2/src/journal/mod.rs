@@ -13,9 +13,10 @@
 //! | `start` | admission of handles |
 //! | `handle` | [`Handle`], [`Reserved`] |
 //!
-//! Locks owned, from outside in: `journal->threads` 588, `journal->j_sb_lock` 590 (the superblock, over its write),
-//! `journal->j_state_lock` 592, `transaction->t_handle_lock` 594. Neither a handle nor the last two are held over I/O. A
-//! checkpoint takes its own `journal->j_checkpoint_mutex` 589 before these, over I/O. Callers: formats, through handles.
+//! Locks owned, from outside in: `journal->threads` 588, `journal->j_sb_lock` 590 (the superblock, over its
+//! write), `journal->j_state_lock` 592, `transaction->t_handle_lock` 594. Neither a handle nor the last two
+//! are held over I/O. A checkpoint takes its own `journal->j_checkpoint_mutex` 589 before these, over I/O.
+//! Callers: formats, through handles.
 
 mod credits;
 mod handle;
@@ -81,8 +82,8 @@ pub(crate) struct Waits {
     pub commit: Condvar,
     /// A body on its way, for the thread that writes records.
     pub body: Condvar,
-    /// The end of a commit (`j_wait_done_commit`): of each transaction by itself, as far as numbers go. The threads of the
-    /// next one sleep on.
+    /// The end of a commit (`j_wait_done_commit`): of each transaction by itself, as far as numbers go. The
+    /// threads of the next one sleep on.
     done: [Condvar; 4],
     /// Room in the log.
     pub space: Condvar,
@@ -111,8 +112,8 @@ impl Journal {
         &self.inner.cache
     }
 
-    /// Starts a handle. Waits while the running transaction is being locked, is full, or the log has no room. A thread
-    /// has one handle at a time, and starts none while it holds what a handle's owner may want.
+    /// Starts a handle. Waits while the running transaction is being locked, is full, or the log has no room.
+    /// A thread has one handle at a time, and starts none while it holds what a handle's owner may want.
     ///
     /// # Errors
     /// `NoSpace` for more credits than a transaction has, `ReadOnly` when the journal was aborted.

@@ -39,9 +39,9 @@ impl FirstBlock {
 }
 
 impl Journal {
-    /// Takes a log into use for a volume of `volume_blocks` blocks behind `volume`. A log that is not clean is replayed
-    /// and written out first. Nothing else is written before the first commit: a volume says durably that it needs
-    /// recovery between this and its first handle.
+    /// Takes a log into use for a volume of `volume_blocks` blocks behind `volume`. A log that is not clean
+    /// is replayed and written out first. Nothing else is written before the first commit: a volume says
+    /// durably that it needs recovery between this and its first handle.
     ///
     /// # Errors
     /// Those of [`recover()`] and [`crate::Replay::write_out`]; `Unsupported` for a log of less than 16 blocks; the
@@ -120,8 +120,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Commits and checkpoints everything, and says in the log that it is clean. No handle is left. The volume's own mark
-    /// that it needs recovery is the caller's to clear behind this.
+    /// Commits and checkpoints everything, and says in the log that it is clean. No handle is left. The
+    /// volume's own mark that it needs recovery is the caller's to clear behind this.
     ///
     /// # Errors
     /// Why the log is not clean; it can be recovered.

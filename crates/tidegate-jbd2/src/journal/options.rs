@@ -8,9 +8,9 @@ use tidegate_vfs::{Result, positions};
 positions! {
     /// How transactions reach the log (`journal=`).
     pub enum JournalMode {
-        /// One after the other, as jbd2 of Linux 6.1 does: the next is locked when the record of the last is durable. A
-        /// block on its way to the log is changed when it is there, and the log is emptied by a handle that finds it
-        /// full.
+        /// One after the other, as jbd2 of Linux 6.1 does: the next is locked when the record of the last is
+        /// durable. A block on its way to the log is changed when it is there, and the log is emptied by a
+        /// handle that finds it full.
         Jbd2 = "jbd2",
         /// The body of the next goes to the log while the record of the last is on its way. Records are written in
         /// order, each behind its durable body.
@@ -21,8 +21,8 @@ positions! {
 
 /// The volume's part in a commit.
 pub trait CommitHooks: Send + Sync {
-    /// Writes data that is to be on the device before the record of `tid` is (`data=ordered`). `tid` has no handles any
-    /// more.
+    /// Writes data that is to be on the device before the record of `tid` is (`data=ordered`). `tid` has no
+    /// handles any more.
     ///
     /// # Errors
     /// The journal is aborted.

@@ -66,8 +66,8 @@ pub struct ReplayStats {
 /// Finds out what `log` holds for a volume of `volume_blocks` blocks.
 ///
 /// # Errors
-/// `Corrupt` where stock recovery fails, with the log block; `Unsupported` for unknown features; the device's. Nothing
-/// was written.
+/// `Corrupt` where stock recovery fails, with the log block; `Unsupported` for unknown features; the
+/// device's. Nothing was written.
 pub fn recover(log: Arc<Log>, volume_blocks: u64) -> Result<Replay> {
     find(log, volume_blocks, &mut Err)
 }

@@ -27,7 +27,8 @@ fn change(journal: &Journal, at: u64, byte: u8) -> tidegate_jbd2::Tid {
     handle.stop()
 }
 
-/// While a body is on its way: with `jbd2` its block is not changed before it is there, with `pipelined` it is copied.
+/// While a body is on its way: with `jbd2` its block is not changed before it is there, with `pipelined` it
+/// is copied.
 #[test]
 fn a_block_on_its_way_is_copied_or_waited_for() {
     for (mode, waits) in [(JournalMode::Jbd2, true), (JournalMode::Pipelined, false)] {
@@ -149,8 +150,8 @@ fn syncs_are_batched() {
     assert!(run(4) <= 20, "{}", run(4));
 }
 
-/// Handles that ask for much and take little share a transaction: with `pipelined` they wait for each other, with `jbd2`
-/// for a commit.
+/// Handles that ask for much and take little share a transaction: with `pipelined` they wait for each other,
+/// with `jbd2` for a commit.
 #[test]
 fn credits_that_come_back_need_no_commit() {
     let run = |mode| {

@@ -260,7 +260,8 @@ fn e2fsck_recovers_what_our_journal_wrote() {
             let (theirs, text, code) = image.theirs(&cut_image);
             assert!(code <= 1, "{text}");
             ran.judge(cut, &theirs, last);
-            // Of a log that is clean, e2fsck counts the number of the next transaction up, which means nothing; we leave it.
+            // Of a log that is clean, e2fsck counts the number of the next transaction up, which means
+            // nothing; we leave it.
             let log = image.runs[0].first.0 as usize * image.block_size;
             if cut_image[log + S_START..log + S_START + 4] == [0; 4] {
                 ours[log + S_SEQUENCE..log + S_START]

@@ -100,8 +100,8 @@ impl Comparison {
         Self::judged(name, rule, false, rounds, Because::default())
     }
 
-    /// Several figures of one run, each of which is held against a bound: ours is the worst, and its interval from the
-    /// least to the greatest.
+    /// Several figures of one run, each of which is held against a bound: ours is the worst, and its interval
+    /// from the least to the greatest.
     pub(crate) fn each(name: &str, rule: Rule, of_one_run: &[f64]) -> Self {
         let (least, most) =
             of_one_run.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(*v), b.max(*v)));

@@ -49,8 +49,8 @@ use tidegate::Backend;
 use tidegate::observe::Wanted;
 use tidegate_vfs::MemoryLimits;
 
-/// Held by a test while it runs volumes: recordings are of the whole process, and would have the events of others in them.
-/// Around whole simulated worlds, so it is in none of them.
+/// Held by a test while it runs volumes: recordings are of the whole process, and would have the events of
+/// others in them. Around whole simulated worlds, so it is in none of them.
 #[cfg(test)]
 static ALONE: tidegate_rt::Mutex<()> = tidegate_rt::Mutex::new(&TESTS, ());
 #[cfg(test)]

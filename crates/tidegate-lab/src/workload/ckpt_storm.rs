@@ -1,6 +1,7 @@
-//! Checkpoints from several weighted groups: each thread touches one file and fsyncs its directory, over
-//! and over, which takes a checkpoint each time; a sequential writer fills the queue beside them. If asked for, there are
-//! threads that read a file at random, and threads that make files and take them away and want nothing durable.
+//! Checkpoints from several weighted groups: each thread touches one file and fsyncs its directory, over and
+//! over, which takes a checkpoint each time; a sequential writer fills the queue beside them. If asked for,
+//! there are threads that read a file at random, and threads that make files and take them away and want
+//! nothing durable.
 //!
 //! Operations: `touch+fsync`, and of each of the first eight groups alone, `touch+fsync g1` to `g8`;
 //! `stream` for the writer's; `read`; `create` and `unlink`. The run ends when every group with a number of times has

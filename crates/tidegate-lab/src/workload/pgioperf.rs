@@ -1,15 +1,16 @@
 //! pgioperf, as mmtests has it: a database's reads, its checkpointer, and its log.
 //!
-//! Many threads read blocks at random places of one huge file. One writes blocks at random places of it and makes them
-//! durable each so many. Places are bytes, not blocks: a write changes parts of pages, which are read before that. One
-//! writes a log from front to back; every so many pieces it does fdatasync. Both files were written and made durable
-//! before, and are not in memory. Operations: `read`, `write` (of the huge file), `checkpoint`, the fsync of the huge
-//! file, `wal`, the write of a piece of the log, `fdatasync` of the log, and `commit`, as the program counts it: the
-//! piece before that with it. The file system's own commits are [`JBD2_COMMIT`](crate::commit_log::JBD2_COMMIT).
+//! Many threads read blocks at random places of one huge file. One writes blocks at random places of it and
+//! makes them durable each so many. Places are bytes, not blocks: a write changes parts of pages, which are
+//! read before that. One writes a log from front to back; every so many pieces it does fdatasync. Both files
+//! were written and made durable before, and are not in memory. Operations: `read`, `write` (of the huge
+//! file), `checkpoint`, the fsync of the huge file, `wal`, the write of a piece of the log, `fdatasync` of
+//! the log, and `commit`, as the program counts it: the piece before that with it. The file system's own
+//! commits are [`JBD2_COMMIT`](crate::commit_log::JBD2_COMMIT).
 //!
-//! The program has 48 GiB of data, twice the memory of its author's machine, 1 GiB of log, and 100,000 writes before an
-//! fsync. The defaults have a 96th of each, for 256 MiB of memory. `unaligned = false`, no pauses, and an fsync after
-//! each piece of the log make a mix with less of everything between I/O.
+//! The program has 48 GiB of data, twice the memory of its author's machine, 1 GiB of log, and 100,000 writes
+//! before an fsync. The defaults have a 96th of each, for 256 MiB of memory. `unaligned = false`, no pauses,
+//! and an fsync after each piece of the log make a mix with less of everything between I/O.
 
 use super::{interval_ms, lay_out, millis};
 use crate::error::{Error, Result};

@@ -333,8 +333,8 @@ pub(super) fn held(class: usize, timed: Timed, time: Nanos) {
     }
 }
 
-/// Counts a wait; `bounced` whether another thread had waited last. With the place that waited, and the place that the
-/// lock had been taken at, if that is known.
+/// Counts a wait; `bounced` whether another thread had waited last. With the place that waited, and the place
+/// that the lock had been taken at, if that is known.
 pub(super) fn waited(
     class: usize,
     time: Nanos,

@@ -11,7 +11,8 @@ fn count_at(places: &mut Vec<Place>, more: Place) {
     }
 }
 
-/// So many places at that end that were there most often; of equal ones by their names, since threads end in any order.
+/// So many places at that end that were there most often; of equal ones by their names, since threads end in
+/// any order.
 pub(super) fn most_frequent<'a>(
     places: impl Iterator<Item = &'a Place>,
     end: End,

@@ -45,9 +45,9 @@ impl Costs {
 }
 
 impl Costs {
-    /// Of a virtual machine, where the hypervisor sends the interrupt to another CPU: a wake-up takes 7 µs of the task
-    /// that wakes, and the other runs after 4. Measured by `cargo run --release -p tidegate-rt --example wake_up` (the
-    /// quicker tenth) on two CPUs of an AMD EPYC under Firecracker.
+    /// Of a virtual machine, where the hypervisor sends the interrupt to another CPU: a wake-up takes 7 µs of
+    /// the task that wakes, and the other runs after 4. Measured by `cargo run --release -p tidegate-rt
+    /// --example wake_up` (the quicker tenth) on two CPUs of an AMD EPYC under Firecracker.
     pub fn of_virtual_machine() -> Costs {
         Costs { wake: Nanos(7_000), wake_up: Nanos(4_000), ..Costs::default() }
     }
@@ -66,9 +66,9 @@ impl Default for Costs {
     ///   times that (E. Bendersky, "Measuring context switching and memory overheads for Linux threads", 2018);
     /// - a page of the cache, 0.4 µs: as much as its copy, since pages of 4 KiB made large reads a factor of two to
     ///   three slower (K. Overstreet, linux-mm, 25 February 2024);
-    /// - a page to be written, 1.8 µs, and its place, 1.4 µs: in the trace of Linux's commit bb96a8d5 one thread places
-    ///   126 pages in 406 µs, and of `f2fs_write_single_data_page` in the call tree of N. Tehrany's notes on F2FS
-    ///   (2022) 44 % are allocation, the node's block and the address;
+    /// - a page to be written, 1.8 µs, and its place, 1.4 µs: in the trace of Linux's commit bb96a8d5 one
+    ///   thread places 126 pages in 406 µs, and of `f2fs_write_single_data_page` in the call tree of N.
+    ///   Tehrany's notes on F2FS (2022) 44 % are allocation, the node's block and the address;
     /// - a bio, 5 µs: in that trace 9 µs lie between a bio of one page and the next one of one node, less the page's
     ///   and its place.
     fn default() -> Self {

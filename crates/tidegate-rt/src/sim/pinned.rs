@@ -209,8 +209,8 @@ fn a_task_stops_spinning() {
     assert_eq!((slept.0, spun.1 - slept.1), (spun.0, slice));
 }
 
-/// A task that sleeps for a lock is woken, finds that one that spins has it, and gets it from that one, though a third
-/// spins for it as well.
+/// A task that sleeps for a lock is woken, finds that one that spins has it, and gets it from that one,
+/// though a third spins for it as well.
 #[test]
 fn a_task_that_sleeps_is_overtaken_once() {
     let costs = Costs { wake_up: Nanos(3_000), ..FREE };

@@ -1,8 +1,8 @@
 //! Events that say why others waited: who held a lock for long, who slept until whom, and how long a processor had an
 //! operation.
 //!
-//! They are recorded beside others while somebody looks for causes ([`super::enable_causes`]), and not into the events
-//! that a simulated world keeps for itself.
+//! They are recorded beside others while somebody looks for causes ([`super::enable_causes`]), and not into
+//! the events that a simulated world keeps for itself.
 
 use super::points::{self, Named};
 use super::record::Kind;
@@ -33,8 +33,8 @@ pub const LONG_HOLD: Nanos = Nanos(100_000);
 /// A thread that was in a call for at least so long may have waited for a processor when it was over.
 pub const LONG_CALL: Nanos = Nanos(200_000);
 
-/// A span: the thread sleeps until another wakes it, or for a time. Its first number is where in the source: a file and
-/// a line.
+/// A span: the thread sleeps until another wakes it, or for a time. Its first number is where in the source:
+/// a file and a line.
 pub const SLEEP: &str = "schedule";
 /// A thread wakes those who sleep at a queue.
 pub const WAKE: &str = "sched_wakeup";
@@ -57,8 +57,8 @@ pub fn calls() {
     }
 }
 
-/// The calling thread was in a call since `since` that may have slept: if that was long, records how long it waited for
-/// a processor then.
+/// The calling thread was in a call since `since` that may have slept: if that was long, records how long it
+/// waited for a processor then.
 pub fn called(since: Nanos) {
     if wanted() && clock::stamp().since(since) >= LONG_CALL {
         processor();

@@ -96,8 +96,8 @@ pub fn enable(capacity: Option<usize>) {
     switch(EVENTS, capacity.is_some());
 }
 
-/// Switches on or off what says why others waited, among the events: long holds of locks, and the time that a processor
-/// had for an operation. See [`causes`].
+/// Switches on or off what says why others waited, among the events: long holds of locks, and the time that a
+/// processor had for an operation. See [`causes`].
 pub fn enable_causes(on: bool) {
     if on {
         causes::begins();

@@ -146,8 +146,8 @@ const PLACES: usize = 512;
 /// Places where a point may be.
 const PROBES: usize = 8;
 
-/// Points of waits for all threads to find without a lock, and without a look at more of each than a word. Once there,
-/// a point stays; those that find no place any more are found by [`registered`].
+/// Points of waits for all threads to find without a lock, and without a look at more of each than a word.
+/// Once there, a point stays; those that find no place any more are found by [`registered`].
 static FOUND: [Found; PLACES] =
     [const { Found { key: AtomicU64::new(0), number: AtomicU32::new(0) } }; PLACES];
 

@@ -1,7 +1,7 @@
 //! Volumes that the kernel made on zoned devices, cached as the other golden volumes are.
 //!
-//! Its [`Devices`] are an [`Image`] `NAME.zoned.img` and, where that has no conventional zones, a disk `NAME.disk.img`
-//! before it.
+//! Its [`Devices`] are an [`Image`] `NAME.zoned.img` and, where that has no conventional zones, a disk
+//! `NAME.disk.img` before it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

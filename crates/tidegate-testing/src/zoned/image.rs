@@ -119,8 +119,8 @@ impl Zone {
         }
     }
 
-    /// Whether both have the same write pointer, and can be written alike. Open and closed are alike: zones close when
-    /// a machine is reset.
+    /// Whether both have the same write pointer, and can be written alike. Open and closed are alike: zones
+    /// close when a machine is reset.
     pub fn is_like(&self, other: &Zone) -> bool {
         let of = |z: &Zone| match z.condition {
             Condition::Open => Condition::Closed,

@@ -90,9 +90,9 @@ impl Machine {
         self.run_cut(&[script])
     }
 
-    /// Runs scripts with a reset of the machine between them: each but the last has to call `power-cut`, which may be in
-    /// the background, and the next begins after a boot. Zoned devices keep their zones, all devices what they
-    /// acknowledged.
+    /// Runs scripts with a reset of the machine between them: each but the last has to call `power-cut`,
+    /// which may be in the background, and the next begins after a boot. Zoned devices keep their zones, all
+    /// devices what they acknowledged.
     ///
     /// # Errors
     /// As [`Machine::run`]; a script that ends before the power is cut.

@@ -1,4 +1,5 @@
-//! A real kernel with zoned devices, without hardware: Debian's kernel in QEMU, which emulates NVMe's zoned namespaces.
+//! A real kernel with zoned devices, without hardware: Debian's kernel in QEMU, which emulates NVMe's zoned
+//! namespaces.
 //!
 //! The guest's root is the host's, read-only, so it sees every program at its usual path; `/dev`, `/proc`, `/sys` and
 //! `/run` are its own. QEMU interprets every instruction (no KVM), so a guest boots in some seconds anywhere.

@@ -34,8 +34,8 @@ pub struct WriteEnd {
 }
 
 impl WriteEnd {
-    /// Changes the size and the times of `a`; whether that changed anything. Of the writes within a tick of the clock,
-    /// those after the first that make nothing longer do not, and need not be stored.
+    /// Changes the size and the times of `a`; whether that changed anything. Of the writes within a tick of
+    /// the clock, those after the first that make nothing longer do not, and need not be stored.
     pub fn apply(&self, a: &mut Attr) -> bool {
         let before = (a.size, a.mtime, a.ctime);
         a.size = a.size.max(self.end);

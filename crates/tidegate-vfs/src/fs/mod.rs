@@ -281,8 +281,8 @@ pub trait FileSystem: Send + Sync {
     /// `i_rwsem`, exclusive.
     fn reserve(&self, inode: &Arc<Inode>, bytes: Range<u64>, write: Option<&WriteEnd>) -> Result<()>;
 
-    /// Bytes were written to the page cache, and their pages are dirty. A format that keeps the order of data and names
-    /// takes the pages over now; others leave them to [`FileSystem::writepages`].
+    /// Bytes were written to the page cache, and their pages are dirty. A format that keeps the order of data
+    /// and names takes the pages over now; others leave them to [`FileSystem::writepages`].
     ///
     /// # Errors
     /// As every method that changes something; the pages stay dirty.
@@ -377,13 +377,15 @@ pub trait FileSystem: Send + Sync {
         Err(ErrorKind::Unsupported.into())
     }
 
-    /// Takes the blocks of `bytes` out of a file, so that what lies behind moves to where they begin and the file is as much shorter;
-    /// with `insert` moves what lies from the beginning of `bytes` on behind them, so that they are a hole and the file is as much
-    /// longer. `bytes` begin and end at blocks and begin inside the file; those that are taken out end before its end. No page from the
-    /// first of them on is in the cache.
+    /// Takes the blocks of `bytes` out of a file, so that what lies behind moves to where they begin and the
+    /// file is as much shorter; with `insert` moves what lies from the beginning of `bytes` on behind them,
+    /// so that they are a hole and the file is as much longer. `bytes` begin and end at blocks and begin
+    /// inside the file; those that are taken out end before its end. No page from the first of them on is in
+    /// the cache.
     ///
     /// # Errors
-    /// `Unsupported` for a format that cannot, or a file; as every method that changes something. A part may have moved.
+    /// `Unsupported` for a format that cannot, or a file; as every method that changes something. A part may
+    /// have moved.
     ///
     /// # Locks
     /// `i_rwsem` and `invalidate_lock`, exclusive.

@@ -71,7 +71,8 @@ impl PageRun {
 pub struct Chunk {
     /// Sorted by `start`, never overlapping.
     runs: Vec<Run>,
-    /// A bit for the first page of each run. The number of bits before a page is the number of runs that begin before it.
+    /// A bit for the first page of each run. The number of bits before a page is the number of runs that
+    /// begin before it.
     starts: u64,
     /// Pages that are cached.
     present: u64,

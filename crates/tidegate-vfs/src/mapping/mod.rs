@@ -98,13 +98,15 @@ impl AddressSpace {
         }
     }
 
-    /// Where pages under write-back wait to be submitted, if they do: a number of the file system's, which gathers bios.
+    /// Where pages under write-back wait to be submitted, if they do: a number of the file system's, which
+    /// gathers bios.
     pub fn gathered(&self) -> &AtomicU64 {
         &self.gathered
     }
 
-    /// Pages under write-back joined bios that are not sent, and [`AddressSpace::gathered`] says so: a thread that waits for
-    /// them sends those bios. May be called with locks of the file system held, but none of the page cache.
+    /// Pages under write-back joined bios that are not sent, and [`AddressSpace::gathered`] says so: a thread
+    /// that waits for them sends those bios. May be called with locks of the file system held, but none of
+    /// the page cache.
     pub fn joined(&self) {
         self.joins.fetch_add(1, SeqCst);
         self.idle.wake_all();
@@ -372,8 +374,8 @@ impl AddressSpace {
         }
     }
 
-    /// Drops page `index`, dirty or not, unless it is on its way; whether it was not. Waits for nothing. For a mapping
-    /// whose pages nobody reads ahead.
+    /// Drops page `index`, dirty or not, unless it is on its way; whether it was not. Waits for nothing. For
+    /// a mapping whose pages nobody reads ahead.
     pub fn remove_idle(&self, index: u64) -> bool {
         let (chunk, slot) = split(index);
         self.with_chunk(chunk, |c| {

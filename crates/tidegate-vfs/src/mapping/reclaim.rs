@@ -36,15 +36,16 @@ impl AddressSpace {
         self.hand.turns.fetch_update(SeqCst, SeqCst, fewer).is_err()
     }
 
-    /// Drops the clean pages of the next [`TURN`] chunks; with `second_chance`, spares chunks used since the last time.
+    /// Drops the clean pages of the next [`TURN`] chunks; with `second_chance`, spares chunks used since the
+    /// last time.
     pub(crate) fn reclaim_turn(&self, second_chance: bool) {
         for id in self.next_chunks() {
             self.reclaim_chunk(id, u64::MAX, second_chance);
         }
     }
 
-    /// The chunks of a turn, and puts the hand behind them: two threads do not come by the same ones, where the second
-    /// would find them not used since.
+    /// The chunks of a turn, and puts the hand behind them: two threads do not come by the same ones, where
+    /// the second would find them not used since.
     fn next_chunks(&self) -> Vec<u64> {
         let turn = TURN as usize;
         loop {

@@ -67,12 +67,12 @@ enum What {
     /// --lockstat, --trace and --profile look at one more run on each target, as in `lab run`, at what this
     /// process does of it: nothing, of a directory. The workload's files are removed after each run.
     ///
-    /// kernel: is Linux's own file system in a guest, which takes no root: user-mode-linux, with one CPU and 512 MiB.
-    /// kernel:f2fs and kernel:ext4 make a new volume for each run, kernel:IMAGE takes one that is there. host:ext4 is
-    /// this host's on a new volume, through a loop device, as root. Mount options follow a comma:
-    /// kernel:f2fs,nocheckpoint_merge. -o is for volumes that Tidegate opens. New volumes are sparse files of 2 GiB in
-    /// /var/tmp, or where TMPDIR says. In a guest each write waits until it is on the disk below, since
-    /// user-mode-linux passes no flush on; on the host, flushes do.
+    /// kernel: is Linux's own file system in a guest, which takes no root: user-mode-linux, with one CPU and
+    /// 512 MiB. kernel:f2fs and kernel:ext4 make a new volume for each run, kernel:IMAGE takes one that is
+    /// there. host:ext4 is this host's on a new volume, through a loop device, as root. Mount options follow
+    /// a comma: kernel:f2fs,nocheckpoint_merge. -o is for volumes that Tidegate opens. New volumes are sparse
+    /// files of 2 GiB in /var/tmp, or where TMPDIR says. In a guest each write waits until it is on the disk
+    /// below, since user-mode-linux passes no flush on; on the host, flushes do.
     #[command(verbatim_doc_comment)]
     Compare(Compare),
     /// Run a job file of fio's on a target, and print what fio prints; with --json, as its --output-format=json

@@ -81,8 +81,8 @@ impl View<'_> {
     }
 }
 
-/// As many of `parts`, one after the other, as have room. A part that does not fit is left out with those behind it: a
-/// number without its last digits is another number.
+/// As many of `parts`, one after the other, as have room. A part that does not fit is left out with those
+/// behind it: a number without its last digits is another number.
 pub fn fitting(parts: Vec<Vec<Span<'static>>>, room: u16) -> Line<'static> {
     let mut line = Line::default();
     for part in parts {

@@ -1,8 +1,8 @@
 //! Runs the `sh` blocks of a document as they stand, and compares what they print with what stands below them.
 //!
-//! A line that begins with `$ ` is a command, which goes on behind a backslash at its end; the lines below it are what it
-//! prints, on both outputs. `…` stands for anything within a line, and a line of it alone for any lines. Times, dates,
-//! rates and ratios are those of one run: only that there is one is compared.
+//! A line that begins with `$ ` is a command, which goes on behind a backslash at its end; the lines below it
+//! are what it prints, on both outputs. `…` stands for anything within a line, and a line of it alone for any
+//! lines. Times, dates, rates and ratios are those of one run: only that there is one is compared.
 //!
 //! All blocks of a document run one after the other in one directory, by one shell. Those marked `sh mount` need the
 //! superuser and /dev/fuse.

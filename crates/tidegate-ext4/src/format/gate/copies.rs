@@ -24,8 +24,8 @@ impl Superblock {
         !self.ro_compat.contains(RoCompat::SPARSE_SUPER) || g == 1 || [3, 5, 7].into_iter().any(is_power)
     }
 
-    /// Blocks that copies of the superblock and of the descriptors take at the beginning of a group, with what is kept
-    /// for the descriptors to grow.
+    /// Blocks that copies of the superblock and of the descriptors take at the beginning of a group, with
+    /// what is kept for the descriptors to grow.
     pub fn copies_in(&self, group: GroupNo) -> u64 {
         let meta_bg = self.incompat.contains(Incompat::META_BG);
         let first_meta = u64::from(self.raw.s_first_meta_bg.get());

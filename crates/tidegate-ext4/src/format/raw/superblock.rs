@@ -263,8 +263,8 @@ bitflags::bitflags! {
         const FC_REPLAY = 32;
     }
 
-    /// `s_default_mount_opts` but for its two bits that say where data goes ([`DEFM_JMODE`]). The names in small letters are those
-    /// of tune2fs(8).
+    /// `s_default_mount_opts` but for its two bits that say where data goes ([`DEFM_JMODE`]). The names in
+    /// small letters are those of tune2fs(8).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct DefaultMount: u32 {
         /// More messages.

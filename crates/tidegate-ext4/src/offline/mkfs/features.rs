@@ -69,8 +69,8 @@ impl Features {
         NAMES.iter().map(|f| f.0)
     }
 
-    /// Adds the feature called `name`, or takes it away where `^` is before it; `none` takes all away, as with mke2fs's
-    /// option `-O`.
+    /// Adds the feature called `name`, or takes it away where `^` is before it; `none` takes all away, as
+    /// with mke2fs's option `-O`.
     ///
     /// # Errors
     /// There is none of this name that can be chosen.

@@ -35,8 +35,9 @@ pub(super) fn orphan_block(sb: &Superblock, seed: u32, at: u64) -> Vec<u8> {
     block
 }
 
-/// Writes the map of what is kept for the descriptors to grow: each block behind those in use lists its copies in other
-/// groups, and the map lists those blocks, each where its number among the descriptors' blocks says.
+/// Writes the map of what is kept for the descriptors to grow: each block behind those in use lists its
+/// copies in other groups, and the map lists those blocks, each where its number among the descriptors'
+/// blocks says.
 pub(super) fn write_resize_map(w: &Writer<'_>, plan: &Plan<'_>) -> Result<(), MkfsError> {
     let sb = plan.space.sb;
     let bs = sb.block_size as usize;

@@ -1,11 +1,11 @@
 //! Making an empty volume, with the geometry and the bytes that `mke2fs -t ext4` of e2fsprogs 1.47.0 gives it.
 //!
-//! It does: choose the geometry for a size, place tables, first directories, journal and orphan file, and write them. It
-//! does not: put files on the volume, or make features that [`Features::names`] leaves out.
+//! It does: choose the geometry for a size, place tables, first directories, journal and orphan file, and
+//! write them. It does not: put files on the volume, or make features that [`Features::names`] leaves out.
 //!
-//! A volume is valid only when its superblock is there. So what was at its place goes first and [`UNFINISHED`] is there
-//! instead, everything else is made durable, and the superblock is written last: an attempt that was cut short leaves no
-//! volume.
+//! A volume is valid only when its superblock is there. So what was at its place goes first and
+//! [`UNFINISHED`] is there instead, everything else is made durable, and the superblock is written last: an
+//! attempt that was cut short leaves no volume.
 //!
 //! | module | holds |
 //! |---|---|

@@ -1,7 +1,8 @@
 //! Where each group's bitmaps and inode table lie: where `mke2fs` 1.47.0 puts them.
 //!
-//! Without flex_bg each group has its own, as early in it as they fit. With it the tables of sixteen groups lie together in
-//! the first of them: all block bitmaps, then all inode bitmaps, then all inode tables, around what is in use there.
+//! Without flex_bg each group has its own, as early in it as they fit. With it the tables of sixteen groups
+//! lie together in the first of them: all block bitmaps, then all inode bitmaps, then all inode tables,
+//! around what is in use there.
 
 use super::MkfsError;
 use super::used::Used;
@@ -140,8 +141,8 @@ struct Flex {
 }
 
 impl Flex {
-    /// Takes `n` blocks: those at `next` if they are free, else at the beginning of a gap for all groups that are left, or
-    /// of one that is long enough.
+    /// Takes `n` blocks: those at `next` if they are free, else at the beginning of a gap for all groups that
+    /// are left, or of one that is long enough.
     fn put(&self, space: &mut Space<'_>, next: Option<u64>, n: u64) -> Option<u64> {
         let most = u64::from(space.sb.blocks_per_group) / 4;
         let free = |next: &u64| *next + n <= space.sb.blocks && space.used.is_free(*next..*next + n);

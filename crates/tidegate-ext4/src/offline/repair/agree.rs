@@ -64,8 +64,8 @@ const INCOMPAT: Incompat =
 const INCOMPAT_LOST: Incompat =
     Incompat::EXTENTS.union(Incompat::ENCRYPT).union(Incompat::CASEFOLD).union(Incompat::LARGEDIR);
 
-/// Fields that e2fsprogs change in all copies at once. Other programs and kernels change the first superblock alone, so copies
-/// are asked only of a volume that is not sound as the first has it.
+/// Fields that e2fsprogs change in all copies at once. Other programs and kernels change the first superblock
+/// alone, so copies are asked only of a volume that is not sound as the first has it.
 const FIELDS: &[Field] = &[
     field!(s_feature_compat, COMPAT.bits(), 0),
     field!(s_feature_incompat, INCOMPAT.bits(), INCOMPAT_LOST.bits()),
@@ -108,8 +108,8 @@ pub(super) fn is_alike(own: &RawSuperblock, copy: &RawSuperblock) -> bool {
     FIELDS.iter().all(|f| f.other(own, copy) == 0)
 }
 
-/// The superblock with what most copies say, and what was changed for that. `sealed` says whether its own checksum was
-/// right, if it has one.
+/// The superblock with what most copies say, and what was changed for that. `sealed` says whether its own
+/// checksum was right, if it has one.
 ///
 /// # Errors
 /// `Corrupt` where copies are at odds with it, and too few to be believed.
@@ -122,7 +122,8 @@ pub(super) fn agree(
     let mut raw = sb.raw.clone();
     let mut told = Vec::new();
     let more = if sealed { &[][..] } else { UNSEALED };
-    // A kernel that needs a feature raises the revision of the first alone; a copy of the older one knows of no features.
+    // A kernel that needs a feature raises the revision of the first alone; a copy of the older one knows of
+    // no features.
     let of_older = |c: &&Copy| c.sb.raw.s_rev_level.get() < sb.raw.s_rev_level.get();
     let copies: Vec<&Copy> = copies.iter().filter(|c| !of_older(c)).collect();
     for f in FIELDS.iter().chain(more) {

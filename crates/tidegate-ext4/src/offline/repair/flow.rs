@@ -18,8 +18,8 @@ use zerocopy::{FromBytes, IntoBytes};
 /// Rounds before it is given up.
 const ROUNDS: u32 = 6;
 
-/// Repairs the volume behind `queue`, which nobody else may use meanwhile. Each change is told to `on_change` when it is
-/// decided.
+/// Repairs the volume behind `queue`, which nobody else may use meanwhile. Each change is told to `on_change`
+/// when it is decided.
 ///
 /// # Errors
 /// Without a superblock, with tables that cannot be found, with features that are not repaired (by name), and

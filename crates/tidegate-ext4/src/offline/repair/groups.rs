@@ -104,8 +104,8 @@ pub(super) fn load(disk: &mut Disk<'_>, sb: &Superblock) -> Result<Descs> {
     Ok(Descs { all, from_copies })
 }
 
-/// The candidates in the order in which they are to be believed: places that two agree on come before those of one, and
-/// of these the ones where less is at odds.
+/// The candidates in the order in which they are to be believed: places that two agree on come before those
+/// of one, and of these the ones where less is at odds.
 fn by_likelihood(
     disk: &mut Disk<'_>,
     sb: &Superblock,
@@ -123,8 +123,8 @@ fn by_likelihood(
     order.into_iter().map(|o| o.2).collect()
 }
 
-/// How many inodes of the table that a descriptor leads to are in use while its bitmap says they are free, or the other way
-/// round. A descriptor that leads elsewhere takes other blocks for these.
+/// How many inodes of the table that a descriptor leads to are in use while its bitmap says they are free, or
+/// the other way round. A descriptor that leads elsewhere takes other blocks for these.
 fn at_odds(disk: &mut Disk<'_>, sb: &Superblock, g: u32, bytes: &[u8]) -> u32 {
     let Some(desc) = believed(sb, g, bytes) else { return u32::MAX };
     let Ok(bitmap) = disk.block(desc.inode_bitmap.0) else { return u32::MAX };
@@ -307,8 +307,8 @@ fn names_itself(disk: &mut Disk<'_>, sb: &Superblock, n: &Node) -> Result<bool> 
 }
 
 impl Repair<'_, '_> {
-    /// Copies of descriptors that lead to other tables than the first ones become copies of these. Counts and flags differ
-    /// on every volume: kernels keep those of the first ones only.
+    /// Copies of descriptors that lead to other tables than the first ones become copies of these. Counts and
+    /// flags differ on every volume: kernels keep those of the first ones only.
     pub(super) fn mend_desc_copies(&mut self) -> Result<()> {
         let (size, per) = (self.sb.desc_size as usize, self.sb.descs_per_block());
         for number in 0..self.sb.desc_blocks() {

@@ -39,8 +39,8 @@ fn is_mixed(sb: &JournalSuperblock) -> bool {
 }
 
 impl Repair<'_, '_> {
-    /// Finds the journal, by its inode or by the copy in the superblock; none where there is none, or where it is to be
-    /// made anew.
+    /// Finds the journal, by its inode or by the copy in the superblock; none where there is none, or where
+    /// it is to be made anew.
     ///
     /// # Errors
     /// `Unsupported` for its features; those of the device.

@@ -87,8 +87,8 @@ struct Repair<'q, 'c> {
     used: Bits,
     /// Blocks of the format's own tables.
     meta: Bits,
-    /// Blocks that anything on the volume names. Nothing is written there, so that a repair that is cut off and run again
-    /// finds what it found.
+    /// Blocks that anything on the volume names. Nothing is written there, so that a repair that is cut off
+    /// and run again finds what it found.
     seen: Bits,
     /// Blocks with more than one owner.
     shared: BTreeSet<u64>,

@@ -73,8 +73,8 @@ impl Repair<'_, '_> {
         Some(e)
     }
 
-    /// Whether an inode that its group says was never used is in use: where a journal is lost, descriptors may be older
-    /// than tables.
+    /// Whether an inode that its group says was never used is in use: where a journal is lost, descriptors
+    /// may be older than tables.
     fn is_unused_in_use(&mut self, ino: u32) -> bool {
         if !self.is_inode(ino) || self.used_inodes.get(ino.into()) {
             return false;

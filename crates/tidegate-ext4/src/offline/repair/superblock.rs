@@ -47,8 +47,8 @@ pub(super) fn depends_on_copies(queue: &RequestQueue) -> bool {
     first.is_ok_and(|sb| !sb.has_csum())
 }
 
-/// Finds the superblock as it lies there, or a copy that can stand in for it. `sound` says that the volume is, read by the
-/// first: copies are not asked then, as they may be older.
+/// Finds the superblock as it lies there, or a copy that can stand in for it. `sound` says that the volume
+/// is, read by the first: copies are not asked then, as they may be older.
 ///
 /// # Errors
 /// The first one's fault if none can be used; `Unsupported` if it has unknown features; `Corrupt` if its
@@ -107,8 +107,9 @@ pub(super) struct Copy {
     unlike: usize,
 }
 
-/// Good copies in groups that have one in any case: 1, and powers of 3, 5 and 7; and in the last, where `sparse_super2` has
-/// its second. Where `first`, the bytes of the first superblock, still is one, copies are those of the same volume.
+/// Good copies in groups that have one in any case: 1, and powers of 3, 5 and 7; and in the last, where
+/// `sparse_super2` has its second. Where `first`, the bytes of the first superblock, still is one, copies are
+/// those of the same volume.
 fn copies(queue: &RequestQueue, first: &[u8]) -> Vec<Copy> {
     let size = queue.device().size();
     let first = RawSuperblock::read_from_prefix(first).ok().map(|f| f.0);

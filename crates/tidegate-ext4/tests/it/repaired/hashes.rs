@@ -21,7 +21,8 @@ fn hashes_behind_names_are_kept_in_a_block_that_is_written_anew() {
     debugfs("ea_set /locked user.c how-it-is-encrypted");
     let mut bytes = std::fs::read(&image).unwrap();
     let find = |bytes: &[u8], what: &[u8]| bytes.windows(what.len()).position(|w| w == what).unwrap();
-    // `struct ext4_xattr_entry` of "user.c" behind the magic number; its index becomes that of encryption, whose "c" it is.
+    // `struct ext4_xattr_entry` of "user.c" behind the magic number; its index becomes that of encryption,
+    // whose "c" it is.
     let at = find(&bytes, &[0, 0, 2, 0xea, 1, 1]);
     bytes[at + 5] = 9;
     let name = find(&bytes, NAME);

@@ -131,8 +131,8 @@ fn a_superblock_or_descriptors_that_cannot_be_read_come_from_copies() {
     }
 }
 
-/// Stock e2fsck leaves the copies as they were when a feature goes, and whoever needs a feature on a volume of revision 0
-/// raises that of the first superblock alone.
+/// Stock e2fsck leaves the copies as they were when a feature goes, and whoever needs a feature on a volume
+/// of revision 0 raises that of the first superblock alone.
 #[test]
 fn copies_that_stock_tools_leave_behind_are_not_believed() {
     let args = ["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"];

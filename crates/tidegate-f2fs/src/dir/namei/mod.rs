@@ -306,8 +306,8 @@ impl F2fs {
         self.store_inode(inode)
     }
 
-    /// Frees an inode and all it has. Its pages are gone from the cache. Takes `cp_rwsem` shared for a step at a time, and
-    /// waits for nodes on their way with it released.
+    /// Frees an inode and all it has. Its pages are gone from the cache. Takes `cp_rwsem` shared for a step
+    /// at a time, and waits for nodes on their way with it released.
     pub(crate) fn evict(&self, inode: &Inode) -> Result<()> {
         // Each step makes it dirty: better before the first.
         self.wait_on_node(inode.nid());
@@ -321,8 +321,8 @@ impl F2fs {
         }
     }
 
-    /// Frees some of it; once its inode is left alone, that is `empty` and does not become dirty again. Until that was all, it
-    /// stays an orphan.
+    /// Frees some of it; once its inode is left alone, that is `empty` and does not become dirty again. Until
+    /// that was all, it stays an orphan.
     fn evict_step(&self, inode: &Inode, empty: &mut bool) -> Result<CutStep> {
         let _op = self.cp_rwsem.read();
         if !*empty && let Some(step) = self.empty_step(inode)? {

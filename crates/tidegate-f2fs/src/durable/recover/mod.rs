@@ -86,8 +86,8 @@ impl F2fs {
 
 impl F2fs {
     /// Takes the logs away from `segments` (a bit each), which the chain is in or leads to. On a small or
-    /// full volume there may be too few others: then they go to those, and away from the blocks of the chain alone; where
-    /// there is none, logs fill holes.
+    /// full volume there may be too few others: then they go to those, and away from the blocks of the chain
+    /// alone; where there is none, logs fill holes.
     fn clear_the_way(&self, segments: Vec<u8>) -> Result<()> {
         self.sit.exclude(Some(segments));
         let mut stuck = self.leave_segments(BY_NEED.into())?;

@@ -9,10 +9,10 @@ use tidegate_rt::hash::HashMap;
 use tidegate_vfs::Result;
 
 impl F2fs {
-    /// Takes logs away from sections that something was written to behind where a checkpoint has the logs: a power cut has
-    /// left what of it it would. For opening, before anything is written. With `fsynced`, that is also done where no
-    /// write pointer tells, and nobody goes to what the chain of fsynced nodes is in or leads to. False where no
-    /// section is free to go to: nothing may be written then.
+    /// Takes logs away from sections that something was written to behind where a checkpoint has the logs: a
+    /// power cut has left what of it it would. For opening, before anything is written. With `fsynced`, that
+    /// is also done where no write pointer tells, and nobody goes to what the chain of fsynced nodes is in or
+    /// leads to. False where no section is free to go to: nothing may be written then.
     ///
     /// # Errors
     /// Those of reading the chain.
@@ -31,7 +31,8 @@ impl F2fs {
         };
         let mut stuck = self.leave_segments(Log::ALL.into_iter().filter(is_behind).collect())?;
         if !stuck.is_empty() {
-            // Sections that the checkpoint has free and the chain is not in are of no use, whatever was written to them.
+            // Sections that the checkpoint has free and the chain is not in are of no use, whatever was
+            // written to them.
             self.reset_zones();
             stuck = self.leave_segments(stuck)?;
         }

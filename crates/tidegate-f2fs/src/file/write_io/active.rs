@@ -1,8 +1,8 @@
 //! Zones that are neither empty nor full, of which a device takes so many.
 //!
-//! A log begins a zone as soon as it has filled one, and bios of the two are on their way together. Where that would be a zone
-//! too many, the bio that begins is held until another zone is full. A zone that a write failed in will never be: it is
-//! finished at once.
+//! A log begins a zone as soon as it has filled one, and bios of the two are on their way together. Where
+//! that would be a zone too many, the bio that begins is held until another zone is full. A zone that a write
+//! failed in will never be: it is finished at once.
 
 use super::order::SectionSpan;
 use crate::format::units::BlockAddr;
@@ -117,8 +117,8 @@ impl ActiveZones {
         }
     }
 
-    /// A write failed in the section of a block: its zone takes no more, and is finished. To be called before anybody hears of
-    /// the end of the write: when the section is free later, its reset comes behind this.
+    /// A write failed in the section of a block: its zone takes no more, and is finished. To be called before
+    /// anybody hears of the end of the write: when the section is free later, its reset comes behind this.
     pub(super) fn failed(self: &Arc<Self>, blk: BlockAddr, e: Errno) {
         if !self.span.is_sequential(blk) {
             return;
@@ -182,7 +182,8 @@ impl ActiveZones {
         self.send_going();
     }
 
-    /// Sends what is no longer held, one thread at a time: a device may end a bio at once, and that may let another go.
+    /// Sends what is no longer held, one thread at a time: a device may end a bio at once, and that may let
+    /// another go.
     fn send_going(&self) {
         let mut own = false;
         loop {

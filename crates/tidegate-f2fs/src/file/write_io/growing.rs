@@ -55,7 +55,8 @@ impl Placed {
 }
 
 impl Extent {
-    /// Cuts an extent into such that a bio can take: of so many blocks and segments at most, as long as a segment has no more.
+    /// Cuts an extent into such that a bio can take: of so many blocks and segments at most, as long as a
+    /// segment has no more.
     pub(super) fn pieces(self, most: usize, max_segments: usize) -> Vec<Extent> {
         let Extent { blk, segments, pages } = self;
         let mut rest = segments.into_iter().peekable();

@@ -90,9 +90,9 @@ impl Drop for Placing<'_> {
     }
 }
 
-/// Bios that are full. They are sent when this is dropped, and that waits while the queue is congested: this is made before
-/// the locks are taken that are not to be held meanwhile, and so dropped after them. A thread that has some waits neither
-/// for a checkpoint nor for a page's write-back, which may wait for them.
+/// Bios that are full. They are sent when this is dropped, and that waits while the queue is congested: this
+/// is made before the locks are taken that are not to be held meanwhile, and so dropped after them. A thread
+/// that has some waits neither for a checkpoint nor for a page's write-back, which may wait for them.
 pub(crate) struct FullBios<'a> {
     io: &'a WriteIo,
     bios: Vec<(LogId, Growing)>,
@@ -135,8 +135,8 @@ impl WriteIo {
         }
     }
 
-    /// Says that pages have their places, before `cp_rwsem` is let go of; until the result is dropped, they join bios.
-    /// `cp_data` when every checkpoint waits for them.
+    /// Says that pages have their places, before `cp_rwsem` is let go of; until the result is dropped, they
+    /// join bios. `cp_data` when every checkpoint waits for them.
     pub(crate) fn placing(&self, cp_data: bool) -> Placing<'_> {
         self.placing.fetch_add(1, SeqCst);
         if cp_data {

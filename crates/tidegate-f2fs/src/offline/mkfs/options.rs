@@ -49,8 +49,8 @@ pub struct MkfsOptions {
     pub label: String,
     /// Identity of the volume; random when `None`.
     pub uuid: Option<[u8; 16]>,
-    /// Features, out of [`SUPPORTED_FEATURES`]. With [`Features::BLKZONED`] sections are zones: those of a zoned device, or
-    /// of `segs_per_sec` segments on another.
+    /// Features, out of [`SUPPORTED_FEATURES`]. With [`Features::BLKZONED`] sections are zones: those of a
+    /// zoned device, or of `segs_per_sec` segments on another.
     pub features: Features,
     /// The devices that the queue's is made of ([`tidegate_block::Linear`]), in order; none for one device.
     pub devices: Vec<DevicePart>,

@@ -66,9 +66,9 @@ struct Repair<'q, 'c> {
     nat: NatTable,
     /// Blocks that the NAT has nodes in.
     nat_addrs: Bits,
-    /// Blocks that the last checkpoint or the chain behind it refers to, as far as they were come upon. The SIT, which
-    /// should know the former, may be damaged. Nothing is written there, so that a repair that is cut off and run
-    /// again finds what it found.
+    /// Blocks that the last checkpoint or the chain behind it refers to, as far as they were come upon. The
+    /// SIT, which should know the former, may be damaged. Nothing is written there, so that a repair that is
+    /// cut off and run again finds what it found.
     referred: Bits,
     /// A chain of fsynced nodes that is not recovered, and may be once the summaries are mended: these wait
     /// until the new checkpoint has ended it.

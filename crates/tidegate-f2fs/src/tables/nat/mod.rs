@@ -187,8 +187,8 @@ impl Nat {
         })?
     }
 
-    /// Frees a node if `may`, which is asked with the NAT locked: where it was. The id may be used again after the next
-    /// checkpoint.
+    /// Frees a node if `may`, which is asked with the NAT locked: where it was. The id may be used again
+    /// after the next checkpoint.
     pub(crate) fn free_if(
         &self,
         meta: &Meta,

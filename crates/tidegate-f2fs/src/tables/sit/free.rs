@@ -260,8 +260,8 @@ impl Sit {
         self.released.notify_all();
     }
 
-    /// Has a log go on in the holes of a segment that it holds; where the first of them is. `None` when all in it was freed
-    /// meanwhile. On an error the log is where it was.
+    /// Has a log go on in the holes of a segment that it holds; where the first of them is. `None` when all
+    /// in it was freed meanwhile. On an error the log is where it was.
     pub(crate) fn take_victim(&self, log: LogId, seg: SegNo) -> Result<Option<usize>> {
         let mut s = self.state.lock();
         s.busy.remove(&seg.0);

@@ -23,7 +23,8 @@ struct Section {
 pub(crate) struct Sections {
     map: Arc<ZoneMap>,
     list: Vec<Section>,
-    /// Segments of sections that a log may go to, and of those that it may once a checkpoint is made and zones are reset.
+    /// Segments of sections that a log may go to, and of those that it may once a checkpoint is made and
+    /// zones are reset.
     ready: FreeSegments,
     /// Sections that logs have left before their end; something may be on its way to them.
     left: BTreeSet<u32>,
@@ -121,8 +122,8 @@ impl Sit {
         order.find(|n| sections.share(*n).free > 0 && !s.excludes_section(*n, per)).map(|n| n * per)
     }
 
-    /// Takes the sections to be reset: wholly free in a durable checkpoint, written to since they were reset last, and none
-    /// that logs are kept away from. No log goes there before [`Sit::reset_done`].
+    /// Takes the sections to be reset: wholly free in a durable checkpoint, written to since they were reset
+    /// last, and none that logs are kept away from. No log goes there before [`Sit::reset_done`].
     pub(crate) fn sections_to_reset(&self) -> Vec<u32> {
         let mut s = self.state.lock();
         let Some(sections) = &s.sections else { return Vec::new() };

@@ -7,8 +7,8 @@ use std::time::Duration;
 /// How much slower than an idle machine one that is busy may be before `f` counts as hanging.
 const BUSY: u32 = 10;
 
-/// Runs `f`, which an idle machine does within `limit`, in a thread of its own, and fails when it hangs. A panic in it
-/// goes on here; a thread that hangs is left behind, since nothing can end it.
+/// Runs `f`, which an idle machine does within `limit`, in a thread of its own, and fails when it hangs. A
+/// panic in it goes on here; a thread that hangs is left behind, since nothing can end it.
 pub fn within<T: Send + 'static>(limit: Duration, what: &str, f: impl FnOnce() -> T + Send + 'static) -> T {
     let limit = limit * BUSY;
     let (send, done) = channel();

@@ -17,9 +17,10 @@ pub fn mount(device: Arc<dyn Device>, list: &str) -> Arc<Vfs> {
     mount_with(device, MemoryLimits::default(), o, mount).unwrap().1
 }
 
-/// Has the kernel and its checker judge a volume, and `more` be run while it is mounted; what the kernel finds in it. `dir`
-/// is a directory that the guest may write to, as `$DIR`. The checker sees a volume that is not `clean` only when the
-/// kernel has recovered it: in dry runs it complains of each log whose zone was written to behind the last checkpoint.
+/// Has the kernel and its checker judge a volume, and `more` be run while it is mounted; what the kernel
+/// finds in it. `dir` is a directory that the guest may write to, as `$DIR`. The checker sees a volume that
+/// is not `clean` only when the kernel has recovered it: in dry runs it complains of each log whose zone was
+/// written to behind the last checkpoint.
 pub fn by_the_kernel(devices: &Devices, dir: &Path, clean: bool, more: &str) -> Manifest {
     const FSCK: &str = "fsck.f2fs -f --dry-run $DEV > /run/fsck || { cat /run/fsck; exit 1; }
         grep -e Fail -e ASSERT -e FIX /run/fsck || true\n";

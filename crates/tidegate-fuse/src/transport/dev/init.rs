@@ -80,11 +80,11 @@ impl Greeting {
         self.offered.contains(Init::OVER_IO_URING)
     }
 
-    /// Answers. Not asked for: `ASYNC_DIO` (the kernel then leaves pages in its cache that an asynchronous direct write
-    /// has replaced, and readers see them); `ATOMIC_O_TRUNC` (a truncation of its own costs one request and is seen by
-    /// everybody), `POSIX_LOCKS` and `FLOCK_LOCKS` (a volume is mounted once, and the kernel's own locks see
-    /// deadlocks and can be interrupted). With `rings` the kernel holds requests back until each of its
-    /// queues has a place.
+    /// Answers. Not asked for: `ASYNC_DIO` (the kernel then leaves pages in its cache that an asynchronous
+    /// direct write has replaced, and readers see them); `ATOMIC_O_TRUNC` (a truncation of its own costs one
+    /// request and is seen by everybody), `POSIX_LOCKS` and `FLOCK_LOCKS` (a volume is mounted once, and the
+    /// kernel's own locks see deadlocks and can be interrupted). With `rings` the kernel holds requests back
+    /// until each of its queues has a place.
     ///
     /// # Errors
     /// The kernel hung up.

@@ -36,7 +36,8 @@ fn shows(experiment: &str, runs: u32, settings: &[&str], comparisons: &[&str]) {
     good(&measured(experiment, runs, settings, |_| {}), comparisons);
 }
 
-/// Fewer operations than a first look has, for the sake of those who test: one pass of the flusher over what is 30 s old.
+/// Fewer operations than a first look has, for the sake of those who test: one pass of the flusher over what
+/// is 30 s old.
 #[test]
 fn a_handle_over_a_congested_queue_costs_commits_what_was_published() {
     let fewer = |s: &mut Setting| {

@@ -124,8 +124,9 @@ pub(super) fn html(out: &mut String, o: &Outcome, symbol: Option<&str>) {
     out.push_str("</section>");
 }
 
-/// Each published table in its own form with ours below it, for a terminal. Trees of calls show what lies below
-/// `symbol`, unless told below `f2fs_writepages`; of outcomes that repeat nothing published they are all that there is.
+/// Each published table in its own form with ours below it, for a terminal. Trees of calls show what lies
+/// below `symbol`, unless told below `f2fs_writepages`; of outcomes that repeat nothing published they are
+/// all that there is.
 pub fn as_published(outcomes: &[Outcome], symbol: Option<&str>) -> String {
     let mut out = String::new();
     for o in outcomes {

@@ -166,8 +166,8 @@ impl Accounts {
         Some(Awake { ran, delayed: asked - unknown - ran, unknown })
     }
 
-    /// Pairs of accounts for an interval, the best first: around it, or within and of half of it at the least, where one is
-    /// taken a moment after what it is of.
+    /// Pairs of accounts for an interval, the best first: around it, or within and of half of it at the
+    /// least, where one is taken a moment after what it is of.
     fn around(&self, thread: u32, from: u64, to: u64) -> Vec<(Processor, Processor)> {
         let Some(all) = self.processor.get(&thread) else { return Vec::new() };
         let (before, after) = (all.partition_point(|p| p.at <= from), all.partition_point(|p| p.at < to));
@@ -190,8 +190,8 @@ impl Accounts {
         slept.chain(near.map(move |l| within(l.0, l.1)))
     }
 
-    /// Of a wait that ended at `to`, how long the thread could have gone on and waited for a processor: its last part.
-    /// Only calls that took long, `call` in all, say so.
+    /// Of a wait that ended at `to`, how long the thread could have gone on and waited for a processor: its
+    /// last part. Only calls that took long, `call` in all, say so.
     pub fn delay(&self, thread: u32, from: u64, to: u64, call: u64) -> Option<u64> {
         let delayed = self.processor(thread, from, to)?.1?;
         Some(if call < LONG_CALL.0 { 0 } else { delayed.min(to.saturating_sub(from)) })

@@ -1,8 +1,8 @@
 //! Commits of a journal: each phase of one, and what it waited for.
 //!
-//! A commit begins when its transaction is locked and ends when its record is durable. While it is locked it waits for
-//! handles: which ones, and what their threads did meanwhile, is known from the end of each (`jbd2_handle_stats`). The
-//! blocks of the log are requests of the threads that write it.
+//! A commit begins when its transaction is locked and ends when its record is durable. While it is locked it
+//! waits for handles: which ones, and what their threads did meanwhile, is known from the end of each
+//! (`jbd2_handle_stats`). The blocks of the log are requests of the threads that write it.
 
 use super::device::Subject;
 use super::part::{Cause, Part, joined};
@@ -50,8 +50,8 @@ pub(super) struct Commits {
 }
 
 impl Commits {
-    /// Takes an event of a commit or a handle, if it is one; when the commit has ended, its transaction and when it was
-    /// locked.
+    /// Takes an event of a commit or a handle, if it is one; when the commit has ended, its transaction and
+    /// when it was locked.
     pub fn event(&mut self, e: &Event) -> Option<(u64, u64, u32)> {
         let n = |name: &str| e.args.iter().find(|a| a.0 == name).map(|a| a.1);
         let tid = n(TRANSACTION)?;
@@ -112,8 +112,8 @@ impl Walk<'_> {
         joined(parts)
     }
 
-    /// Where the blocks and the record were while they were on their way, and before, between and after these what the
-    /// thread did that sent the blocks, and when it had, the one that writes the record.
+    /// Where the blocks and the record were while they were on their way, and before, between and after these
+    /// what the thread did that sent the blocks, and when it had, the one that writes the record.
     fn logging(&self, s: &Span, ended_by: u32, (from, to): (u64, u64)) -> Vec<Part> {
         let (mut parts, mut at) = (Vec::new(), from);
         // Bodies of later transactions follow in the same thread.
@@ -133,8 +133,9 @@ impl Walk<'_> {
         parts
     }
 
-    /// The handles that a commit waited for while its transaction was locked: the one that ended last, then the one that
-    /// had ended last when that began, and so on. Handles for the end of I/O begin in a locked transaction, too.
+    /// The handles that a commit waited for while its transaction was locked: the one that ended last, then
+    /// the one that had ended last when that began, and so on. Handles for the end of I/O begin in a locked
+    /// transaction, too.
     fn locked(&self, tid: u64, committer: u32, (from, to): (u64, u64)) -> Vec<Part> {
         let (mut parts, mut until) = (Vec::new(), to);
         while let Some(h) = self.t.commits.last_handle(tid, from, until) {

@@ -101,7 +101,8 @@ impl Walk<'_> {
         writes && JOURNAL_THREADS.contains(&&*self.t.name(r.by))
     }
 
-    /// The parts of an interval in which a journal's log was being written, in an elevator or at the device, in order.
+    /// The parts of an interval in which a journal's log was being written, in an elevator or at the device,
+    /// in order.
     pub(super) fn log_writes(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
         let of_log = self.t.requests.within(from, to).filter(|r| self.is_of_log(r));
         let mut all: Vec<(u64, u64)> = of_log.map(|r| (r.inserted.max(from), r.done.min(to))).collect();

@@ -279,7 +279,8 @@ fn who_sleeps_waits_for_what_the_thread_does_that_wakes_it() {
     m.event(0, 1, "vfs_fsync_range", Phase::Begin, &[("ino", 5)]);
     m.cpu(10, 1, 10, Some(0)).sleeps(1, (10, 100), 7).cpu(100, 1, 10, Some(5));
     m.event(100, 1, "vfs_fsync_range", Phase::End, &[]);
-    // The flusher computes, sends its request, sleeps until thread 90 tells of its end, computes, and wakes the first.
+    // The flusher computes, sends its request, sleeps until thread 90 tells of its end, computes, and wakes
+    // the first.
     m.cpu(0, 8, 0, Some(0)).cpu(30, 8, 20, Some(10)).request(8, (30, 70), WRITE, 1000);
     m.sleeps(8, (30, 71), 9).wakes(70, 90, 9).cpu(71, 8, 20, Some(11)).cpu(95, 8, 44, Some(11));
     m.wakes(95, 8, 7);
@@ -407,7 +408,8 @@ fn a_commit_names_the_handle_that_it_waits_for_and_where_that_was() {
     let within: Vec<_> = logging.parts.iter().map(|p| (p.cause, p.ns * 10 / MS)).collect();
     let want = [(Cause::Device, 180), (Cause::Elevator, 15), (Cause::Unknown, 15), (Cause::Work, 10)];
     assert_eq!(within, want, "{:?}", logging.parts);
-    // Before, between and after the writes of the log nothing says what the thread did, nor that the flusher ran for 1 ms.
+    // Before, between and after the writes of the log nothing says what the thread did, nor that the flusher
+    // ran for 1 ms.
     assert_eq!((s.named * 1000.0).round(), 1000.0 - 25.0 - 10.0);
 }
 
@@ -428,8 +430,8 @@ fn a_handle_for_the_end_of_io_is_not_the_only_one() {
     assert_eq!(handles, want, "{locked:?}");
 }
 
-/// Time that nobody can name counts as such: a handle that is kept asleep in a span that says nothing, a phase of which
-/// nothing is known, and what no phase covers.
+/// Time that nobody can name counts as such: a handle that is kept asleep in a span that says nothing, a
+/// phase of which nothing is known, and what no phase covers.
 #[test]
 fn a_commit_has_no_name_where_only_a_span_goes_on() {
     let named = |made: &mut Made| {

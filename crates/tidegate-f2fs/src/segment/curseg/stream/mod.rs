@@ -77,9 +77,9 @@ impl F2fs {
         Ok(())
     }
 
-    /// Locks a log that has a segment: of an extra stream that cannot be opened, the log of its kind. A stream
-    /// that was refused once is not tried again before the next checkpoint: that alone makes segments free, and looking
-    /// for one reads all of the SIT.
+    /// Locks a log that has a segment: of an extra stream that cannot be opened, the log of its kind. A
+    /// stream that was refused once is not tried again before the next checkpoint: that alone makes segments
+    /// free, and looking for one reads all of the SIT.
     pub(super) fn lock_with_room(&self, log: LogId) -> Result<(LogId, MutexGuard<'_, Curseg>)> {
         if log.is_extra() {
             if !self.cursegs.is_refused(log) {

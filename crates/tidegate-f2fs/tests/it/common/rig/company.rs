@@ -1,4 +1,5 @@
-//! Threads that are busy on a volume and change no file of it: they sync, commit, clean, reclaim memory, turn switches.
+//! Threads that are busy on a volume and change no file of it: they sync, commit, clean, reclaim memory, turn
+//! switches.
 
 use crate::common::volume::SWITCHES;
 use std::sync::Arc;

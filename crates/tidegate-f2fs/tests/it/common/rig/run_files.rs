@@ -240,7 +240,8 @@ impl Rig {
         Ok(())
     }
 
-    /// After an allocation that ended in the middle, each byte of the range is what it was or zero. Set-id bits go before.
+    /// After an allocation that ended in the middle, each byte of the range is what it was or zero. Set-id
+    /// bits go before.
     fn adopt_zeroed(&mut self, h: usize, pos: u64, len: u64) -> Outcome {
         let id = self.handles[h].id;
         let end = (pos + len).min(self.model.get(id).size);
