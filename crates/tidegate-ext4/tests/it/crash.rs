@@ -220,7 +220,7 @@ fn explore(name: &str, args: &[&str], seed: u64, logged: Logged) {
     let image = dir.path().join(format!("{name}.img"));
     mke2fs(&image, args, "24M");
     let base = std::fs::read(&image).unwrap();
-    let seed = std::env::var("TIDEGATE_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(seed);
+    let seed = asked_seed().unwrap_or(seed);
     let states = std::env::var("TIDEGATE_TEST_STATES").ok().and_then(|s| s.parse().ok()).unwrap_or(STATES);
     println!("{name}: TIDEGATE_TEST_SEED={seed}");
     let unit = if args.contains(&"1024") { 1024 } else { 4096 };

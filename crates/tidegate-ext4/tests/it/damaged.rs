@@ -143,8 +143,8 @@ fn survive_with(name: &str, args: &[&str], prepare: fn(&Path)) {
     let used: Vec<usize> = (0..whole.len() / PIECE)
         .filter(|n| whole[n * PIECE..(n + 1) * PIECE].iter().any(|b| *b != 0))
         .collect();
-    let first = std::env::var("TIDEGATE_TEST_SEED").ok().and_then(|s| s.parse().ok());
-    let (seeds, mut refused) = (first.map_or(0..images(125), |s: u64| s..s + 1), 0);
+    let first = asked_seed();
+    let (seeds, mut refused) = (first.map_or(0..images(125), |s| s..s + 1), 0);
     for seed in seeds {
         println!("{name}: TIDEGATE_TEST_SEED={seed}");
         let mut bytes = whole.clone();

@@ -1,8 +1,7 @@
 //! Devices that fail: errors are told, and nothing that was durable is lost.
 
 use crate::common::volume::{fresh, fsck};
-use crate::rig::{scratch, skip};
-use std::hash::{BuildHasher, RandomState};
+use crate::rig::{scratch, seed, skip};
 use std::sync::Arc;
 use tidegate_block::{
     BioFlags, Device, Errno, Fault, Faulty, MemoryDevice, Op, QueueLimits, RequestQueue, Rule,
@@ -96,9 +95,7 @@ fn what_is_fsynced_outlives_failures() {
     if skip() {
         return;
     }
-    let told = std::env::var("TIDEGATE_TEST_SEED").ok().and_then(|s| s.parse().ok());
-    let seed = told.unwrap_or_else(|| RandomState::new().hash_one(0));
-    println!("TIDEGATE_TEST_SEED={seed}");
+    let seed = seed();
     let mut rng = Rng::new(seed);
     let dir = scratch();
     for round in 0..24 {

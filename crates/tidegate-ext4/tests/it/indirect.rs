@@ -4,7 +4,6 @@
 use crate::changed::open_to_write;
 use crate::rig::*;
 use std::fs::OpenOptions;
-use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::FileExt;
 use tidegate_testing::fill::Rng;
 use tidegate_vfs::*;
@@ -118,9 +117,7 @@ fn block_maps_change_as_on_linux() {
     if skip() {
         return;
     }
-    let told = std::env::var("TIDEGATE_TEST_SEED").ok().and_then(|s| s.parse().ok());
-    let seed = told.unwrap_or_else(|| RandomState::new().hash_one(0));
-    println!("TIDEGATE_TEST_SEED={seed}");
+    let seed = seed();
     let mut rng = Rng::new(seed);
     let dir = scratch();
     for (n, (kind, block)) in

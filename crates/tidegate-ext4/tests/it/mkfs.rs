@@ -1,6 +1,6 @@
 //! Volumes that we make, beside those that mke2fs makes with the same options: the same bytes.
 
-use crate::rig::{must, skip};
+use crate::rig::{must, seed, skip};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -29,11 +29,6 @@ fn options() -> MkfsOptions {
         time: Timespec { secs: TIME, nanos: 0 },
         ..MkfsOptions::default()
     }
-}
-
-fn seed() -> u64 {
-    let given = std::env::var("TIDEGATE_TEST_SEED").ok().and_then(|s| s.parse().ok());
-    given.unwrap_or_else(tidegate_rt::clock::entropy)
 }
 
 /// The options that mke2fs's words stand for.
@@ -247,7 +242,6 @@ fn random_volumes_have_the_bytes_that_mke2fs_gives_them() {
         return;
     }
     let seed = seed();
-    println!("seed {seed}: TIDEGATE_TEST_SEED={seed}");
     let mut rng = Rng::new(seed);
     let dir = TempDir::new("mkfs-random").unwrap();
     let mut told = Vec::new();

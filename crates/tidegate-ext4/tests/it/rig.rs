@@ -42,6 +42,18 @@ pub fn bytes_of(name: &str, args: &[&str]) -> Vec<u8> {
     out.stdout
 }
 
+/// The seed that `TIDEGATE_TEST_SEED` asks for.
+pub fn asked_seed() -> Option<u64> {
+    std::env::var("TIDEGATE_TEST_SEED").ok().map(|s| s.parse().expect("TIDEGATE_TEST_SEED is a number"))
+}
+
+/// That, or one by chance; printed, so that a failure says it.
+pub fn seed() -> u64 {
+    let seed = asked_seed().unwrap_or_else(tidegate_rt::clock::entropy);
+    println!("TIDEGATE_TEST_SEED={seed}");
+    seed
+}
+
 /// Whether a test must be skipped: without mke2fs, or where it needs the superuser.
 pub fn skip() -> bool {
     if !rustix::process::geteuid().is_root() {

@@ -1,9 +1,8 @@
 //! Changes of names while blocks cannot be read: each is there as a whole or not at all, and the volume goes on.
 
 use crate::common::volume::{fresh, fsck};
-use crate::rig::skip;
+use crate::rig::{seed, skip};
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use tidegate_block::{Errno, Fault, Faulty, MemoryDevice, Op, QueueLimits, RequestQueue, Rule};
 use tidegate_ext4::{Ext4, Ext4Options};
@@ -234,9 +233,7 @@ fn blocks_that_cannot_be_read_leave_names_as_they_were() {
     if skip() {
         return;
     }
-    let told = std::env::var("TIDEGATE_TEST_SEED").ok().and_then(|s| s.parse().ok());
-    let seed = told.unwrap_or_else(|| RandomState::new().hash_one(0));
-    println!("TIDEGATE_TEST_SEED={seed}");
+    let seed = seed();
     let mut rng = Rng::new(seed);
     for kind in [&["-t", "ext4"][..], &["-t", "ext3"], &["-t", "ext4", "-O", "^has_journal"]] {
         let what = format!("seed {seed} {kind:?}");

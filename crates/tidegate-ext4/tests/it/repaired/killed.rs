@@ -89,7 +89,7 @@ fn kill_all(name: &str, args: &[&str], size: &str, seed: u64) {
     let whole = base(dir.path(), args, size);
     let before = contents(&whole).unwrap();
     let used = used_pieces(&whole);
-    let chosen = std::env::var("TIDEGATE_TEST_SEED").ok().and_then(|s| s.parse::<u64>().ok());
+    let chosen = asked_seed();
     let seeds = chosen.map_or(seed..seed + images(VOLUMES), |s| s..s + 1);
     let (mut bad, mut other) = (Vec::new(), 0);
     for seed in seeds {

@@ -197,7 +197,7 @@ fn survive_of(name: &str, args: &[&str], size: &str, seed: u64, usual: u64) -> V
     let whole = base(dir.path(), args, size);
     let before = contents(&whole).unwrap();
     let used = used_pieces(&whole);
-    let chosen = std::env::var("TIDEGATE_TEST_SEED").ok().and_then(|s| s.parse::<u64>().ok());
+    let chosen = asked_seed();
     let seeds = chosen.map_or(seed..seed + images(usual), |s| s..s + 1);
     let (mut repaired, mut refused, mut bad) = (0, 0, Vec::new());
     for seed in seeds {
