@@ -231,7 +231,7 @@ impl Vfs {
         self.dcache.set(dir.ino, name, None);
         drop(guard);
         drop(dir_guard);
-        self.evict_if_unused(&inode)?;
+        self.evict_if_unused(&inode);
         self.balance()
     }
 

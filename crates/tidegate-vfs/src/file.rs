@@ -284,8 +284,7 @@ impl Drop for File {
             self.vfs.fs.closed(&self.inode);
         }
         if self.inode.close() && !self.vfs.is_unmounted() {
-            // Nobody is left to hear of a failure; the inode stays an orphan for the next mount.
-            let _ = self.vfs.evict_if_unused(&self.inode);
+            self.vfs.evict_if_unused(&self.inode);
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! An inode that leaves memory is read again from here, so what an operation forgot to hand down is missed.
 
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::fs::*;
 use crate::inode::Inode;
 use crate::mapping::chunk::PageRun;
@@ -12,7 +12,8 @@ use crate::{Bdi, MemoryLimits, MountOptions, Vfs};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use tidegate_block::{PAGE_SIZE, PageBuf};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use tidegate_block::{Errno, PAGE_SIZE, PageBuf};
 use tidegate_rt::{LockClass, Mutex, Timespec};
 
 static NODES: LockClass = LockClass::new("test->memfs", 900);
@@ -31,6 +32,8 @@ struct Node {
 
 pub(crate) struct MemFs {
     nodes: Mutex<BTreeMap<u64, Node>>,
+    /// Nothing can be freed.
+    pub(crate) stuck: AtomicBool,
 }
 
 /// A new volume, mounted.
@@ -45,7 +48,8 @@ pub(crate) fn mount() -> (Arc<Vfs>, Arc<MemFs>) {
         target: b"",
         time: Timespec { secs: 1, nanos: 0 },
     };
-    let fs = Arc::new(MemFs { nodes: Mutex::new(&NODES, BTreeMap::from([(1, Node::new(&root, 1))])) });
+    let nodes = Mutex::new(&NODES, BTreeMap::from([(1, Node::new(&root, 1))]));
+    let fs = Arc::new(MemFs { nodes, stuck: AtomicBool::new(false) });
     let bdi = Bdi::new(MemoryLimits { inodes: 4, ..MemoryLimits::default() });
     let options = MountOptions { no_periodic_writeback: true, noatime: true, ..MountOptions::default() };
     (Vfs::mount(fs.clone(), bdi, options).unwrap(), fs)
@@ -314,6 +318,9 @@ impl FileSystem for MemFs {
         Ok(())
     }
     fn evict_inode(&self, inode: &Inode) -> Result<()> {
+        if self.stuck.load(SeqCst) {
+            return Err(Error::device(Errno::IO, "freeing an inode"));
+        }
         self.nodes.lock().remove(&inode.ino.0);
         Ok(())
     }

@@ -4,6 +4,7 @@ use crate::memfs::{BLOCK, mount};
 use crate::{Cred, ErrorKind, FallocateFlags, File, OpenFlags, RenameFlags, SeekTarget, Vfs, XattrFlags};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use tidegate_rt::rng::Rng;
 
 const ROOT: &Cred = &Cred::ROOT;
@@ -45,6 +46,23 @@ fn names_are_made_moved_and_taken_away() {
     drop(root);
     vfs.unmount().unwrap();
     assert_eq!(fs.count(), 1, "what has no name is freed");
+}
+
+/// A name that is gone is gone, though what it named cannot be freed.
+#[test]
+fn what_cannot_be_freed_has_lost_its_name() {
+    let (vfs, fs) = mount();
+    let root = vfs.root().unwrap();
+    for name in [b"gone", b"over", b"from"] {
+        vfs.create(ROOT, &root, name, 0o644).unwrap();
+    }
+    vfs.mkdir(ROOT, &root, b"dir", 0o755).unwrap();
+    fs.stuck.store(true, SeqCst);
+    vfs.unlink(ROOT, &root, b"gone").unwrap();
+    vfs.rmdir(ROOT, &root, b"dir").unwrap();
+    vfs.rename(ROOT, (&root, b"from"), (&root, b"over"), RenameFlags::empty()).unwrap();
+    assert_eq!(kind(vfs.resolve(ROOT, b"/gone", true)), ErrorKind::NotFound);
+    assert_eq!((vfs.bdi().not_freed(), fs.count()), (3, 5));
 }
 
 /// A file that is open keeps what it holds after its last name is gone, and is freed then.

@@ -45,6 +45,7 @@ pub(crate) struct WbStats {
     state: AtomicU8,
     ino: AtomicU64,
     pub(crate) fsync: Histogram,
+    pub(crate) not_freed: AtomicU64,
 }
 
 impl WbStats {
@@ -67,6 +68,11 @@ impl WbStats {
 }
 
 impl Bdi {
+    /// Inodes without a name that could not be freed since the volume was mounted: orphans for the next mount.
+    pub fn not_freed(&self) -> u64 {
+        self.stats.not_freed.load(Relaxed)
+    }
+
     /// The flusher's activity now.
     pub fn flusher_state(&self) -> FlusherState {
         let ino = self.stats.ino.load(Relaxed);

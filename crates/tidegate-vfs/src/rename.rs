@@ -66,7 +66,7 @@ impl Vfs {
         };
         drop(rename_guard);
         if let Some(t) = replaced {
-            self.evict_if_unused(&t)?;
+            self.evict_if_unused(&t);
         }
         self.balance()
     }

@@ -10,10 +10,12 @@ use crate::inode::Inode;
 use crate::switch::Switch;
 use crate::sync::{self, SyncWait};
 use crate::types::{Ino, StatFs};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
-use tidegate_rt::{LockClass, Mutex, RwLock, Timespec, clock, sim};
+use tidegate_rt::{LockClass, Mutex, RwLock, Timespec, clock, sim, trace::EventPoint};
 
+/// An inode without a name could not be freed; the device's error, or 0.
+static EVICT_FAILED: EventPoint<2> = EventPoint::new("evict_inode_failed", ["ino", "errno"]);
 static S_UMOUNT: LockClass = LockClass::new("sb->s_umount", 10);
 
 /// How a mounted file system behaves.
@@ -161,15 +163,16 @@ impl Vfs {
         self.fs.balance()
     }
 
-    /// Frees an inode that lost its last name or its last user. No lock held.
-    pub(crate) fn evict_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
+    /// Frees an inode that lost its last name or its last user. No lock held. A failure takes nothing back: the name is gone, and
+    /// the inode stays an orphan for the next mount.
+    pub(crate) fn evict_if_unused(&self, inode: &Arc<Inode>) {
         if inode.attr().nlink != 0 {
-            return Ok(());
+            return;
         }
         // Locked first: a file without a name may just be getting one.
         let guard = inode.rwsem.write();
         if !inode.claim_free() {
-            return Ok(());
+            return;
         }
         let none = inode.mapping.invalidate_lock.write();
         inode.mapping.remove(0, u64::MAX);
@@ -177,7 +180,10 @@ impl Vfs {
         drop(none);
         drop(guard);
         self.icache.remove(inode);
-        r
+        if let Err(e) = r {
+            EVICT_FAILED.record([inode.ino.0, e.errno().map_or(0, |e| e.raw_os_error() as u64)]);
+            self.bdi.stats.not_freed.fetch_add(1, Relaxed);
+        }
     }
 }
 
