@@ -1,6 +1,8 @@
-//! Groups whose bitmap is damaged: nothing is taken from them, and what they say is free is promised to nobody.
+//! Groups whose bitmap is damaged: nothing is taken from them, and what they say is free is promised to nobody. And blocks of
+//! inode tables that cannot be read, whose inodes nobody gets.
 
 use crate::format::gate::GroupDesc;
+use crate::format::units::BlockAddr;
 use crate::volume::sbi::Ext4;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -21,11 +23,19 @@ pub(crate) struct Damaged {
     /// Whether there are any.
     any: AtomicBool,
     found: Mutex<BTreeMap<(Bitmap, u32), Error>>,
+    /// Whether blocks of inode tables could not be read.
+    any_unread: AtomicBool,
+    unread: Mutex<BTreeMap<BlockAddr, Error>>,
 }
 
 impl Damaged {
     pub(crate) fn new() -> Self {
-        Damaged { any: AtomicBool::new(false), found: Mutex::new(&DAMAGED, BTreeMap::new()) }
+        Damaged {
+            any: AtomicBool::new(false),
+            found: Mutex::new(&DAMAGED, BTreeMap::new()),
+            any_unread: AtomicBool::new(false),
+            unread: Mutex::new(&DAMAGED, BTreeMap::new()),
+        }
     }
 
     /// Whether a bitmap was found damaged.
@@ -41,6 +51,20 @@ impl Ext4 {
             return None;
         }
         self.damaged.found.lock().get(&(bitmap, group.group.0)).cloned()
+    }
+
+    /// The error that a block of an inode table gave, if it could not be read.
+    pub(super) fn unread_table(&self, block: BlockAddr) -> Option<Error> {
+        if !self.damaged.any_unread.load(Relaxed) {
+            return None;
+        }
+        self.damaged.unread.lock().get(&block).cloned()
+    }
+
+    /// Passes over the inodes of a block of an inode table from now on.
+    pub(super) fn pass_over_table(&self, block: BlockAddr, why: &Error) {
+        self.damaged.any_unread.store(true, Relaxed);
+        self.damaged.unread.lock().insert(block, why.clone());
     }
 
     /// Passes over a group from now on, and takes what it says is free out of the counts.

@@ -21,16 +21,18 @@ impl Ext4 {
         (GroupNo(n / self.sb.inodes_per_group), n % self.sb.inodes_per_group)
     }
 
-    /// Takes an inode for something in directory `parent`. Groups whose bitmap is damaged are passed over.
+    /// Takes an inode for something in directory `parent`. Groups whose bitmap is damaged are passed over, and inodes whose block of
+    /// the table cannot be read.
     ///
     /// # Errors
-    /// `NoSpace`, which says so, also where a damaged group is all that might have one; those of reading bitmaps.
+    /// `NoSpace`, which says so, also where a damaged group is all that might have one; those of reading bitmaps, and tables where
+    /// no other inode is free.
     pub(crate) fn take_inode(&self, handle: &mut Handle<'_>, parent: u32, is_dir: bool) -> Result<u32> {
         let start = match is_dir {
             true => self.group_for_directory(parent)?,
             false => self.inode_group(parent).0,
         };
-        let (groups, mut damaged) = (self.sb.groups, None);
+        let (groups, mut passed) = (self.sb.groups, None);
         for n in 0..groups {
             let group = GroupNo((start.0 + n) % groups);
             let desc = self.group(group)?;
@@ -38,20 +40,17 @@ impl Ext4 {
                 continue;
             }
             if let Some(e) = self.damage_of(Bitmap::Inodes, &desc) {
-                damaged = Some(e);
+                passed = Some(no_room(Some(e)));
                 continue;
             }
-            if let Some(ino) = self.take_inode_in(handle, group, is_dir, &mut damaged)? {
+            if let Some(ino) = self.take_inode_in(handle, group, is_dir, &mut passed)? {
                 return Ok(ino);
             }
         }
-        match damaged {
-            Some(_) => Err(no_room(damaged)),
-            None => {
-                let what = format!("all {} inodes are in use", self.sb.raw.s_inodes_count.get());
-                Err(Error::new(ErrorKind::NoSpace, what))
-            }
-        }
+        Err(passed.unwrap_or_else(|| {
+            let what = format!("all {} inodes are in use", self.sb.raw.s_inodes_count.get());
+            Error::new(ErrorKind::NoSpace, what)
+        }))
     }
 
     /// Where a new directory goes: into a group that is emptier than most; near its parent if that has room.
@@ -85,27 +84,56 @@ impl Ext4 {
         handle: &mut Handle<'_>,
         group: GroupNo,
         is_dir: bool,
-        damaged: &mut Option<Error>,
+        passed: &mut Option<Error>,
     ) -> Result<Option<u32>> {
         let _lock = self.group_locks.lock(group);
         let desc = self.group(group)?;
         let mut map = match self.inode_bitmap(&desc) {
             Err(e) if e.kind() == ErrorKind::Corrupt => {
                 self.pass_over(Bitmap::Inodes, &desc, &e);
-                *damaged = Some(e);
+                *passed = Some(no_room(Some(e)));
                 return Ok(None);
             }
             map => map?,
         };
         // Inodes at the beginning of the first group are the volume's own.
         let first = if group.0 == 0 { self.sb.first_ino - 1 } else { 0 };
-        let Some(bit) = first_clear(&map, first..self.sb.inodes_per_group) else { return Ok(None) };
+        let Some(bit) = self.hold_free_inode(handle, &desc, &map, first, passed)? else { return Ok(None) };
         fill(&mut map, bit..bit + 1, true);
         let used = self.sb.inodes_per_group - bit - 1;
-        let ino = group.0 * self.sb.inodes_per_group + bit + 1;
-        self.hold_inode(handle, ino)?;
         self.store_inode_bitmap(handle, &desc, &map, -1, is_dir, desc.itable_unused.min(used))?;
-        Ok(Some(ino))
+        Ok(Some(group.0 * self.sb.inodes_per_group + bit + 1))
+    }
+
+    /// The first inode of a group from `first` on that is free, and whose block of the table is held. Blocks that cannot be read are
+    /// remembered: nobody waits for the device again to say so.
+    fn hold_free_inode(
+        &self,
+        handle: &mut Handle<'_>,
+        desc: &GroupDesc,
+        map: &[u8],
+        mut first: u32,
+        passed: &mut Option<Error>,
+    ) -> Result<Option<u32>> {
+        let per_block = self.sb.block_size / self.sb.inode_size;
+        while let Some(bit) = first_clear(map, first..self.sb.inodes_per_group) {
+            let block = desc.inode_table.plus((bit / per_block).into());
+            let why = match self.unread_table(block) {
+                Some(known) => known,
+                None => match self.hold_inode(handle, desc.group.0 * self.sb.inodes_per_group + bit + 1) {
+                    Ok(()) => return Ok(Some(bit)),
+                    // The journal's errors are not the block's.
+                    Err(e) if self.blocks.read(block).is_ok() => return Err(e),
+                    Err(e) => {
+                        self.pass_over_table(block, &e);
+                        e
+                    }
+                },
+            };
+            *passed = Some(why);
+            first = (bit / per_block + 1) * per_block;
+        }
+        Ok(None)
     }
 
     /// Gives an inode back. One of a group whose bitmap is damaged, or has it as free, stays as it is for e2fsck.

@@ -138,7 +138,7 @@ impl Ext4 {
         xattrs: &NewXattrs,
     ) -> Result<InodeParts> {
         self.op(HandleType::Dir, |handle| {
-            self.hold_super(handle)?;
+            self.hold_list(handle)?;
             let (mut attr, own) = self.make_inode(handle, dir, new, xattrs)?;
             attr.nlink = 0;
             let made = self.finish_new(handle, attr, own)?;

@@ -57,6 +57,15 @@ impl Ext4 {
         Ok(())
     }
 
+    /// Takes the superblock, which names the last of the list, into a change before anything is changed; where
+    /// there is a list.
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub(crate) fn hold_list(&self, handle: &mut Handle<'_>) -> Result<()> {
+        if self.lists_orphans() { self.hold_super(handle) } else { Ok(()) }
+    }
+
     /// Takes all blocks into a change, before anything is changed, that putting an inode on the list changes,
     /// or taking it off.
     ///
@@ -73,7 +82,7 @@ impl Ext4 {
         if !self.lists_orphans() {
             return Ok(());
         }
-        self.hold_super(handle)?;
+        self.hold_list(handle)?;
         self.hold_inode(handle, ino)?;
         after.map_or(Ok(()), |after| self.hold_inode(handle, after))
     }

@@ -263,3 +263,66 @@ fn blocks_that_cannot_be_read_leave_names_as_they_were() {
         fsck(&device).unwrap_or_else(|e| panic!("{what}: {e}"));
     }
 }
+
+/// Where the table of inodes of the first group begins, in bytes.
+fn first_table(device: &MemoryDevice, block: u64) -> u64 {
+    let mut desc = [0; 64];
+    device.read_at(if block == 1024 { 2048 } else { block }, &mut desc);
+    u64::from(u32::from_le_bytes(desc[8..12].try_into().unwrap())) * block
+}
+
+/// A block of an inode table that cannot be read costs its own inodes: those behind it are given, and it is asked for once.
+#[test]
+fn inodes_behind_a_block_that_cannot_be_read_are_given() {
+    if skip() {
+        return;
+    }
+    for kind in [&["-t", "ext4"][..], &["-t", "ext4", "-O", "^has_journal"]] {
+        let device = fresh(16, &[kind, &["-b", "4096"]].concat());
+        let table = first_table(&device, 4096);
+        let faulty = Faulty::new(device.clone(), []);
+        let v = open(faulty.clone());
+        let root = v.root().unwrap();
+        let make = |n: u64| v.create(ROOT, &root, &name(n), 0o644).unwrap().ino.0;
+        assert_eq!(make(0), 12, "{kind:?}");
+        // Sixteen inodes lie in a block, and the first is number 1.
+        let rule = Rule::new(Fault::Fail(Errno::IO)).op(Op::Read);
+        faulty.set([rule.within(table + 4096..table + 8192)]);
+        let made: Vec<u64> = (1..8).map(make).collect();
+        assert_eq!(made, [13, 14, 15, 16, 33, 34, 35], "{kind:?}");
+        let asked = faulty.failed();
+        assert_eq!(make(8), 36, "{kind:?}");
+        assert_eq!(faulty.failed(), asked, "{kind:?}");
+        faulty.set([]);
+        v.unmount().unwrap();
+        fsck(&device).unwrap_or_else(|e| panic!("{kind:?}: {e}"));
+    }
+}
+
+/// Without a journal there is no list of what has no name: nothing is read for it.
+#[test]
+fn a_file_without_a_name_needs_no_superblock_where_nothing_lists_it() {
+    if skip() {
+        return;
+    }
+    let device = fresh(16, &["-t", "ext4", "-b", "4096", "-O", "^has_journal"]);
+    let faulty = Faulty::new(device.clone(), []);
+    let v = open(faulty.clone());
+    v.create(ROOT, &v.root().unwrap(), b"first", 0o644).unwrap();
+    faulty.set([Rule::new(Fault::Fail(Errno::IO)).op(Op::Read).within(0..4096)]);
+    let new = NewInode {
+        file_type: FileType::Regular,
+        mode: 0o644,
+        umask: 0,
+        uid: 0,
+        gid: 0,
+        rdev: DeviceNumber::default(),
+        target: b"",
+        time: tidegate_rt::clock::realtime(),
+    };
+    let file = v.tmpfile(ROOT, &v.root().unwrap(), &new, OpenFlags::WRITE);
+    faulty.set([]);
+    drop(file.unwrap());
+    v.unmount().unwrap();
+    fsck(&device).unwrap();
+}
