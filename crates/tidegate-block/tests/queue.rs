@@ -122,6 +122,70 @@ fn a_plug_merges_and_sorts() {
     });
 }
 
+/// A device that tells which requests a thread of its own does, and which the caller's.
+struct TwoWays {
+    inner: MemoryDevice,
+    quick: bool,
+    seen: Seen,
+}
+
+/// Told in place of the bytes of a request that the calling thread does.
+const HERE: u64 = 0;
+
+impl Device for TwoWays {
+    fn info(&self) -> DeviceInfo<'_> {
+        self.inner.info()
+    }
+    fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
+        self.seen.lock().push((rq.sector.0, HERE));
+        self.inner.execute(rq)
+    }
+    fn submit(&self, rq: Request) {
+        self.seen.lock().push((rq.sector.0, rq.bytes));
+        self.inner.submit(rq);
+    }
+    fn is_quick(&self, _: &Request) -> bool {
+        self.quick
+    }
+}
+
+/// Who waits for all of a plug does the last of it, behind the others, where the device is quick.
+#[test]
+fn a_plug_that_is_awaited_has_its_last_request_done_by_who_waits() {
+    for (quick, last) in [(true, HERE), (false, 4096)] {
+        let seen: Seen = Arc::new(Mutex::new(&SEEN, Vec::new()));
+        let device = TwoWays { inner: MemoryDevice::new(16 << 20), quick, seen: seen.clone() };
+        let q = Arc::new(RequestQueue::new(Arc::new(device), LIMITS));
+        let ended = Arc::new(AtomicU64::new(0));
+        let bio = |page| {
+            let ended = ended.clone();
+            write(page, 1).on_end(move |r, _| {
+                r.unwrap();
+                ended.fetch_add(1, SeqCst);
+            })
+        };
+        let mut plug = Plug::new(&q);
+        [100, 7, 50, 8].map(bio).into_iter().for_each(|bio| plug.add(bio));
+        plug.send_here();
+        assert_eq!(*seen.lock(), [(7 * 8, 8192), (50 * 8, 4096), (100 * 8, last)]);
+        assert_eq!((ended.load(SeqCst), q.stats().write_bios, q.stats().write_requests), (4, 4, 3));
+        plug.send_here();
+        drop(plug);
+        assert_eq!(seen.lock().len(), 3, "nothing is left");
+        // What joins others is not theirs to wait for.
+        let shared = SharedPlug::new(q.clone());
+        let joins = |_| ();
+        let mut plug = Plug::new(&q).behind(&shared, &joins);
+        plug.add(bio(200));
+        plug.send_here();
+        assert_eq!(seen.lock().len(), 3, "it joins the shared plug");
+        drop(plug);
+        shared.send();
+        q.drain();
+        assert_eq!((seen.lock()[3..].to_vec(), ended.load(SeqCst)), (vec![(200 * 8, 4096)], 5));
+    }
+}
+
 /// Requests of several passes join; a load goes when there is enough of it, and when somebody asks for one
 /// that it has.
 #[test]

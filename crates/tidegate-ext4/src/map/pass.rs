@@ -55,7 +55,7 @@ impl Ext4 {
                 Taken::Busy(i) if wbc.sync_all => {
                     plug.send(); // what we wait for may be in it
                     // Another pass may wait for pages of this one.
-                    self.convert(here.map(|h| h.close()).unwrap_or_default());
+                    self.mark_arrived(here, plug);
                     inode.mapping.wait_writeback(i, i + 1);
                 }
                 Taken::Busy(i) => at = i + 1,
@@ -63,7 +63,7 @@ impl Ext4 {
                     at = run.index + run.pages as u64;
                     if wbc.written > 0 {
                         // Of a large file the thread marks runs while others are sent.
-                        self.convert(here.map(|h| h.close()).unwrap_or_default());
+                        self.mark_arrived(here, plug);
                     }
                     if let Err(e) = self.write_or_log(inode, &run, plug, here) {
                         first = first.and(Err(e));
@@ -75,5 +75,14 @@ impl Ext4 {
             }
         }
         first
+    }
+
+    /// Marks runs that have arrived, if any have. What is in the plug is sent first: a mark may wait for the journal.
+    fn mark_arrived(&self, here: Option<&Arc<Here>>, plug: &mut Plug<'_>) {
+        let arrived = here.map(|h| h.close()).unwrap_or_default();
+        if !arrived.is_empty() {
+            plug.send();
+            self.convert(arrived);
+        }
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use tidegate_block::{BioFlags, MemoryDevice, Op, QueueLimits, Recorder, RequestQueue};
 use tidegate_ext4::{Ext4, Ext4Options};
-use tidegate_rt::thread;
+use tidegate_rt::trace::Event;
+use tidegate_rt::{sim, thread};
 use tidegate_vfs::*;
 
 const ROOT: &Cred = &Cred::ROOT;
@@ -158,6 +159,62 @@ fn an_fsync_sends_its_own() {
     assert_eq!((data_requests(&device), a.inode().mapping.nr_writeback()), (1, 0));
     drop((a, other));
     v.unmount().unwrap();
+}
+
+/// Room in pieces of four blocks, about one in each small group: one transaction is too small to give a long run of pages its places.
+fn in_pieces() -> Arc<MemoryDevice> {
+    let device = crate::common::volume::fresh(
+        96,
+        &["-t", "ext4", "-b", "1024", "-g", "256", "-J", "size=1", "-m", "0"],
+    );
+    let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
+    let bdi = Bdi::new(MemoryLimits::default());
+    let fs = Ext4::open(queue, bdi.clone(), Ext4Options { filling: true, ..Ext4Options::default() }).unwrap();
+    let v = Vfs::mount(fs, bdi, MountOptions::default()).unwrap();
+    let fill = make(&v, "fill");
+    let len = v.statfs().blocks_available * 1024 / 4096 * 4096 - (64 << 10);
+    fill.fallocate(FallocateFlags::empty(), 0, len).unwrap();
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    for at in (0..len).step_by(248 << 10) {
+        fill.fallocate(punch, at, 12 << 10).unwrap();
+    }
+    drop(fill);
+    v.unmount().unwrap();
+    device
+}
+
+/// A pass that marks what has arrived has sent all it has: a mark may wait for a commit.
+#[test]
+fn a_pass_sends_what_it_has_before_it_marks() {
+    if skip() {
+        return;
+    }
+    let device = in_pieces();
+    let config = sim::Config { trace: 1 << 16, ..sim::Config::default() };
+    let ran = sim::run_with(&config, move || {
+        let queue = Arc::new(RequestQueue::new(device, QueueLimits::default()));
+        let bdi = Bdi::new(MemoryLimits::default());
+        let fs = Ext4::open(queue, bdi.clone(), Ext4Options::default()).unwrap();
+        let v = Vfs::mount(fs, bdi, MountOptions::default()).unwrap();
+        // The transaction has not much room left.
+        let root = v.root().unwrap();
+        (0..30).for_each(|n| drop(v.mkdir(ROOT, &root, format!("d{n}").as_bytes(), 0o755).unwrap()));
+        let f = make(&v, "f");
+        f.write_at(0, &vec![5; (1 << 20) + 8192]).unwrap();
+        f.fsync(false).unwrap();
+        drop(f);
+        v.unmount().unwrap();
+    });
+    let events = ran.unwrap_or_else(|deadlock| panic!("{deadlock}")).events;
+    // Handles of places are of type 2, of marks 11.
+    let of_type = |e: &Event, n| e.name == "jbd2_handle_start" && e.args.contains(&("type", n));
+    let of_pass = |e: &&Event| e.thread == events[0].thread;
+    let pass: Vec<&Event> = events.iter().filter(of_pass).collect();
+    let mark = pass.iter().position(|e| of_type(e, 11)).expect("the pass marks nothing itself");
+    let places: Vec<usize> = (0..mark).filter(|n| of_type(pass[*n], 2)).collect();
+    assert_eq!(places.len(), 2, "one transaction has room for a whole run of pages");
+    let sent = pass[places[1]..mark].iter().filter(|e| e.name == "block_rq_issue").count();
+    assert!(sent > 0, "the second part of the run is still in the plug");
 }
 
 #[test]
