@@ -68,7 +68,8 @@ impl WbStats {
 }
 
 impl Bdi {
-    /// Inodes without a name that could not be freed since the volume was mounted: orphans for the next mount.
+    /// Inodes without a name that could not be freed since the volume was mounted: orphans for the next
+    /// mount.
     pub fn not_freed(&self) -> u64 {
         self.stats.not_freed.load(Relaxed)
     }

@@ -163,8 +163,8 @@ impl Vfs {
         self.fs.balance()
     }
 
-    /// Frees an inode that lost its last name or its last user. No lock held. A failure takes nothing back: the name is gone, and
-    /// the inode stays an orphan for the next mount.
+    /// Frees an inode that lost its last name or its last user. No lock held. A failure takes nothing back:
+    /// the name is gone, and the inode stays an orphan for the next mount.
     pub(crate) fn evict_if_unused(&self, inode: &Arc<Inode>) {
         if inode.attr().nlink != 0 {
             return;

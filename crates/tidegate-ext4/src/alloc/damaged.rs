@@ -1,5 +1,5 @@
-//! Groups whose bitmap is damaged: nothing is taken from them, and what they say is free is promised to nobody. And blocks of
-//! inode tables that cannot be read, whose inodes nobody gets.
+//! Groups whose bitmap is damaged: nothing is taken from them, and what they say is free is promised to
+//! nobody. And blocks of inode tables that cannot be read, whose inodes nobody gets.
 
 use crate::format::gate::GroupDesc;
 use crate::format::units::BlockAddr;

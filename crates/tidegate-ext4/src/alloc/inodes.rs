@@ -21,12 +21,12 @@ impl Ext4 {
         (GroupNo(n / self.sb.inodes_per_group), n % self.sb.inodes_per_group)
     }
 
-    /// Takes an inode for something in directory `parent`. Groups whose bitmap is damaged are passed over, and inodes whose block of
-    /// the table cannot be read.
+    /// Takes an inode for something in directory `parent`. Groups whose bitmap is damaged are passed over,
+    /// and inodes whose block of the table cannot be read.
     ///
     /// # Errors
-    /// `NoSpace`, which says so, also where a damaged group is all that might have one; those of reading bitmaps, and tables where
-    /// no other inode is free.
+    /// `NoSpace`, which says so, also where a damaged group is all that might have one; those of reading
+    /// bitmaps, and tables where no other inode is free.
     pub(crate) fn take_inode(&self, handle: &mut Handle<'_>, parent: u32, is_dir: bool) -> Result<u32> {
         let start = match is_dir {
             true => self.group_for_directory(parent)?,
@@ -105,8 +105,8 @@ impl Ext4 {
         Ok(Some(group.0 * self.sb.inodes_per_group + bit + 1))
     }
 
-    /// The first inode of a group from `first` on that is free, and whose block of the table is held. Blocks that cannot be read are
-    /// remembered: nobody waits for the device again to say so.
+    /// The first inode of a group from `first` on that is free, and whose block of the table is held. Blocks
+    /// that cannot be read are remembered: nobody waits for the device again to say so.
     fn hold_free_inode(
         &self,
         handle: &mut Handle<'_>,

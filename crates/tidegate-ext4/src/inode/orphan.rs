@@ -57,8 +57,8 @@ impl Ext4 {
         Ok(())
     }
 
-    /// Takes the superblock, which names the last of the list, into a change before anything is changed; where
-    /// there is a list.
+    /// Takes the superblock, which names the last of the list, into a change before anything is changed;
+    /// where there is a list.
     ///
     /// # Errors
     /// Those of reading it.

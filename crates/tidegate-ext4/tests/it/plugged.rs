@@ -161,7 +161,8 @@ fn an_fsync_sends_its_own() {
     v.unmount().unwrap();
 }
 
-/// Room in pieces of four blocks, about one in each small group: one transaction is too small to give a long run of pages its places.
+/// Room in pieces of four blocks, about one in each small group: one transaction is too small to give a long
+/// run of pages its places.
 fn in_pieces() -> Arc<MemoryDevice> {
     let device = crate::common::volume::fresh(
         96,

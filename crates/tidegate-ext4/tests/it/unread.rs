@@ -271,7 +271,8 @@ fn first_table(device: &MemoryDevice, block: u64) -> u64 {
     u64::from(u32::from_le_bytes(desc[8..12].try_into().unwrap())) * block
 }
 
-/// A block of an inode table that cannot be read costs its own inodes: those behind it are given, and it is asked for once.
+/// A block of an inode table that cannot be read costs its own inodes: those behind it are given, and it is
+/// asked for once.
 #[test]
 fn inodes_behind_a_block_that_cannot_be_read_are_given() {
     if skip() {
