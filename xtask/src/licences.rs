@@ -1,4 +1,5 @@
-//! Whether everything that is built in may be given on under MIT OR Apache-2.0, and what is built in twice.
+//! Whether everything that is built in may be given on under MIT OR Apache-2.0, and the crates that are built
+//! in twice.
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;

@@ -8,7 +8,7 @@ use clap::Args;
 
 use tidegate_testing::{oracle, workspace};
 
-/// A test, and what makes it long.
+/// A test, and the reason for its length.
 struct Long {
     /// The package and the test program.
     of: (&'static str, &'static str),

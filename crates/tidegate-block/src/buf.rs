@@ -40,7 +40,7 @@ struct Class {
 static POOL: [Mutex<Class>; MAX_ORDER + 1] =
     [const { Mutex::new(&POOL_CLASS, Class { warm: Vec::new(), cold: Vec::new() }) }; MAX_ORDER + 1];
 
-/// A free buffer; its bytes are zeros or what its last user left.
+/// A free buffer; its bytes are zeros or its last user's.
 fn take(order: usize) -> Pages {
     let mut class = POOL[order].lock();
     if let Some(piece) = class.warm.pop() {

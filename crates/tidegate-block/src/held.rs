@@ -83,7 +83,7 @@ impl Held {
         Ok(())
     }
 
-    /// Writes each of the first blocks as it is then, or keeps it back, and what lies behind them.
+    /// Writes each of the first blocks as it is then, or keeps it back, and the blocks that lie behind them.
     fn write(&self, rq: &Request) -> Result<(), Errno> {
         let mut bytes = Vec::with_capacity(rq.bytes as usize);
         rq.for_each_source(|s| bytes.extend_from_slice(s));

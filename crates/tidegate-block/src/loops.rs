@@ -14,7 +14,8 @@ use tidegate_rt::hash::HashSet;
 /// Loop devices over loop devices that are looked through.
 const MAX_DEPTH: usize = 8;
 
-/// Locks the files behind a loop device, or behind a partition of one. The locks last as long as what is returned.
+/// Locks the files behind a loop device, or behind a partition of one. The locks last as long as the returned
+/// value.
 ///
 /// # Errors
 /// The path of one that somebody has locked.

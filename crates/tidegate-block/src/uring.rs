@@ -1,6 +1,6 @@
 //! The io_uring backend: submission from any thread, one thread that reaps completions.
 //!
-//! Requests that need more than one command (PREFLUSH, FUA, discard) and whatever comes back short run
+//! Requests that need more than one command (PREFLUSH, FUA, discard) and those that come back short run
 //! synchronously, so the ring carries only plain reads and writes.
 
 use crate::bio::{BioFlags, Op};

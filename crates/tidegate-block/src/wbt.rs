@@ -1,8 +1,8 @@
 //! Write-back throttling: while somebody waits for a request, few writes that nobody waits for are on their way.
 //!
 //! A device serves requests about in the order in which they come. A request that somebody waits for takes as
-//! long as what is in front of it: 16 MiB of write-back are 4 ms on a fast device and 100 ms on a disk, and
-//! an fsync waits for three such requests, one behind the other. Linux bounds write-back for that
+//! long as the requests in front of it: 16 MiB of write-back are 4 ms on a fast device and 100 ms on a disk,
+//! and an fsync waits for three such requests, one behind the other. Linux bounds write-back for that
 //! (`block/blk-wbt.c`) while somebody waits or did within a tenth of a second. It counts requests, and moves
 //! its bound with the latency that it sees. Here the bound is one of bytes, and constant.
 //!

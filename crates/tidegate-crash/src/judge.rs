@@ -141,7 +141,7 @@ fn names(tree: &Tree, model: &Model, p: &Promises) -> Result<(), Fault> {
     Ok(())
 }
 
-/// P3, and that what was synced has a name.
+/// P3, and that a synced file has a name.
 fn one_moment(id: Id, names: &BTreeSet<Link>, o: &Object, p: &Promises) -> Result<(), Fault> {
     let from = p.since(&p.names, id);
     // After fdatasync it has some name.

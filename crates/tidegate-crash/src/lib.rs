@@ -1,5 +1,5 @@
-//! The crash explorer: runs of operations, every state a power cut could leave of them, and what recovery
-//! makes of each.
+//! The crash explorer: runs of operations, every state a power cut could leave of them, and the recovery of
+//! each.
 //!
 //! It does: make runs from seeds, record what they write, choose states by the rules of a device with a
 //! volatile cache, recover each with this engine, and hold the tree against what fsync and sync promised.

@@ -85,7 +85,7 @@ const OF_F2FS: Turned = &[
     ("sync_wait", &[]),
 ];
 
-/// How many streams of data there are, and what goes to each.
+/// How many streams of data there are, and the files that go to each.
 const STREAMS: [&str; 7] = [
     "hot_streams=1,warm_streams=1,cold_streams=1",
     "hot_streams=1,warm_streams=2,cold_streams=1,stream_policy=srr",
@@ -117,7 +117,8 @@ impl Switches {
         for ((name, never), n) in turned(format).iter().zip(&mut chosen) {
             *n = rng.below(options_of(name, never).len() as u64) as usize;
         }
-        // The volumes that streams want are large, and what needs segments to run short is rarely found there.
+        // The volumes that streams want are large, and faults that need segments to run short are rarely
+        // found there.
         let streams = if rng.one_in(3) { 1 + rng.below(STREAMS.len() as u64 - 1) as usize } else { 0 };
         Switches { turned: Some((format, chosen)), streams }
     }
@@ -153,7 +154,7 @@ impl Switches {
 pub(super) const SHORT_OF_MEMORY: MemoryLimits =
     MemoryLimits { cache: 1 << 20, dirty: 256 << 10, background: 32 << 10, inodes: 8 };
 
-/// A volume and what should be in it.
+/// A volume and its expected content.
 pub(super) struct Machine {
     pub vfs: Arc<Vfs>,
     ops: Arc<dyn VolumeOps>,

@@ -50,7 +50,7 @@ impl State {
         State { cut, flushed, present: tape.volatile(cut, flushed) }
     }
 
-    /// Nothing is there but what must be.
+    /// Nothing is there but the expected files.
     fn none(tape: &Tape, cut: u64) -> State {
         State { cut, flushed: tape.flushed(cut), present: Vec::new() }
     }

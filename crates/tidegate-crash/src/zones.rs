@@ -1,4 +1,4 @@
-//! Devices with zones, and what a power cut leaves of them.
+//! Devices with zones, and their states after a power cut.
 //!
 //! A zone is written in order, so a write that is lost takes all later ones of its zone with it, and so does
 //! a reset. The rest of a zone is a beginning of the writes to it, at least as long as the durable ones; the

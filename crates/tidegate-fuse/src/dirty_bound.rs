@@ -1,9 +1,10 @@
 //! How much the kernel may keep back of what programs wrote.
 //!
-//! With the write-back cache write(2) ends in the kernel, which sends the pages to us later, in the order in which it
-//! began with them: an fsync waits for all that is in front of its own. So the kernel keeps little, and the volume's
-//! own cache the rest, where what somebody waits for goes first. The kernel asks for room only when it sends the
-//! pages, so near the end of a volume it keeps less still: programs would write what nobody can hold.
+//! With the write-back cache write(2) ends in the kernel, which sends the pages to us later, in the order in
+//! which it began with them: an fsync waits for all that is in front of its own. So the kernel keeps little,
+//! and the volume's own cache the rest, where requests that somebody waits for go first. The kernel asks for
+//! room only when it sends the pages, so near the end of a volume it keeps less still: programs would write
+//! what nobody can hold.
 //!
 //! The mount's limits in sysfs (`/sys/class/bdi`) say so to the kernel. They are the superuser's to set; a
 //! mount of somebody else has the kernel's own: a hundredth of what may be dirty on the machine. Linux before

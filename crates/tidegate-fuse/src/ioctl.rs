@@ -1,4 +1,4 @@
-//! ioctls: flags of inodes, and what concerns the volume as a whole.
+//! ioctls: flags of inodes, and calls about the volume as a whole.
 
 use crate::errno::{Result, ToErrno};
 use crate::server::{Caller, ROOT, Server};
@@ -34,8 +34,8 @@ const XFLAGS: [(u32, u32); 5] = [(0x8, 0x20), (0x10, 0x8), (0x20, 0x10), (0x40, 
 /// Bytes of `struct fsxattr`.
 const FSXATTR: usize = 28;
 
-/// Arguments of `FS_IOC_SHUTDOWN`: all is saved before; names and attributes are; nothing is, but what was
-/// fsynced is safe.
+/// Arguments of `FS_IOC_SHUTDOWN`: all is saved before; names and attributes are; nothing is, but fsynced
+/// files are safe.
 const GOING_DOWN_FULLSYNC: u32 = 0;
 const GOING_DOWN_METASYNC: u32 = 1;
 const GOING_DOWN_NOSYNC: u32 = 2;

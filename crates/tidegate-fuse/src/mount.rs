@@ -269,8 +269,9 @@ pub(crate) fn bdi(dir: &Path) -> Option<PathBuf> {
 }
 
 /// Has the kernel treat the mount's pages as those of a disk; for the superuser. It reads two requests ahead.
-/// And writers are not held back when a hundredth of what may be dirty is, which is FUSE's default against
-/// servers that never write: we are no less trusted than what is below us. Their bound is `dirty_bound`.
+/// And writers are not held back when a hundredth of the dirty limit is dirty, which is FUSE's default
+/// against servers that never write: we are no less trusted than the device below us. Their bound is
+/// `dirty_bound`.
 pub fn tune(dir: &Path) {
     let Some(bdi) = bdi(dir) else { return };
     for (name, value) in [("read_ahead_kb", READ_AHEAD), ("max_ratio", MAX_RATIO), ("strict_limit", 0)] {

@@ -20,8 +20,8 @@ const FIXED: u64 = 96 << 20;
 /// The most memory that is got before it is wanted, in bytes.
 const MAX_RESERVE: u64 = 16 << 20;
 
-/// Every word of a mount, as they may be written, and what each does. Words that mean something to mount(8) alone are
-/// left out, and so are the switches of the volume: [`help`] has both.
+/// Every word of a mount, as they may be written, and the effect of each. Words that mean something to
+/// mount(8) alone are left out, and so are the switches of the volume: [`help`] has both.
 pub const WORDS: &[(&str, &str)] = &[
     ("ro", "change nothing"),
     ("rw", "allow changes (the default)"),

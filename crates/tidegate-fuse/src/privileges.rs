@@ -15,7 +15,7 @@ const S_IXGRP: u32 = 0o010;
 /// The bit of `CAP_FSETID` in a set of capabilities.
 const CAP_FSETID: u32 = 4;
 
-/// The process that changes a file, and what the kernel says of the right to keep set-id bits.
+/// The process that changes a file, and the kernel's word on the right to keep set-id bits.
 #[derive(Clone, Copy, Debug)]
 pub enum Kill<'a> {
     /// They stay.

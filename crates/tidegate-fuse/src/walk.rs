@@ -18,7 +18,7 @@ const AHEAD: usize = 512;
 /// Directories to come that are remembered.
 const TO_COME: usize = 4096;
 
-/// Where a walker is, and what comes next.
+/// Where a walker is, and its next directories.
 #[derive(Default)]
 struct Plan {
     /// Directories that the walker has not come to, the next one last.

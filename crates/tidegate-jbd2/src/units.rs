@@ -7,7 +7,7 @@ use std::fmt;
 pub struct LogBlock(pub u32);
 
 impl LogBlock {
-    /// The block, as what an error is about.
+    /// The block, as the place of an error.
     pub fn place(self) -> tidegate_vfs::At {
         tidegate_vfs::At::Part("journal, log block", self.0.into())
     }

@@ -1,4 +1,4 @@
-//! The threads of a run, and what is measured around them.
+//! The threads of a run, and the measurements around them.
 
 use crate::commit_log::CommitLog;
 use crate::cpu::CpuTime;

@@ -93,7 +93,7 @@ pub fn hash_file(v: &Arc<Vfs>, inode: &Arc<Inode>) -> Result<u32> {
         let end = f.seek(start, SeekTarget::Hole)?;
         let in_order = done <= start && start < end && end <= f.size();
         ensure!(in_order, "data at {start} to {end}, looked for from {done} on");
-        // Blocks may be smaller than what is hashed at once.
+        // Blocks may be smaller than the piece that is hashed at once.
         done = done.max(start / BLOCK as u64 * BLOCK as u64);
         let end = end.next_multiple_of(BLOCK as u64).min(f.size());
         while done < end {

@@ -1,4 +1,4 @@
-//! When dirty pages are written though nobody asks, which writers wait for that, and what memory keeps.
+//! When dirty pages are written though nobody asks, which writers wait for that, and the bounds of memory.
 
 use super::*;
 use crate::slow_fs::{MS, SlowDevice, TAKES, What, dirty, mount_with, open};

@@ -77,7 +77,7 @@ enum Part {
     What(Cow<'static, str>),
 }
 
-/// A kind, the rule or operation and what it is about, and what below caused it.
+/// A kind, the rule or operation and its places, and the error below that caused it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
@@ -142,7 +142,7 @@ impl Error {
         })
     }
 
-    /// The rule that is broken, or what was being done; empty where the kind says all.
+    /// The rule that is broken, or the step that was under way; empty where the kind says all.
     pub fn what(&self) -> &str {
         let mut texts = self.context.iter().filter_map(|p| match p {
             Part::What(text) => Some(&**text),

@@ -274,7 +274,7 @@ impl File {
         self.vfs.balance()
     }
 
-    /// One step: bytes `at..end`, and what size the file has at least afterwards.
+    /// One step: bytes `at..end`, and the size that the file has at least afterwards.
     fn fallocate_locked(&self, flags: FallocateFlags, at: u64, end: u64, size: Option<u64>) -> Result<()> {
         let inode = &self.inode;
         if inode.is_freed() {

@@ -217,7 +217,7 @@ fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, why: For, most: u64) -> (u64, Resul
     (written, result)
 }
 
-/// Writes one inode of a pass; pages written, and what submitting them came to.
+/// Writes one inode of a pass; pages written, and the result of submitting them.
 fn writeback_single_inode(
     fs: &dyn FileSystem,
     bdi: &Arc<Bdi>,

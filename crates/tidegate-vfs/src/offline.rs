@@ -68,7 +68,7 @@ impl CheckReport {
 pub struct RepairOptions {
     /// Say what would be done and change nothing.
     pub dry_run: bool,
-    /// The time that what is made anew bears.
+    /// The time that new structures bear.
     pub now: Timespec,
 }
 

@@ -191,7 +191,7 @@ enum Step {
     LookAbove,
 }
 
-/// The two directories and what is above each. While the rename lock is held it stays true, unless the
+/// The two directories and those above each. While the rename lock is held it stays true, unless the
 /// directory is removed: a directory above it is not empty.
 struct Above {
     old: Vec<Ino>,

@@ -189,7 +189,7 @@ impl Vfs {
 
 impl Drop for Vfs {
     fn drop(&mut self) {
-        // A program that does not unmount wants no more than what was synced; only the threads must go.
+        // A program that does not unmount wants no more than its synced files; only the threads must go.
         self.fs.detach();
         *self.flusher.write() = None;
         self.bdi.forget();

@@ -23,7 +23,7 @@ pub struct Written {
 pub struct VolumeStats {
     /// File data and directories.
     pub data: Written,
-    /// Inodes, and what leads from them to data. F2FS: nodes.
+    /// Inodes, and the blocks that lead from them to data. F2FS: nodes.
     pub metadata: Written,
     /// The blocks of commits. F2FS: the metadata area with its checkpoint packs. A journaling format: its
     /// log.
@@ -118,7 +118,7 @@ impl StepStats {
     }
 }
 
-/// Requests for commits, how they were served, and what the steps took.
+/// Requests for commits, how they were served, and the time of the steps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CommitStats {
     /// Whether one commit serves all who wait for one now.

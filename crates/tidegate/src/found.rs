@@ -25,7 +25,7 @@ pub(crate) const EXT4: &str = "an ext2, ext3 or ext4 file system";
 const SUPER: usize = 1024;
 const F2FS: [u8; 4] = [0x10, 0x20, 0xf5, 0xf2];
 const UUID: std::ops::Range<usize> = SUPER + 108..SUPER + 124;
-/// Where in its superblock ext4 has its mark, and what it is.
+/// Where in its superblock ext4 has its mark, and the mark.
 const EXT4_MAGIC: (usize, [u8; 2]) = (0x38, [0x53, 0xef]);
 
 /// Marks: where, what, and whose.
@@ -96,7 +96,7 @@ pub(crate) fn is_superblock(block: &[u8; BLOCK]) -> bool {
     has(SUPER, &F2FS) || has(SUPER + EXT4_MAGIC.0, &EXT4_MAGIC.1)
 }
 
-/// Only zeros, and what a making of F2FS leaves that was cut short: the UUID of what it was to be.
+/// Only zeros, and the remains of an F2FS volume whose making was cut short: the UUID that it was to have.
 fn is_blank(first: &[u8]) -> bool {
     let uuid = |i: usize| i < 2 * BLOCK && UUID.contains(&(i % BLOCK));
     let same = first.len() >= 2 * BLOCK && first[UUID] == first[BLOCK + UUID.start..BLOCK + UUID.end];

@@ -58,9 +58,9 @@ pub enum From {
     Tree(PathBuf),
     /// A tar in a file.
     Tar(PathBuf),
-    /// A tar that can be read once, and what to call it.
+    /// A tar that can be read once, and its name in errors.
     Stream(Box<dyn Read + Send>, String),
-    /// A tar in a file that is open already, and what to call it.
+    /// A tar in a file that is open already, and its name in errors.
     Kept(File, String),
 }
 
@@ -208,7 +208,8 @@ fn with_inodes(options: &NewVolume, inodes: u64) -> NewVolume {
     NewVolume { ext4, ..options.clone() }
 }
 
-/// Says of a volume of `bytes` bytes that it has fewer inodes than its content takes, if it has, and what would do.
+/// Says of a volume of `bytes` bytes that it has fewer inodes than its content takes, if it has, and names
+/// the number that would do.
 fn few_inodes(options: &NewVolume, content: &Content, bytes: u64) -> Option<String> {
     let free = options.room("", bytes).ok()?.inodes.filter(|n| *n < content.inodes)?;
     let wanted = enough_inodes(content);

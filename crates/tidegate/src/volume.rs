@@ -133,7 +133,7 @@ impl Volume {
         self.ops.stats()
     }
 
-    /// Requests for commits, how they were served, and what each step took.
+    /// Requests for commits, how they were served, and the time of each step.
     pub fn commit_stats(&self) -> CommitStats {
         self.ops.commit_stats()
     }
@@ -220,7 +220,7 @@ impl Volume {
     }
 }
 
-/// The options of F2FS, and what is said of the volume whatever format it has.
+/// The options of F2FS, and those of a volume of any format.
 fn f2fs_options(options: &OpenOptions, queue: &RequestQueue) -> F2fsOptions {
     let own = &options.format.f2fs;
     F2fsOptions {

@@ -18,7 +18,7 @@ const THREADS: u64 = 16;
 const LOOPS: u64 = 6;
 const VOLUME: u64 = 1 << 30;
 
-/// Files of each thread, their bytes, and what to call that.
+/// Files of each thread, their bytes, and the name for that.
 const SIZES: [(u64, u64, &str); 2] = [(100, 4 << 10, "4 KiB"), (8, 512 << 10, "512 KiB")];
 /// The devices, and by how much ours is to beat the kernel's file system of the same format there.
 const DEVICES: [(&str, f64); 2] = [("memory", 2.0), ("disk", 1.2)];

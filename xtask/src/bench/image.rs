@@ -161,7 +161,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Runs a command to its end; its output, or what it complained of.
+/// Runs a command to its end; its output, or its complaint.
 pub fn quiet(command: &mut Command) -> Result<String> {
     let out = command.stdin(Stdio::null()).output().with_context(|| format!("running {command:?}"))?;
     if !out.status.success() {

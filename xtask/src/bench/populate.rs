@@ -51,7 +51,7 @@ pub fn populate(plan: &Plan) -> Result<()> {
     }
 }
 
-/// Sizes of what was measured, and what else is the same in each round.
+/// Sizes of the measured trees, and all else that is the same in each round.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
 pub(super) struct Sizes {
     pub runs: u32,

@@ -1,4 +1,4 @@
-//! Cases run in interleaved rounds, and what became of each.
+//! Cases run in interleaved rounds, and the results of each.
 
 use anyhow::Result;
 

@@ -18,7 +18,7 @@ const VOLUME: u64 = 1 << 30;
 const BAR: f64 = 5.0;
 /// Rounds of a process. They are short: moments that are compared lie close together.
 const ROUNDS: u64 = 20;
-/// Files of each thread in a round, their bytes, and what to call that.
+/// Files of each thread in a round, their bytes, and the name for that.
 const SIZES: [(u64, u64, &str); 2] = [(100, 4 << 10, "4 KiB"), (8, 512 << 10, "512 KiB")];
 const OFF: &str = "off";
 /// The things that are looked at.

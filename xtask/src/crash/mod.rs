@@ -51,7 +51,7 @@ pub struct CrashArgs {
     /// Seconds for making a failure short.
     #[arg(long, default_value_t = 40)]
     shrink: u64,
-    /// Put the volume that each failure's power cut left, and what is known of it, into this directory.
+    /// Put the volume that each failure's power cut left, with notes on it, into this directory.
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
     /// Print JSON.

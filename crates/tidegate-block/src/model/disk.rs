@@ -1,12 +1,12 @@
 //! Disks: one, or several behind a controller that stripes over them, with a write cache.
 //!
-//! A read becomes a job of each disk that it touches. A write is acknowledged once it is in the cache,
-//! where what lies together grows together, and goes to the disk when nothing else is to be done, or when
-//! the cache is full, or when a flush waits for it. Of the jobs it was given, each disk takes next the one
-//! with the shortest seek, which makes deep queues as much faster as is published; taking what passes the
-//! head first would make them 2.6 times as fast. Of cached ranges, it takes what it reaches first, of as
-//! many behind its head as its queue holds. Reading on where the last read ended costs no seek and no turn:
-//! the disk has read on meanwhile.
+//! A read becomes a job of each disk that it touches. A write is acknowledged once it is in the cache, where
+//! neighbouring writes grow together, and goes to the disk when nothing else is to be done, or when the cache
+//! is full, or when a flush waits for it. Of the jobs it was given, each disk takes next the one with the
+//! shortest seek, which makes deep queues as much faster as is published; taking what passes the head first
+//! would make them 2.6 times as fast. Of cached ranges, it takes what it reaches first, of as many behind its
+//! head as its queue holds. Reading on where the last read ended costs no seek and no turn: the disk has read
+//! on meanwhile.
 
 use super::arm::Mechanics;
 use super::cache::Cache;

@@ -9,7 +9,7 @@ pub struct Figure {
     pub what: &'static str,
     /// With its unit.
     pub value: &'static str,
-    /// A data sheet or what was published.
+    /// A data sheet or a publication.
     pub source: &'static str,
 }
 

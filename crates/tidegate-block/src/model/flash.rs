@@ -1,10 +1,10 @@
 //! Flash: many dies that work at once behind one link each way.
 //!
-//! A read keeps one channel busy for each unit it touches and passes the link; it is done when both are.
-//! A write passes the device's programming rate: its bytes at the sequential rate, and when it continues
-//! none of the latest writes, no less than a random write costs in the steady state, cleaning included.
-//! It is acknowledged after the device's write latency, or when what lies before it has left room in the
-//! buffer, whichever is later. Where zones have a rate of their own, a write passes its zone's as well, and the later
+//! A read keeps one channel busy for each unit it touches and passes the link; it is done when both are. A
+//! write passes the device's programming rate: its bytes at the sequential rate, and when it continues none
+//! of the latest writes, no less than a random write costs in the steady state, cleaning included. It is
+//! acknowledged after the device's write latency, or when earlier writes have left room in the buffer,
+//! whichever is later. Where zones have a rate of their own, a write passes its zone's as well, and the later
 //! of the two counts; each zone has a buffer. Reads and writes do not slow each other down.
 
 use super::timing::{Command, Kind, later, transfer};

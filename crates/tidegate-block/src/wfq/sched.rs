@@ -17,7 +17,7 @@ pub(super) enum Next {
     Wait(Nanos),
 }
 
-/// Everything that waits, and what decides among it.
+/// All waiting requests, and the rules that decide among them.
 pub(super) struct Sched {
     options: WfqOptions,
     classes: [Class; 3],

@@ -107,7 +107,7 @@ impl Zone {
     }
 }
 
-/// All zones of a device, and what it refuses.
+/// All zones of a device, and the writes that it refuses.
 pub struct Zones {
     spec: ZoneSpec,
     zones: Vec<Zone>,

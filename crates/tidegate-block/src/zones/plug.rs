@@ -1,10 +1,11 @@
 //! Writes to a zone, brought into its order on the way to the device.
 //!
-//! A device refuses a write that does not begin at its zone's write pointer, and what is on its way at once
-//! may come in any order. So one write to a zone is on its way at a time, and the next is the one that begins
-//! where that ends, in whatever order they were submitted (as Linux's zone write plugging, which takes them
-//! in order of submission). One that comes early waits. When a write fails, the device is no longer where the
-//! zone's next is: those that wait fail with it, and all that come, until the zone is reset or finished.
+//! A device refuses a write that does not begin at its zone's write pointer, and writes that are on their way
+//! at once may come in any order. So one write to a zone is on its way at a time, and the next is the one
+//! that begins where that ends, in whatever order they were submitted (as Linux's zone write plugging, which
+//! takes them in order of submission). One that comes early waits. When a write fails, the device is no
+//! longer where the zone's next is: those that wait fail with it, and all that come, until the zone is reset
+//! or finished.
 
 use super::Zoning;
 use crate::bio::Op;
@@ -160,7 +161,7 @@ impl ZonePlugs {
         }
     }
 
-    /// Sends what is next in a zone, and what is next then, as long as the device does it at once.
+    /// Sends the next write of a zone, and the next one then, as long as the device does it at once.
     fn send(&self, zone: u64) {
         let mut first = true;
         loop {

@@ -1,4 +1,4 @@
-//! Groups whose bitmap is damaged: nothing is taken from them, and what they say is free is promised to
+//! Groups whose bitmap is damaged: nothing is taken from them, and blocks that they call free are promised to
 //! nobody. And blocks of inode tables that cannot be read, whose inodes nobody gets.
 
 use crate::format::gate::GroupDesc;

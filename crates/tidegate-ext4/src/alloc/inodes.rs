@@ -1,8 +1,8 @@
 //! Taking inodes near their directory, and giving them back.
 //!
-//! A file's inode goes into its directory's group, so that what is used together lies together. Directories
-//! at the top are spread over groups with room; those below stay near their parent while that has room
-//! (Orlov's rule, simplified).
+//! A file's inode goes into its directory's group, so that files that are used together lie together.
+//! Directories at the top are spread over groups with room; those below stay near their parent while that has
+//! room (Orlov's rule, simplified).
 
 use super::bitmap::{fill, first_clear, is_set};
 use super::blocks::no_room;
@@ -177,7 +177,7 @@ impl Ext4 {
         let csum = self.bitmap_csum(&map[..self.sb.inodes_per_group as usize / 8]);
         let dirs = if is_dir { -freed } else { 0 };
         let was_uninit = desc.flags.contains(GroupFlags::INODE_UNINIT);
-        // The table of such a group was never counted: all of it is unused but what is taken now.
+        // The table of such a group was never counted: all of it is unused but the inode that is taken now.
         let unused = if was_uninit && freed < 0 { unused.min(self.sb.inodes_per_group - 1) } else { unused };
         self.change_desc(handle, desc.group, |d| {
             d.clear(GroupFlags::INODE_UNINIT);

@@ -65,7 +65,7 @@ impl Space {
         f(&mut self.0.lock());
     }
 
-    /// Promises `blocks` blocks of data and what maps need for them.
+    /// Promises `blocks` blocks of data and the blocks that maps need for them.
     ///
     /// # Errors
     /// `NoSpace`; nothing is promised then.
@@ -81,7 +81,7 @@ impl Space {
     /// Whether `blocks` blocks that nobody was promised can be taken.
     ///
     /// # Errors
-    /// `NoSpace` when what is left is promised.
+    /// `NoSpace` when all the rest is promised.
     pub(super) fn check_unpromised(&self, blocks: u64, kept_back: u64) -> Result<()> {
         let free = self.0.lock();
         if free.kept(free.promised) + blocks + kept_back > free.blocks {

@@ -33,7 +33,7 @@ unit!(
 );
 
 impl GroupNo {
-    /// The group, as what an error is about.
+    /// The group, as the place of an error.
     pub fn place(self) -> tidegate_vfs::At {
         tidegate_vfs::At::Part("group", self.0.into())
     }

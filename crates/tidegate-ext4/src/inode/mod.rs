@@ -70,7 +70,7 @@ pub(crate) struct Own {
     pub delayed: Mutex<Ranges>,
     /// Runs on their way that make it longer.
     pub sent: Mutex<Sent>,
-    /// Keeps what is stored no older than what was stored before; over reads of the table.
+    /// Keeps each stored state no older than the one stored before; over reads of the table.
     raw: Mutex<()>,
     /// The transaction that last changed it, with a bit above it, or 0 (`i_sync_tid`).
     changed: AtomicU64,

@@ -157,7 +157,7 @@ impl Ext4 {
         at: u64,
         bad: &dyn Fn(String) -> Error,
     ) -> Result<Mapped> {
-        // The end of the extent before, and what was found.
+        // The end of the extent before, and the findings.
         let (mut next, mut found, mut behind) = (range.start, None, range.end);
         for (n, e) in all.iter().enumerate() {
             let (first, (len, unwritten)) = (u64::from(e.ee_block.get()), e.len());

@@ -8,8 +8,8 @@
 //!
 //! A commit waits for a handle that waits for a congested device. Bios of a pass over many inodes share a
 //! plug, which a thread that waits for the journal sends, as it holds credits that are kept for their end.
-//! One thing is not as in Linux: a page that is on its way is waited for without a handle, since what it
-//! waits for may be the commit.
+//! One thing is not as in Linux: a page that is on its way is waited for without a handle, since the page may
+//! wait for the commit.
 
 use super::Place;
 use super::change::Fill;

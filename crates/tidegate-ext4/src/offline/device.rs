@@ -12,7 +12,7 @@ const WINDOW: u64 = 16;
 /// Windows kept: 8 MiB.
 const WINDOWS: usize = 128;
 
-/// The device, and what the journal holds for it.
+/// The device, and the journal's blocks for it.
 pub(in crate::offline) struct Reader<'q> {
     queue: &'q RequestQueue,
     block_size: u64,

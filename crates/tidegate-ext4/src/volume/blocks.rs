@@ -215,8 +215,9 @@ impl Blocks {
         Ok(page)
     }
 
-    /// Reads `pages` pages from byte `at` of the device on, where a block begins, and what the journal holds
-    /// of them. Bytes behind the device's last whole sector are zeros: a device need not be whole pages long.
+    /// Reads `pages` pages from byte `at` of the device on, where a block begins, and the journal's blocks
+    /// among them. Bytes behind the device's last whole sector are zeros: a device need not be whole pages
+    /// long.
     ///
     /// # Errors
     /// Those of the device.

@@ -2,7 +2,7 @@
 //! the words in `s_mount_opts`. Options that are told go before.
 //!
 //! The others ask for things that are so in any case (lists of rights, attributes of users, blocks that are
-//! checked), or in none: flushes are sent, blocks are taken late, and what is freed is discarded by `tidegate
+//! checked), or in none: flushes are sent, blocks are taken late, and freed blocks are discarded by `tidegate
 //! trim` alone.
 
 use crate::format::gate::superblock::text;

@@ -41,7 +41,7 @@ thread::local!(static HELD: Cell<u32> = const { Cell::new(0) });
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum HandleType {
-    /// The superblock, and whatever is none of the others.
+    /// The superblock, and all of the other kinds.
     Misc = 0,
     /// An inode's attributes.
     Inode = 1,
@@ -305,7 +305,8 @@ impl<'a> Handle<'a> {
         Ok(())
     }
 
-    /// Says that a block of metadata is free: its changes are dropped, and what the log has of it is revoked.
+    /// Says that a block of metadata is free: its changes are dropped, and the log's copies of it are
+    /// revoked.
     ///
     /// # Errors
     /// As [`Handle::write`].

@@ -34,7 +34,7 @@ impl Ext4 {
         self.why_no_changes().map_or(Ok(()), |why| Err(Error::read_only(&why)))
     }
 
-    /// Stops all further changes, since what is in memory and what is on the volume may not agree.
+    /// Stops all further changes, since memory and volume may not agree.
     pub(crate) fn stop(&self, why: &Error) {
         let _ = self.failure.set(why.clone());
     }
@@ -275,7 +275,7 @@ impl Ext4 {
         }
     }
 
-    /// Changes the superblock on the device, past the journal and what is in memory: for its beginning and its end.
+    /// Changes the superblock on the device, past the journal and memory: for its beginning and its end.
     fn write_super(&self, f: impl Fn(&mut RawSuperblock)) -> Result<()> {
         let (block, at) = self.super_place();
         let bs = self.sb.block_size as usize;

@@ -200,7 +200,7 @@ fn not_recovered() -> Error {
 }
 
 impl Ext4 {
-    /// Why the volume is not changed, and what of it cannot be seen.
+    /// Why the volume is not changed, and the part of it that cannot be seen.
     fn why_read_only(&self, queue: &RequestQueue, options: &Ext4Options) -> Option<ReadOnly> {
         let why = self.what_forbids_writing(queue, options)?;
         Some(match self.blocks.overlay.as_ref().and_then(Overlay::left_out) {

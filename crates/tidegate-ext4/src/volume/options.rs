@@ -22,7 +22,7 @@ positions! {
     pub enum NomapFirst {
         /// All of them, also those that have a place: Linux before `ext4_writepages` sent them first.
         Off = "off",
-        /// Pages that have a place go first, without a handle; the rest, and what lies between, under one:
+        /// Pages that have a place go first, without a handle; the rest, and the pages between, under one:
         /// Linux since then.
         On = "on",
         /// None: a handle is held while pages get places, and pages are sent when it has ended.
@@ -58,7 +58,7 @@ switches! {
         /// volume is opened.
         data: DataMode = DataMode::Ordered,
         /// Which pages of files with extents are sent while a transaction is kept open: all, those that need
-        /// a place and what lies between them, or none.
+        /// a place and the pages between them, or none.
         nomap_first: NomapFirst = NomapFirst::Pipelined,
         /// New data of a file that takes another's name is written before the change of names, and that of a
         /// file which was cut to nothing when it is closed: a power cut leaves no empty file where a program

@@ -84,7 +84,7 @@ impl F2fs {
         r.map(drop)
     }
 
-    /// Requests for checkpoints, how they were served, and what each step took.
+    /// Requests for checkpoints, how they were served, and the time of each step.
     pub fn ckpt_stats(&self) -> CommitStats {
         self.ckpt_stat.snapshot(self.switches.checkpoint_merge())
     }

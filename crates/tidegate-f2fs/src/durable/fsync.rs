@@ -112,7 +112,7 @@ impl F2fs {
         self.issue_checkpoint()
     }
 
-    /// Waits until what an fsync wrote is durable, and the chain before it.
+    /// Waits until the nodes of an fsync are durable, and the chain before them.
     fn settle(&self, state: &FsyncState, wrote: Wrote, coming: Approach<'_>, barrier: bool) -> Result<()> {
         let nodes = wrote == Wrote::Nodes;
         if nodes {

@@ -87,7 +87,7 @@ impl SinceCp {
         });
     }
 
-    /// Notes that what bore `name` in `dir` bears it no more and is still there.
+    /// Notes that the inode of name `name` in `dir` bears it no more and is still there.
     pub(crate) fn vacate(&self, dir: &Inode, name: &[u8]) {
         self.change(|n| {
             n.vacated.insert((dir.nid().0, dentry_hash(name)));

@@ -212,7 +212,7 @@ mod tests {
         let all = files(&a, 2);
         assert_eq!(a.choose(KIND, N, &all[0], |_| true, |s| s == 1), 2);
         assert_eq!(a.choose(KIND, N, &all[1], |_| true, |_| true), 0);
-        // Only as long as it is refused, and what has a stream keeps it meanwhile.
+        // Only as long as it is refused, and files that have a stream keep it meanwhile.
         a.placed(KIND, &all[0], 0, BlockAddr(9));
         assert_eq!(a.choose(KIND, N, &all[0], |_| true, |_| false), 2);
         assert_eq!(a.choose(KIND, N, &all[1], |_| true, |_| false), 1);

@@ -1,4 +1,4 @@
-//! The stream that a file's data goes to, its lock, and what is sent of it.
+//! The stream that a file's data goes to, its lock, and the bios of it that are sent.
 
 use crate::format::raw::BLOCKS_PER_SEG;
 use crate::format::units::BlockAddr;

@@ -40,7 +40,7 @@ impl From<Nid> for tidegate_vfs::Ino {
 }
 
 impl Nid {
-    /// The node, as what an error is about.
+    /// The node, as the place of an error.
     pub fn place(self) -> tidegate_vfs::At {
         tidegate_vfs::At::Part("node", self.0.into())
     }

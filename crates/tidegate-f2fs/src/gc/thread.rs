@@ -19,8 +19,8 @@ const IDLE: Duration = Duration::from_millis(200);
 const DISCARD_IDLE: Duration = Duration::from_secs(5);
 
 impl F2fs {
-    /// Starts the thread, unless the volume is read-only or what is written may not depend on the clock.
-    /// A system that gives no thread leaves cleaning to writers.
+    /// Starts the thread, unless the volume is read-only or its bytes may not depend on the clock. A system
+    /// that gives no thread leaves cleaning to writers.
     pub(crate) fn start_gc_thread(&self) {
         let Some(owner) = self.gc.owner.get().cloned() else { return };
         if self.gc.deterministic || self.why_read_only().is_some() {

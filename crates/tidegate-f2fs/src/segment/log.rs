@@ -24,8 +24,8 @@ pub(crate) const MAX_STREAMS: usize = MAX_LOGS - (NR_CURSEG_TYPE - 1);
 /// Places for logs: those that a checkpoint names, then the extra streams of each kind of data.
 pub(crate) const LOG_SLOTS: usize = NR_CURSEG_TYPE + (MAX_STREAMS - 1) * NR_CURSEG_DATA_TYPE;
 
-/// A log: the only one of its kind, or one of several streams. Stream 0 is the one that a checkpoint names; of the
-/// others nothing is kept on the device but what they wrote.
+/// A log: the only one of its kind, or one of several streams. Stream 0 is the one that a checkpoint names;
+/// of the others nothing is kept on the device but their blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogId {
     pub kind: Log,

@@ -1,4 +1,4 @@
-//! Whether the volume takes changes, and what ends that.
+//! Whether the volume takes changes, and the events that end that.
 
 use crate::volume::sbi::F2fs;
 use std::sync::atomic::Ordering::SeqCst;
@@ -51,9 +51,8 @@ impl F2fs {
         }
     }
 
-    /// Stops all further changes, since what is in memory and what is on the volume may not agree. On zones,
-    /// blocks that came early fail: for callers that hold no lock of a log's order or bio, nor one behind
-    /// those.
+    /// Stops all further changes, since memory and volume may not agree. On zones, blocks that came early
+    /// fail: for callers that hold no lock of a log's order or bio, nor one behind those.
     pub(crate) fn stop(&self, why: &Error) {
         {
             let mut f = self.failure.lock();

@@ -1,4 +1,4 @@
-//! The volume in memory: how it gets there, its switches, and what it tells of itself.
+//! The volume in memory: how it gets there, its switches, and its reports.
 //!
 //! Locks owned: `sbi->cp_global_sem` 90, `sbi->writepages` 95, `sbi->cp_rwsem` 100, `sbi->node_write` 110,
 //! `im->ino_lock` 430, `sbi->inode_lock[DIR_INODE]` 440, `sbi->zone_mgmt` 480, `sbi->stat_lock` 520,

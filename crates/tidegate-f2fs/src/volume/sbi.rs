@@ -33,7 +33,7 @@ use tidegate_vfs::{Bdi, Error, Inode, PageRun, ReadOnly, Result};
 /// The checkpoint on the volume, as the next one and the nodes written meanwhile need it.
 pub(crate) struct CpState {
     pub cp: Checkpoint,
-    /// Version of the checkpoint being made, and what node footers carry: version and CRC.
+    /// Version of the checkpoint being made, and the stamp of node footers: version and CRC.
     pub node_version: u64,
 }
 

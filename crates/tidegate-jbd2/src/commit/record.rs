@@ -1,4 +1,4 @@
-//! The record of a transaction, and what follows when it is durable.
+//! The record of a transaction, and the work when it is durable.
 
 use super::body::span;
 use crate::cache::Block;

@@ -9,7 +9,8 @@
 //! | `write` | the same, being made |
 //! | [`fc`] | the fast-commit area's tags |
 //!
-//! Facts: `Documentation/filesystems/ext4/journal.rst` of Linux, and what stock tools make of journals in the tests.
+//! Facts: `Documentation/filesystems/ext4/journal.rst` of Linux, and the behaviour of stock tools on journals
+//! in the tests.
 #![deny(clippy::as_conversions)]
 
 mod block;

@@ -106,8 +106,8 @@ pub(crate) fn record(sb: &Superblock, tid: Tid, time: Timespec, block: &mut [u8]
     put(block, 0, raw.as_bytes());
 }
 
-/// The superblock of a clean log with the features that transactions are written with: revokes, and what is
-/// asked for. Checksums of v1 and asynchronous commits go.
+/// The superblock of a clean log with the features that transactions are written with: revokes, and those
+/// that are asked for. Checksums of v1 and asynchronous commits go.
 pub(crate) fn upgraded(sb: &Superblock, csum_v3: bool, bit64: bool) -> RawSuperblock {
     let mut raw = (*sb.raw).clone();
     if raw.s_header.h_blocktype.get() == SUPERBLOCK_V1 {

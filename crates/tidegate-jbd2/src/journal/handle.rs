@@ -108,8 +108,8 @@ impl Handle {
         Ok(changed.value)
     }
 
-    /// Frees a block of metadata: its changes are dropped, and what the log has of it is revoked. It may hold
-    /// data, or be freed on the device, when this transaction is committed and not before.
+    /// Frees a block of metadata: its changes are dropped, and the log's copies of it are revoked. It may
+    /// hold data, or be freed on the device, when this transaction is committed and not before.
     ///
     /// # Errors
     /// `NoSpace` when the handle may revoke no more.

@@ -1,5 +1,5 @@
-//! The published experiments: each setting with its switch in every position, and what is held against what was
-//! published.
+//! The published experiments: each setting with its switch in every position, and the comparison with
+//! published figures.
 //!
 //! | module | holds |
 //! |---|---|

@@ -15,10 +15,10 @@
 //! | `sync` | waiting for locks, condition variables and wait queues |
 //! | `report` | [`Deadlock`] |
 //!
-//! **Time.** A task's code takes no time but what it is charged. Charges add up until the task meets others
-//! (a lock, a wake-up, a wait) and more than [`Config::quantum`] has come together; then the task holds its
-//! CPU for so long while others move. A task that became ready waits for a free CPU; which of the ready ones
-//! gets it, and which of those due at the same instant moves first, is drawn from the seed.
+//! **Time.** A task's code takes no time but its charges. Charges add up until the task meets others (a lock,
+//! a wake-up, a wait) and more than [`Config::quantum`] has come together; then the task holds its CPU for so
+//! long while others move. A task that became ready waits for a free CPU; which of the ready ones gets it,
+//! and which of those due at the same instant moves first, is drawn from the seed.
 //!
 //! **Same seed, same run.** Everything a run depends on comes from the seed and from its program. A program
 //! must not look at addresses, at the order of a hash map, or at threads outside.
@@ -155,8 +155,8 @@ pub fn bio() {
     task::with(|t| t.charge(t.sim().costs().bio.0));
 }
 
-/// CPU time that was used since the world began, spinning for locks and switches included, by all of its tasks; and
-/// what the calling one was charged. `None` outside a simulated world.
+/// CPU time that was used since the world began, spinning for locks and switches included, by all of its
+/// tasks; and the calling one's charges. `None` outside a simulated world.
 pub fn cpu_time() -> Option<(Nanos, Nanos)> {
     task::with(|t| {
         t.settle();

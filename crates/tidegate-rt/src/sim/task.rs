@@ -1,4 +1,4 @@
-//! A task's thread: whose turn it is, and what it owes for CPU time.
+//! A task's thread: whose turn it is, and its debt of CPU time.
 
 use super::sched::Sim;
 use super::state::{Key, Mode, Reason, TaskId};

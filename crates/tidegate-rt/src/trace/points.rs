@@ -28,7 +28,7 @@ impl PointId {
     }
 }
 
-/// A name, and what the numbers are called; unused places, which are the last, have an empty one.
+/// A name, and the names of the numbers; unused places, which are the last, have an empty one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Point {
     pub kind: Kind,

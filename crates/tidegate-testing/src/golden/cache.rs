@@ -17,7 +17,7 @@ use crate::manifest::Manifest;
 use crate::workspace;
 use crate::zoned::golden as zoned;
 
-/// Raised when what is made changes, so that older copies are made anew.
+/// Raised when the content to be made changes, so that older copies are made anew.
 const VERSION: u32 = 1;
 
 /// A golden volume that exists.

@@ -209,7 +209,7 @@ mod tests {
     use crate::power::{Step, UNIT};
     use std::collections::BTreeMap;
 
-    /// A tree that loses nothing but what it is told to.
+    /// A tree that loses nothing but the entries that it is told to.
     #[derive(Default)]
     struct Memory {
         model: Model,

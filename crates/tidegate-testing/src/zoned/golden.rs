@@ -18,7 +18,7 @@ use crate::manifest::{Manifest, Options, compare};
 use crate::power::Promises;
 use crate::temp::TempDir;
 
-/// Raised when what is made changes, so that older copies are made anew.
+/// Raised when the content to be made changes, so that older copies are made anew.
 const VERSION: u32 = 1;
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Processes that write until the power is cut.

@@ -303,9 +303,9 @@ pub trait FileSystem: Send + Sync {
     /// `i_rwsem`, exclusive.
     fn write_inline(&self, inode: &Inode, pos: u64, data: &[u8], now: Option<Timespec>) -> Result<bool>;
 
-    /// Writes dirty pages out: takes runs ([`AddressSpace::take_dirty`](crate::AddressSpace::take_dirty)), gives them
-    /// places, sends them. [`AddressSpace::end_writeback`](crate::AddressSpace::end_writeback) may be called later,
-    /// from any thread, when what the format has to do at the end of I/O is done, too.
+    /// Writes dirty pages out: takes runs ([`AddressSpace::take_dirty`](crate::AddressSpace::take_dirty)),
+    /// gives them places, sends them. [`AddressSpace::end_writeback`](crate::AddressSpace::end_writeback) may
+    /// be called later, from any thread, when the format's work at the end of I/O is done, too.
     ///
     /// # Errors
     /// The first; pages that were not written are dirty again.
@@ -377,11 +377,10 @@ pub trait FileSystem: Send + Sync {
         Err(ErrorKind::Unsupported.into())
     }
 
-    /// Takes the blocks of `bytes` out of a file, so that what lies behind moves to where they begin and the
-    /// file is as much shorter; with `insert` moves what lies from the beginning of `bytes` on behind them,
-    /// so that they are a hole and the file is as much longer. `bytes` begin and end at blocks and begin
-    /// inside the file; those that are taken out end before its end. No page from the first of them on is in
-    /// the cache.
+    /// Takes the blocks of `bytes` out of a file, so that those behind move to where they begin and the file
+    /// is as much shorter; with `insert` moves those from the beginning of `bytes` on behind them, so that
+    /// they are a hole and the file is as much longer. `bytes` begin and end at blocks and begin inside the
+    /// file; those that are taken out end before its end. No page from the first of them on is in the cache.
     ///
     /// # Errors
     /// `Unsupported` for a format that cannot, or a file; as every method that changes something. A part may

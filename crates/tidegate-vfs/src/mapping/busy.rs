@@ -1,8 +1,8 @@
 //! Pages that are being read in, and pages that are being changed: the work of a page lock elsewhere.
 //!
-//! Readers hold no `i_rwsem`. A page that is being read in is not in the mapping yet; another reader that wants it
-//! waits here, and a writer that is about to change it waits, so that what was read cannot come after the change.
-//! A reader that wants a page which is just being changed waits as well, and then finds it in memory.
+//! Readers hold no `i_rwsem`. A page that is being read in is not in the mapping yet; another reader that
+//! wants it waits here, and a writer that is about to change it waits, so that the read cannot come after the
+//! change. A reader that wants a page which is just being changed waits as well, and then finds it in memory.
 //!
 //! ```text
 //!   reader   begin ── device ── insert ─┤ over

@@ -93,7 +93,7 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Has what is dirty and what is under write-back counted in its epoch, after they were as given.
+    /// Has dirty pages and pages under write-back counted in their epoch, after they were as given.
     pub(crate) fn follow_epochs(&mut self, dirty: u64, writeback: u64, epochs: &Epochs) {
         let (dirtied, cleaned) = (self.dirty & !dirty, dirty & !self.dirty);
         let (begun, ended) = (self.writeback & !writeback, writeback & !self.writeback);

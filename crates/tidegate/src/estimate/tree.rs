@@ -127,7 +127,7 @@ impl<'a> Measure<'a> {
         Error::os(&self.path, e)
     }
 
-    /// Counts a directory and what is in it, but for the directories, which go to `found`.
+    /// Counts a directory and its files, but for the directories, which go to `found`.
     fn dir(&mut self, dir: Dir, found: &mut Vec<Dir>) -> Result<()> {
         self.path = dir.path;
         let fd = match (dir.top, &dir.parent) {

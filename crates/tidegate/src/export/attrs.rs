@@ -1,4 +1,4 @@
-//! Attributes of what is made on the host, and what of them could not be kept.
+//! Attributes of files made on the host, and those that could not be kept.
 
 use crate::host::proc_path;
 use crate::node::Meta;

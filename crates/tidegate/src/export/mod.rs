@@ -124,7 +124,8 @@ pub struct From {
 }
 
 /// Writes what `from` is to the host: as `to`, or, when `to` is a directory and so is `from`, into it.
-/// `failed` is told what cannot be read, by the volume's path, and what cannot be made, by the host's.
+/// `failed` is told of parts that cannot be read, by the volume's path, and of files that cannot be made, by
+/// the host's.
 ///
 /// # Errors
 /// The host's that nothing more can be written after, such as no space.

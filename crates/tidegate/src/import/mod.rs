@@ -33,7 +33,7 @@ use tidegate_vfs::Inode;
 pub enum Source {
     /// A file or a directory tree of the host.
     Tree(PathBuf),
-    /// A tar, perhaps compressed, and what to call it in errors.
+    /// A tar, perhaps compressed, and its name in errors.
     Tar(Box<dyn std::io::Read + Send>, String),
 }
 

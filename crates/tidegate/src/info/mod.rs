@@ -60,7 +60,8 @@ impl Info {
         }
     }
 
-    /// All of it in lines to be read; `image` and `backend` are the volume's name and what reads it.
+    /// All of it in lines to be read; `image` and `backend` are the names of the volume and of its way of
+    /// I/O.
     pub fn lines(&self, image: &str, backend: &str) -> Vec<String> {
         match &self.0 {
             Of::F2fs(i) => f2fs::lines(i, image, backend),

@@ -30,7 +30,7 @@ pub fn is_wait(frame: &str) -> bool {
     frame.starts_with("[lock ") || WAITS.contains(&frame)
 }
 
-/// Time in one function as it was called, in nanoseconds or whatever the stacks are counted in.
+/// Time in one function as it was called, in nanoseconds or the stacks' own unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Graph {
     name: String,

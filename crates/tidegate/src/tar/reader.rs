@@ -60,7 +60,7 @@ pub struct Entry {
 /// Reads an archive entry by entry.
 pub struct Reader<R> {
     from: R,
-    /// Bytes of the current entry still to come, and what fills up its last block.
+    /// Bytes of the current entry still to come, and those that fill up its last block.
     left: u64,
     padding: u64,
     global: Vec<(Vec<u8>, Vec<u8>)>,
@@ -84,7 +84,7 @@ impl<R: Input> Reader<R> {
     /// The next entry; `None` at the end of the archive.
     ///
     /// # Errors
-    /// The stream's, and what is wrong with the archive.
+    /// The stream's, and the fault of the archive.
     pub fn next_entry(&mut self) -> io::Result<Option<Entry>> {
         let rest = self.left + self.padding;
         self.from.skip(rest).map_err(ends_early)?;

@@ -61,7 +61,7 @@ pub struct DirPlan {
     pub json: bool,
 }
 
-/// Its name, and what it does with a directory of so many files.
+/// Its name, and its work on a directory of so many files.
 type Step = (&'static str, fn(&Path, u64) -> Result<()>);
 
 /// The work on the directory, in this order; before each but the first it is mounted anew and the kernel's

@@ -63,7 +63,7 @@ fn interval(text: &str) -> std::result::Result<f64, String> {
     if (0.05..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("it must be 0.05 to 3600".into()) }
 }
 
-/// A sample, and what happened in the interval before it.
+/// A sample, and the changes in the interval before it.
 #[derive(Serialize)]
 struct Once<'a> {
     #[serde(flatten)]

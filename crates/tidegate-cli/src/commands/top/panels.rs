@@ -100,7 +100,7 @@ pub fn bandwidth(view: &View, frame: &mut Frame, area: Rect) {
     frame.render_widget(spark, picture);
 }
 
-/// Dirty, on its way, cached, and what the flusher does.
+/// Dirty, on its way, cached, and the flusher's activity.
 pub fn write_back(view: &View, s: &Sample, frame: &mut Frame, area: Rect) {
     let m = &s.memory;
     let inner = view.panel(

@@ -7,7 +7,7 @@ use crate::format::units::{BlockAddr, GroupNo};
 use tidegate_vfs::{Error, Result};
 use zerocopy::IntoBytes;
 
-/// Where a group's tables are, and what it counts.
+/// Where a group's tables are, and its counts.
 #[derive(Clone, Debug)]
 pub struct GroupDesc {
     /// Which group.

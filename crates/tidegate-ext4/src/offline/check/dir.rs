@@ -1,4 +1,4 @@
-//! Directories: entries by themselves, and what they name.
+//! Directories: entries by themselves, and the inodes that they name.
 
 use super::{Checker, rules};
 use crate::format::crc::crc32c;

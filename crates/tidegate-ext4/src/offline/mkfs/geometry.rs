@@ -140,7 +140,7 @@ fn inodes(
     Ok(n.max(u64::from(GOOD_OLD_FIRST_INO) + 1))
 }
 
-/// Groups and what is in them.
+/// Groups and their content.
 struct Shape {
     blocks: u64,
     first_data_block: u64,

@@ -208,7 +208,7 @@ fn fill(
     Ok(())
 }
 
-/// Writes the first inodes, directories, and what the journal and the orphan file begin with.
+/// Writes the first inodes, directories, and the first blocks of the journal and the orphan file.
 fn fill_first_files(
     w: &Writer<'_>,
     geometry: &Geometry,

@@ -108,8 +108,8 @@ pub(super) fn is_alike(own: &RawSuperblock, copy: &RawSuperblock) -> bool {
     FIELDS.iter().all(|f| f.other(own, copy) == 0)
 }
 
-/// The superblock with what most copies say, and what was changed for that. `sealed` says whether its own
-/// checksum was right, if it has one.
+/// The superblock as most copies have it, and the fields that were changed for that. `sealed` says whether
+/// its own checksum was right, if it has one.
 ///
 /// # Errors
 /// `Corrupt` where copies are at odds with it, and too few to be believed.

@@ -31,7 +31,7 @@ pub(super) enum Stage {
     Copies,
 }
 
-/// The device and what is changed of it.
+/// The device and its changes.
 pub(super) struct Disk<'q> {
     queue: &'q Arc<RequestQueue>,
     reader: Reader<'q>,

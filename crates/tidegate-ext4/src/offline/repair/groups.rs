@@ -35,7 +35,7 @@ impl Desc {
     }
 }
 
-/// All descriptors, and what was wrong with some.
+/// All descriptors, and the faults of some.
 pub(super) struct Descs {
     pub(super) all: Vec<Desc>,
     pub(super) from_copies: Vec<(u32, &'static str)>,
@@ -62,7 +62,8 @@ pub(super) fn load(disk: &mut Disk<'_>, sb: &Superblock) -> Result<Descs> {
         {
             take(sb, &desc, &mut tables);
             let mut desc = Desc { desc, bytes: first, trusted: true };
-            // The root, the journal and what else has a number of its own is in the first group: all of it is used.
+            // The root, the journal and other inodes with numbers of their own are in the first group: all of
+            // it is used.
             desc.trusted =
                 g > 0 || desc.unused(sb.inodes_per_group) + sb.first_ino <= sb.inodes_per_group + 1;
             all.push(desc);

@@ -29,7 +29,7 @@ pub(super) fn seal(s: &mut RawSuperblock) {
     }
 }
 
-/// The superblock, and what was done to have it.
+/// The superblock, and the changes that were made to have it.
 pub(super) struct Found {
     pub(super) sb: Superblock,
     /// The first one's fault, and the place that this one is from.

@@ -91,8 +91,8 @@ pub(super) struct Found {
     pub nodes: HashSet<u32>,
 }
 
-/// Learns which files were fsynced. Stops at nothing but the end of the chain, so that what was written
-/// without fsync counts for the segments, too.
+/// Learns which files were fsynced. Stops at nothing but the end of the chain, so that nodes that were
+/// written without fsync count for the segments, too.
 pub(super) fn find(fs: &F2fs) -> Result<Found> {
     let segments = vec![0; fs.sb.main_segments.div_ceil(8) as usize];
     let mut f = Found { entries: HashMap::default(), segments, nodes: HashSet::default() };

@@ -1,4 +1,4 @@
-//! Logs, the write pointers of zones, and what was fsynced, brought together after a power cut.
+//! Logs, the write pointers of zones, and fsynced nodes, brought together after a power cut.
 
 use super::chain;
 use crate::format::units::SegNo;
@@ -47,8 +47,8 @@ impl F2fs {
         Ok(true)
     }
 
-    /// Keeps logs away from the chain of fsynced nodes, and what it leads to from being reset. How many blocks
-    /// of each section are before the end of that.
+    /// Keeps logs away from the chain of fsynced nodes, and its blocks from being reset. How many blocks of
+    /// each section are before the end of that.
     fn keep_off_the_chain(&self, zones: &ZoneMap) -> Result<HashMap<u32, u32>> {
         let mut ends = HashMap::default();
         let found = chain::find(self)?;

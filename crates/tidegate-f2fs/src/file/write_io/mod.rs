@@ -185,8 +185,8 @@ impl WriteIo {
         }
     }
 
-    /// Why a node, or whatever keeps their chain together, or a directory's block could not be written,
-    /// if so. Nothing may vouch for it then.
+    /// Why a node, or another part of their chain, or a directory's block could not be written, if so.
+    /// Nothing may vouch for it then.
     pub(crate) fn metadata_error(&self) -> Option<&Error> {
         self.done.metadata_error.get()
     }

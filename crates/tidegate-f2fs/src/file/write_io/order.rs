@@ -77,7 +77,7 @@ impl BadSections {
     }
 }
 
-/// A log's next block, and what came early.
+/// A log's next block, and the blocks that came early.
 #[derive(Default)]
 struct Sequence {
     next: BlockAddr,

@@ -94,8 +94,8 @@ pub struct RawOrphanBlock {
 }
 const _: () = assert!(size_of::<RawOrphanBlock>() == BLOCK_SIZE);
 
-/// The checksum of a checkpoint block whose checksum field lies at `offset`: the field's own four bytes
-/// are left out, and what follows them is included when the field is not at the end.
+/// The checksum of a checkpoint block whose checksum field lies at `offset`: the field's own four bytes are
+/// left out, and the bytes behind them are included when the field is not at the end.
 pub fn checkpoint_crc(block: &[u8], offset: usize) -> u32 {
     let crc = f2fs_chksum(F2FS_MAGIC, &block[..offset]);
     if offset < CP_CHKSUM_OFFSET { f2fs_chksum(crc, &block[offset + 4..BLOCK_SIZE]) } else { crc }

@@ -1,4 +1,4 @@
-//! Directories: entry blocks, inline entries, and what only shows over the whole directory.
+//! Directories: entry blocks, inline entries, and faults that only show over the whole directory.
 
 use super::device::Block;
 use super::inode::Inode;

@@ -1,4 +1,4 @@
-//! The NAT: where each node is, and whether what it says can be true.
+//! The NAT: where each node is, and whether that can be true.
 
 use super::device::Reader;
 use super::pack::{self, Pack};

@@ -1,4 +1,4 @@
-//! Every rule of the check: its stable name and what it says.
+//! Every rule of the check: its stable name and its meaning.
 
 /// Declares one constant for each rule, and the table of all.
 macro_rules! rules {

@@ -72,7 +72,7 @@ pub struct Layout {
     pub logs: [SegNo; NR_CURSEG_TYPE],
 }
 
-/// Segments of each area, and what follows from them.
+/// Segments of each area, and the numbers that follow from them.
 struct Areas {
     total: u64,
     sit: u64,

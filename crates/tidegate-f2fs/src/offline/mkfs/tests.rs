@@ -51,7 +51,7 @@ fn stock_version(image: &Path) -> String {
     String::from_utf8_lossy(text).trim_end_matches('\0').into()
 }
 
-/// Compares the two volumes that mkfs.f2fs and we make, but for the checkpoint's version and what depends
+/// Compares the two volumes that mkfs.f2fs and we make, but for the checkpoint's version and all that depends
 /// on it, and the NAT journal, which we leave empty.
 fn compare_with_stock(bytes: u64, options: &MkfsOptions) {
     let Some(tool) = tool("mkfs.f2fs") else { return };

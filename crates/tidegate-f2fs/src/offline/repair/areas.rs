@@ -35,7 +35,7 @@ impl Repair<'_, '_> {
         (areas(&self.sb, block).unwrap_or(self.usual), true)
     }
 
-    /// Inline xattrs whose area has no size: the usual one, unless what lies there is something else.
+    /// Inline xattrs whose area has no size: the usual one, unless something else lies there.
     fn mend_xattr_size(&mut self, ino: u32, block: &mut Block) -> (Areas, bool) {
         let area = I_NID_OFFSET - 4 * DEFAULT_INLINE_XATTR_ADDRS..I_NID_OFFSET;
         let unused = block[area.clone()].iter().all(|b| *b == 0);

@@ -208,8 +208,8 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// Writes changed summary blocks. They may change at any time: they say who owns a block now, and what
-    /// is wrong in them was wrong before.
+    /// Writes changed summary blocks. They may change at any time: they name the owner of a block now, and a
+    /// wrong one was wrong before.
     pub(super) fn flush_ssa(&mut self) -> Result<()> {
         for (segno, (block, dirty)) in std::mem::take(&mut self.ssa.kept) {
             if dirty && !self.options.dry_run && !self.keeps_ssa {

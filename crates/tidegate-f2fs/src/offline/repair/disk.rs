@@ -25,7 +25,7 @@ pub(super) struct Changed {
     pub(super) fresh: bool,
 }
 
-/// The device and what is changed of it.
+/// The device and its changes.
 pub(super) struct Disk<'q> {
     queue: &'q RequestQueue,
     blocks: u64,

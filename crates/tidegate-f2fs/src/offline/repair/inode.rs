@@ -1,4 +1,4 @@
-//! An inode by itself: its layout, and what in it cannot be.
+//! An inode by itself: its layout, and its impossible parts.
 
 use super::areas::areas;
 use super::disk::Block;

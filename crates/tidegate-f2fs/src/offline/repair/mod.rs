@@ -1,9 +1,9 @@
 //! Repair: the faults that a check finds are mended, and everything that can be kept is.
 //!
-//! First the engine brings the volume to the state that was promised (orphans, roll-forward). Then each
-//! round checks, walks all from the root with the means to change what cannot be, and writes one new
-//! checkpoint that holds every change; a power cut leaves the volume as it was or as it should be. Memory
-//! is bounded by bitmaps over the main area, the NAT, one directory, and what is changed.
+//! First the engine brings the volume to the state that was promised (orphans, roll-forward). Then each round
+//! checks, walks all from the root with the means to change what cannot be, and writes one new checkpoint
+//! that holds every change; a power cut leaves the volume as it was or as it should be. Memory is bounded by
+//! bitmaps over the main area, the NAT, one directory, and the changes.
 //!
 //! | module | holds |
 //! |---|---|

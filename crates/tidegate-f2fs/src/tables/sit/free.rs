@@ -86,7 +86,7 @@ impl Sit {
     fn find_in_own_section(&self, s: &mut SitState, log: LogId, goes_on: bool) -> Result<Option<u32>> {
         let last = s.last[log.slot()];
         if s.sections.is_some() {
-            // Nothing may be left out, and what a stream leaves behind is at its end.
+            // Nothing may be left out, and the rest of a stream is at its end.
             let next = last.wrapping_add(1);
             let goes_on = goes_on && s.current[log.slot()] == last && last != SegNo::NONE.0;
             let is_own = goes_on && self.section_of(last).contains(&next);

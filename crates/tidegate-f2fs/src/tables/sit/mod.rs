@@ -1,8 +1,9 @@
 //! The SIT: which blocks of each segment are valid.
 //!
-//! Two maps a segment: as it is now, and what the last checkpoint or an fsync since may lead to. A block
-//! may be written only if it is free in both, or a crash would find somebody else's bytes. SIT blocks are read when
-//! first asked for; clean ones are dropped again when there are many, so a large volume costs little memory.
+//! Two maps a segment: as it is now, and the blocks that the last checkpoint or an fsync since may lead to. A
+//! block may be written only if it is free in both, or a crash would find somebody else's bytes. SIT blocks
+//! are read when first asked for; clean ones are dropped again when there are many, so a large volume costs
+//! little memory.
 
 mod free;
 mod zones;

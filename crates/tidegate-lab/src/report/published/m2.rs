@@ -81,7 +81,7 @@ fn table(run: &RunResult) -> String {
     out
 }
 
-/// Commits that the page tells of, slowest first, and what they waited for.
+/// Commits that the page tells of, slowest first, and their waits.
 fn causes(case: &Case) -> Block {
     let mut b = Block::new(format!("{}: the slowest commits", case.name)).note(
         "Each phase of the slowest commits, by share of its time: what it waited for, and where that was meanwhile.",

@@ -107,7 +107,7 @@ fn rows(run: &RunResult) -> Vec<Row> {
     let mut sorted: Vec<u64> = series.iter().map(|i| i.0).collect();
     sorted.sort_unstable();
     let median = sorted.get(sorted.len() / 2).copied().unwrap_or(0);
-    // No finer than what an interval's chance would show.
+    // No finer than an interval's chance would show.
     let step = (total / ROWS).max(3 * median).max(1);
     let (mut rows, mut made, mut began) = (Vec::new(), 0, 0.0);
     for (i, (n, _)) in series.iter().enumerate() {

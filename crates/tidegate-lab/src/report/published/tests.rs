@@ -134,7 +134,7 @@ fn files_a_second_stand_as_fs_mark_prints_them() {
     let rows = words(&table);
     assert_eq!(rows[0], ["FSUse%", "Count", "Size", "Files/sec", "App", "Overhead"]);
     assert_eq!((rows[1][0], rows.last().unwrap()[0], rows.len()), (".....", ".....", 1 + 1 + 8 + 1));
-    // 300 files in 30 ms; in the slow one 290 of 29 intervals' end, and what the sync lets through.
+    // 300 files in 30 ms; in the slow one 290 of 29 intervals' end, and those that the sync lets through.
     assert_eq!(rows[4], ["–", "3000", "8192", "10000.0", "–"]);
     assert_eq!(rows[5][..3], ["–", "3300", "8192"]);
     assert_eq!(

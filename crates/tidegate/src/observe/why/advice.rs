@@ -8,7 +8,7 @@ use std::collections::HashMap;
 /// A cause that matters is at least one part in so many of the time of all that was slow.
 const MATTERS: u64 = 20;
 
-/// A main cause, and what to do about it.
+/// A main cause, and the advice for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
     /// The cause.

@@ -1,7 +1,7 @@
-//! Commits of a journal: each phase of one, and what it waited for.
+//! Commits of a journal: each phase of one, and its waits.
 //!
 //! A commit begins when its transaction is locked and ends when its record is durable. While it is locked it
-//! waits for handles: which ones, and what their threads did meanwhile, is known from the end of each
+//! waits for handles: which ones, and their threads' time meanwhile, is known from the end of each
 //! (`jbd2_handle_stats`). The blocks of the log are requests of the threads that write it.
 
 use super::device::Subject;
@@ -200,7 +200,7 @@ impl Timeline {
             });
             found = named.or(found);
             let inner = self.children(at, from, to).max_by_key(|id| self.spans[*id].within(from, to));
-            // No deeper than what fills the interval.
+            // No deeper than the parts that fill the interval.
             match inner.filter(|id| self.spans[*id].within(from, to) * 2 > to - from) {
                 Some(inner) => at = inner,
                 None => return found.or_else(|| self.doing(thread, from, to)),

@@ -1,4 +1,4 @@
-//! Waits for requests: where each was meanwhile, and what else the device had to do.
+//! Waits for requests: where each was meanwhile, and the device's other work.
 
 use super::asleep::{self, Within};
 use super::part::{Cause, Part, joined};
@@ -141,7 +141,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The thread that had most bytes of requests under way, and what it did.
+    /// The thread that had most bytes of requests under way, and its work.
     fn most(&self, me: u32, near: &[&Request], own: &[&Request], within: (u64, u64)) -> Option<String> {
         let mut bytes: HashMap<u32, u64> = HashMap::new();
         let is_data = |r: &&&Request| r.is_write() || r.is(Op::Read);

@@ -106,7 +106,7 @@ fn slow(n: usize, s: &Slow, to: &mut impl Write) -> io::Result<()> {
 /// The parts of a part, in a sentence.
 fn within(p: &Part) -> String {
     let mut named = p.parts.iter().filter(|q| q.ns * 10 >= p.ns).take(WITHIN).peekable();
-    // One that is called as what it is in says nothing.
+    // A name that repeats its surroundings says nothing.
     if p.parts.len() == 1 && named.peek().is_some_and(|q| q.parts.is_empty() && q.what.ends_with(" itself")) {
         return String::new();
     }

@@ -82,7 +82,7 @@ impl Part {
 
 impl Part {
     /// How much of it nobody can name: time without a name, work of which no account of a processor says
-    /// more, and what no part covers within what only says whose time it was, and not what it went by with.
+    /// more, and time that no part covers within a part that only names an owner, not a cause.
     pub(super) fn unnamed(&self) -> u64 {
         match self.cause {
             Cause::Unknown | Cause::Work => self.ns,

@@ -243,7 +243,7 @@ fn the_end_of_a_wait_may_be_one_for_a_processor() {
     assert_eq!(m.parts(), [(Cause::Flush, 50), (Cause::Processor, 40), (Cause::Running, 20)]);
 }
 
-/// A thread that had no processor while what it waited for went on would have waited anyway.
+/// A thread that had no processor while it waited would have waited anyway.
 #[test]
 fn a_delay_counts_from_when_what_was_waited_for_was_done() {
     let mut m = Made::default();
@@ -431,7 +431,7 @@ fn a_handle_for_the_end_of_io_is_not_the_only_one() {
 }
 
 /// Time that nobody can name counts as such: a handle that is kept asleep in a span that says nothing, a
-/// phase of which nothing is known, and what no phase covers.
+/// phase of which nothing is known, and time that no phase covers.
 #[test]
 fn a_commit_has_no_name_where_only_a_span_goes_on() {
     let named = |made: &mut Made| {

@@ -154,7 +154,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Spans in a span, and what is between them.
+    /// Spans in a span, and the time between them.
     fn through(&self, id: Id, from: u64, to: u64, out: &mut Vec<Part>) {
         let mut at = from;
         for c in self.t.children(id, from, to) {
@@ -195,7 +195,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A wait for another thread, and what that did meanwhile; `{}` in `what` becomes its name.
+    /// A wait for another thread, and that thread's work meanwhile; `{}` in `what` becomes its name.
     fn other(
         &self,
         cause: Cause,
@@ -238,7 +238,7 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// The threads that had a lock while it was waited for, and what they did meanwhile.
+    /// The threads that had a lock while it was waited for, and their work meanwhile.
     fn lock(&self, s: &Span, from: u64, to: u64, out: &mut Vec<Part>) {
         let class = s.name;
         let holds = self.t.holds(class, s.arg(LOCK).unwrap_or(0), s.thread, from, to);

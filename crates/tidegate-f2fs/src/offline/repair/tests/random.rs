@@ -1,4 +1,4 @@
-//! Random bytes in the metadata area: a repair ends, and what it calls clean is clean.
+//! Random bytes in the metadata area: a repair ends, and a volume that it calls clean is clean.
 
 use super::scene::{Base, Scene};
 use crate::offline::check::tests::volume::{ALL_FEATURES, Volume};

@@ -1,7 +1,7 @@
 //! Extra streams of data: logs that no checkpoint names.
 //!
 //! A stream is opened by the first block that goes to it and only ever appends. It has a section to itself
-//! where one is free, so that what it writes stays whole; closed and opened again, it goes on there. Each
+//! where one is free, so that its blocks stay together; closed and opened again, it goes on there. Each
 //! checkpoint puts its summary into the SSA, so that its segment looks like any other after a power cut.
 //! While free segments are short there are no extra streams: the rest of their segments is for logs that fill
 //! holes, and for cleaning.
