@@ -157,7 +157,7 @@ fn by_helper(source: &str, dir: &Path, options: &MountOptions) -> io::Result<Own
     match receive_fd(&ours)? {
         Some(fd) => {
             if options.auto_unmount {
-                // It unmounts when this end closes: with the process.
+                // fusermount3 unmounts when this end closes: with the process.
                 std::mem::forget(ours);
             }
             Ok(fd)
@@ -212,7 +212,7 @@ pub fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
         true => Ok(()),
         false => {
             let said = String::from_utf8_lossy(&out.stderr).trim().to_string();
-            // It prints strerror(3)'s words.
+            // fusermount3 prints strerror(3)'s words.
             let busy = said.ends_with("busy");
             Err(io::Error::new(if busy { io::ErrorKind::ResourceBusy } else { io::ErrorKind::Other }, said))
         }
@@ -253,7 +253,8 @@ pub fn is_dead(dir: &Path) -> bool {
     false
 }
 
-/// The numbers of the device at `dir`: of what is mounted there, and was last. Nobody is asked but the kernel.
+/// The numbers of the device at `dir`: of what is mounted there, and was last. Nobody is asked but the
+/// kernel.
 pub(crate) fn device(dir: &Path) -> Option<(u32, u32)> {
     let s = statx(CWD, dir, AtFlags::STATX_DONT_SYNC, StatxFlags::empty()).ok()?;
     Some((s.stx_dev_major, s.stx_dev_minor))

@@ -125,8 +125,8 @@ enum End {
     Told,
 }
 
-/// Claims a block device that the kernel is to take over, of which all is the volume; `None` where the image is
-/// opened as any other.
+/// Claims a block device that the kernel is to take over, of which all is the volume; `None` where the image
+/// is opened as any other.
 fn claim(image: &Path, options: &MountOptions, open: &OpenOptions) -> Option<Claim> {
     let whole = within(image).1.is_none() && open.offset == 0;
     let may = rustix::process::geteuid().is_root() && !options.auto_unmount;
@@ -182,7 +182,7 @@ fn mountpoint(dir: &Path) -> Result<PathBuf> {
 /// Unmounts what is at `dir`, in use or not; but not what somebody mounted over ours, or is there since.
 fn unmount_ours(dir: &Path, ours: Option<(u32, u32)>) {
     if mount::device(dir) == ours && unmount_own(dir, false, true).is_err() {
-        // It may have gone meanwhile.
+        // The mount may have gone meanwhile.
         let _ = unmount_own(dir, true, true);
     }
 }

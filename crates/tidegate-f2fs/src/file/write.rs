@@ -136,18 +136,19 @@ impl F2fs {
         ops: Ops,
     ) -> Result<()> {
         let tag = if wbc.sync_all { Tag::ToWrite } else { Tag::Dirty };
-        // Linux takes and places page by page; a position that places extents whole takes their pages at once.
+        // Linux takes and places page by page; a position that places extents whole takes their pages at
+        // once.
         let max = if self.places_whole(pass.how) { MAX_EXTENT } else { 1 };
         let mut at = wbc.start;
         while wbc.nr_to_write > 0 {
-            // Before pages are taken: a checkpoint that wants them itself must not find them taken by a pass that
-            // waits for it.
+            // Before pages are taken: a checkpoint that wants them itself must not find them taken by a pass
+            // that waits for it.
             let op = (ops == Ops::Beside).then(|| self.begin_op(pass));
             match inode.mapping.take_dirty(at, wbc.end, tag, max) {
                 Taken::None => break,
                 Taken::Busy(i) if wbc.sync_all => {
                     drop(op);
-                    // It may be in there.
+                    // The page that is waited for may be in the bio that this pass holds back.
                     self.end_pass(pass, Sender::Caller);
                     inode.mapping.wait_writeback(i, i + 1);
                 }
@@ -163,7 +164,8 @@ impl F2fs {
         Ok(())
     }
 
-    /// Takes `cp_rwsem` shared. A checkpoint that keeps it waits for bios which are held back: the pass's goes first.
+    /// Takes `cp_rwsem` shared. A checkpoint that keeps it waits for bios which are held back: the pass's
+    /// goes first.
     fn begin_op(&self, pass: &mut DataPass) -> RwLockReadGuard<'_, ()> {
         self.cp_rwsem.try_read().unwrap_or_else(|| {
             self.end_pass(pass, Sender::Queue);

@@ -3,8 +3,9 @@
 //! An operation's changes of attributes are in the inode's node page before the operation ends. Excepted are
 //! changes of times and the size by a plain write or a read: these are noted (`imeta`).
 //!
-//! Locks owned: `fi->i_dnode` 200, `sbi->inode_lock[DIRTY_META]` 445, and of fsync's state `fi->i_fsync` 19 and
-//! `fi->dirty_dnodes` 705. Orphans are under the volume's `ino_lock` 430. Callers: files, directories and durability.
+//! Locks owned: `fi->i_dnode` 200, `sbi->inode_lock[DIRTY_META]` 445, and of fsync's state `fi->i_fsync` 19
+//! and `fi->dirty_dnodes` 705. Orphans are under the volume's `ino_lock` 430. Callers: files, directories and
+//! durability.
 //!
 //! | module | holds |
 //! |---|---|
@@ -175,8 +176,8 @@ impl F2fs {
         };
         self.check_inode(raw, file_type, &private).map_err(bad)?;
         if raw.i_links.get() == 0 && !self.orphans.lock().contains(nid) {
-            // It may have gone this moment; else its closing would free it, and the entry that names it may
-            // be right.
+            // The inode may have gone this moment; else its closing would free it, and the entry that names
+            // it may be right.
             self.node(Nid(nid))?;
             return Err(bad("i_links is 0, and it is no orphan"));
         }

@@ -1,8 +1,9 @@
 //! Node blocks in memory: reading, making, changing, freeing them.
 //!
-//! Nodes are pages of the node inode's mapping, by node id. A change of one node is atomic (under its `i_pages`
-//! shard). Changes over several nodes of an inode are serialised by its `i_dnode` lock, and kept together against
-//! checkpoints by `cp_rwsem`. No lock is owned; the callers (inodes, files, directories, cleaning) hold both.
+//! Nodes are pages of the node inode's mapping, by node id. A change of one node is atomic (under its
+//! `i_pages` shard). Changes over several nodes of an inode are serialised by its `i_dnode` lock, and kept
+//! together against checkpoints by `cp_rwsem`. No lock is owned; the callers (inodes, files, directories,
+//! cleaning) hold both.
 //!
 //! | module | holds |
 //! |---|---|
@@ -74,8 +75,8 @@ pub(crate) fn is_dnode(ofs: u32) -> bool {
 pub(crate) enum Freed {
     /// They are free.
     Gone,
-    /// This one is on its way to the device. The caller lets go of `cp_rwsem`, waits for it ([`F2fs::wait_on_node`])
-    /// and begins again.
+    /// This one is on its way to the device. The caller lets go of `cp_rwsem`, waits for it
+    /// ([`F2fs::wait_on_node`]) and begins again.
     Busy(Nid),
 }
 
@@ -130,7 +131,7 @@ impl F2fs {
             let moves = self.nat.moves();
             let settled = mapping.nr_writeback() == 0;
             let (blocks, at) = match self.read_node_blocks(nid, entry.addr) {
-                // It moved meanwhile, and its old block may be somebody else's by now.
+                // The node moved meanwhile, and its old block may be somebody else's by now.
                 Err(_) if self.nat.lookup(&self.meta, nid)?.addr != entry.addr => continue,
                 r => r?,
             };
@@ -139,7 +140,8 @@ impl F2fs {
         }
     }
 
-    /// Reads the node `nid`, and the blocks around it where that is likely to be of use; also which of them it is.
+    /// Reads the node `nid`, and the blocks around it where that is likely to be of use; also which of them
+    /// it is.
     fn read_node_blocks(&self, nid: Nid, addr: BlockAddr) -> Result<(PageBuf, usize)> {
         let at = self.sit.place(addr).1 % PIECE;
         let first = addr.0 - at as u32;
@@ -161,9 +163,9 @@ impl F2fs {
         Ok((buf, at))
     }
 
-    /// Caches block `at` of those read, which is at `addr`, and the others that are current nodes: if no node has
-    /// moved since there were `moves`, and none was being written then. One read before it was written may pass for
-    /// current.
+    /// Caches block `at` of those read, which is at `addr`, and the others that are current nodes: if no node
+    /// has moved since there were `moves`, and none was being written then. One read before it was written
+    /// may pass for current.
     fn keep_nodes(&self, blocks: PageBuf, (at, addr): (usize, BlockAddr), moves: Option<u64>) -> Result<()> {
         let mapping = &self.node_inode.mapping;
         let place = |i: usize| BlockAddr(addr.0 - at as u32).plus(i as u32);

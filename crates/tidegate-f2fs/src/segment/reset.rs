@@ -39,8 +39,9 @@ impl F2fs {
         bytes
     }
 
-    /// Finishes the zones that logs have left before their end: so few may be open. `idle` when nothing is on its way
-    /// to any zone; else those are finished that a checkpoint has seen left. Takes [`F2fs::zone_mgmt`].
+    /// Finishes the zones that logs have left before their end: so few may be open. `idle` when nothing is on
+    /// its way to any zone; else those are finished that a checkpoint has seen left. Takes
+    /// [`F2fs::zone_mgmt`].
     pub(crate) fn finish_zones(&self, idle: bool) {
         let _alone = self.zone_mgmt.lock();
         self.finish_left(idle);
@@ -53,7 +54,7 @@ impl F2fs {
         for section in sections {
             match self.zone_operation(Op::ZoneFinish, section) {
                 Ok(()) => self.write_io.finished(section),
-                // It keeps its place among the active ones until it is tried again.
+                // The zone keeps its place among the active ones until it is tried again.
                 Err(_) => self.sit.not_finished(section),
             }
         }

@@ -129,7 +129,7 @@ impl Drop for Awake {
 impl State {
     fn ring(&self) {
         for bell in &self.bells {
-            // It fails only when it was rung 2^64 times.
+            // The write fails only when the bell was rung 2^64 times.
             let _ = write(bell, &1u64.to_ne_bytes());
         }
     }

@@ -302,7 +302,7 @@ impl Map {
             let Some(at) = self.clean.pop_front() else { return };
             let Some(b) = self.buffers.get_mut(&at) else { continue };
             if !b.is_clean() {
-                // It comes back when it is clean again.
+                // The block comes back when it is clean again.
                 b.queued = false;
             } else if std::mem::take(&mut b.used) {
                 self.clean.push_back(at);

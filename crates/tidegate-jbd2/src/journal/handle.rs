@@ -100,7 +100,7 @@ impl Handle {
         if changed.joined {
             match self.left.blocks.checked_sub(1) {
                 Some(left) => self.left.blocks = left,
-                // It was the transaction's, and another handle freed it meanwhile.
+                // The block was the transaction's, and another handle freed it meanwhile.
                 None => journal.run(&mut journal.state.lock()).blocks += 1,
             }
             self.tx.join(at);
@@ -137,8 +137,8 @@ impl Handle {
         Error::new(ErrorKind::NoSpace, text)
     }
 
-    /// Gets more credits of the same transaction, also where its commit waits for this handle; whether that has them.
-    /// Never waits.
+    /// Gets more credits of the same transaction, also where its commit waits for this handle; whether that
+    /// has them. Never waits.
     pub fn extend(&mut self, blocks: u32, revokes: u32) -> bool {
         let journal = &self.journal;
         if self.ended {
@@ -189,7 +189,8 @@ impl Handle {
         self.sync = true;
     }
 
-    /// Calls `f` when the transaction is committed, or with the reason why it never will be. `f` does not wait.
+    /// Calls `f` when the transaction is committed, or with the reason why it never will be. `f` does not
+    /// wait.
     pub fn on_commit(&self, f: impl FnOnce(Result<()>) + Send + 'static) {
         self.tx.on_commit(Box::new(f));
     }

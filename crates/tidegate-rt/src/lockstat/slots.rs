@@ -114,7 +114,8 @@ pub(super) struct Slots {
     pub counts: [Count; CLASSES],
     pub times: [Times; CLASSES],
     pub waits: [Waits; CLASSES],
-    /// Where it waited and for whom, by class. Only others who look wait for this lock, or let the thread wait.
+    /// Where it waited and for whom, by class. Only others who look wait for this lock, or let the thread
+    /// wait.
     pub places: parking_lot::Mutex<Vec<(usize, Place)>>,
 }
 
@@ -316,7 +317,7 @@ fn taken_and_timed(class: usize, always: bool, one_in: u16) -> Option<Taken> {
 /// Counts a hold that was timed.
 pub(super) fn held(class: usize, timed: Timed, time: Nanos) {
     let Some(mine) = MINE.get().filter(|mine| mine.is_current()) else { return };
-    // It was taken before the counts began anew.
+    // The lock was taken before the counts began anew.
     if class >= mine.used.load(Relaxed) {
         return;
     }

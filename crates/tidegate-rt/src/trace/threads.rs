@@ -101,7 +101,7 @@ impl Threads {
             }
             self.names.insert(local.thread, local.name.clone());
             self.events.append(&mut events, ring::capacity().saturating_mul(ENDED_RINGS));
-            // It has left all spans.
+            // The ended thread has left all spans.
             self.calls.entry(local.name.clone()).or_default().absorb(calls.take(Nanos(0)));
         }
         while self.names.len() > ENDED_NAMES {

@@ -55,7 +55,8 @@ impl Machine {
         self
     }
 
-    /// Lets the guest write to a directory of the host's; it sees it at the same path. The rest it can only read.
+    /// Lets the guest write to a directory of the host's; it sees it at the same path. The rest it can only
+    /// read.
     pub fn share(mut self, dir: impl AsRef<Path>) -> Self {
         self.shares.push(dir.as_ref().to_path_buf());
         self
@@ -81,8 +82,9 @@ impl Machine {
 
     /// Boots, runs a script in `sh -e`, powers off.
     ///
-    /// The script finds `$MNT` (an empty directory to mount on), `$HELPER` (`xtask`), its devices, and `$DEV`, the
-    /// first of them. An exit status other than 0 is not an error here; see [`GuestOutput::check`].
+    /// The script finds `$MNT` (an empty directory to mount on), `$HELPER` (`xtask`), its devices, and
+    /// `$DEV`, the first of them. An exit status other than 0 is not an error here; see
+    /// [`GuestOutput::check`].
     ///
     /// # Errors
     /// An oracle is missing; an image is none; the guest dies or runs out of time.
@@ -309,7 +311,7 @@ impl Guest {
         for (n, image) in self.images.iter_mut().enumerate() {
             let report = read(format!("report{n}"));
             let (Some(began), Some(report)) = (read(format!("began{n}")), report) else {
-                // It failed before; the output says why.
+                // The machine failed before; the output says why.
                 ensure!(output.status != 0, "the guest reported no zones");
                 continue;
             };

@@ -42,23 +42,26 @@ enum What {
     List,
     /// Run an experiment: a published one with its switch in every position, or one of your own
     ///
-    /// One of your own is a TOML file: a workload, devices and mount options. Lists in it are tried value by value.
-    /// crates/tidegate-lab/examples/commits.toml is one. Every result is kept as JSON, and each run's figures as CSV.
+    /// One of your own is a TOML file: a workload, devices and mount options. Lists in it are tried value by
+    /// value. crates/tidegate-lab/examples/commits.toml is one. Every result is kept as JSON, and each run's
+    /// figures as CSV.
     ///
-    /// All positions run once in each round, in an order of its own. In real time a run of each goes before that
-    /// does not count. In simulated time equal seeds print equal bytes with --json; the date is in the kept file.
+    /// All positions run once in each round, in an order of its own. In real time a run of each goes before
+    /// that does not count. In simulated time equal seeds print equal bytes with --json; the date is in the
+    /// kept file.
     ///
-    /// m5 also shows checkpoint_merge in Linux itself, where user-mode-linux is installed: not with --quick or
-    /// --device.
+    /// m5 also shows checkpoint_merge in Linux itself, where user-mode-linux is installed: not with --quick
+    /// or --device.
     ///
-    /// --lockstat, --trace and --profile look at one more run of each position, from the making of its volume to the
-    /// end. In simulated time this is the median run again; in real time it is a run that is not among the results.
-    /// Each position has its own files: with --trace t.json, t.m3.1.sync_wait=caller.json is of m3's first setting.
-    /// Times are those of the run: virtual on a simulated device. On models call trees are always recorded and kept
-    /// with the results; `lab report` draws them.
+    /// --lockstat, --trace and --profile look at one more run of each position, from the making of its volume
+    /// to the end. In simulated time this is the median run again; in real time it is a run that is not among
+    /// the results. Each position has its own files: with --trace t.json, t.m3.1.sync_wait=caller.json is of
+    /// m3's first setting. Times are those of the run: virtual on a simulated device. On models call trees
+    /// are always recorded and kept with the results; `lab report` draws them.
     #[command(verbatim_doc_comment)]
     Run(Run),
-    /// Make one HTML file of the results that are kept, and print each published table with ours in the same form
+    /// Make one HTML file of the results that are kept, and print each published table with ours in the same
+    /// form
     ///
     /// The path of the file is the last line; with --quiet, the only one.
     Report(Report),
@@ -75,7 +78,8 @@ enum What {
     /// below, since user-mode-linux passes no flush on; on the host, flushes do.
     #[command(verbatim_doc_comment)]
     Compare(Compare),
-    /// Run a job file of fio's on a target, and print what fio prints; with --json, as its --output-format=json
+    /// Run a job file of fio's on a target, and print what fio prints; with --json, as its
+    /// --output-format=json
     ///
     /// filename= and directory= are paths in the target. Files stay, as fio leaves them.
     Fio(job_file::Args),
@@ -83,7 +87,8 @@ enum What {
 
 #[derive(clap::Args)]
 struct Report {
-    /// Show the calls below this function alone, as `perf report --symbol-filter`; f2fs_writepages unless told
+    /// Show the calls below this function alone, as `perf report --symbol-filter`; f2fs_writepages unless
+    /// told
     #[arg(long, value_name = "NAME")]
     symbol: Option<String>,
     /// Draw the ratios of all experiments into an SVG file, too
@@ -98,7 +103,8 @@ struct Run {
     /// Less of everything, for a first look
     #[arg(long)]
     quick: bool,
-    /// Another device: ramdisk, hdd, raid-bbwc, ufs, nvme (simulated), real:PRESET or file:PATH (in real time)
+    /// Another device: ramdisk, hdd, raid-bbwc, ufs, nvme (simulated), real:PRESET or file:PATH (in real
+    /// time)
     ///
     /// A file must not be there yet: it is made for each run and removed again.
     #[arg(long, value_name = "DEVICE")]
@@ -123,8 +129,8 @@ enum Workload {
 
 #[derive(clap::Args)]
 struct Compare {
-    /// dir:PATH, image:PATH, preset:NAME (a model in real time), sim:NAME (simulated), kernel:f2fs, kernel:ext4,
-    /// kernel:IMAGE or host:ext4; give it for each
+    /// dir:PATH, image:PATH, preset:NAME (a model in real time), sim:NAME (simulated), kernel:f2fs,
+    /// kernel:ext4, kernel:IMAGE or host:ext4; give it for each
     #[arg(long = "target", required = true, value_name = "TARGET")]
     targets: Vec<Contestant>,
     /// The workload to run
@@ -319,7 +325,8 @@ fn show(outcomes: &[Outcome], dir: &Path, global: &Global) -> Result<()> {
     out.finish()
 }
 
-/// An outcome as it is printed: in simulated time it depends on its seeds alone, so it does not say when that was.
+/// An outcome as it is printed: in simulated time it depends on its seeds alone, so it does not say when that
+/// was.
 fn printed(outcome: &Outcome) -> Outcome {
     let mut printed = outcome.clone();
     if printed.simulated {
@@ -337,7 +344,8 @@ fn keep(dir: &Path, outcome: &Outcome) -> Result<()> {
     save(&csv, &report::csv(outcome).map_err(|e| failed(&csv, std::io::Error::other(e)))?)
 }
 
-/// Makes the directory of results, and sees that files can be made there: better known before anything is run.
+/// Makes the directory of results, and sees that files can be made there: better known before anything is
+/// run.
 fn writable(dir: &Path) -> Result<()> {
     fs::create_dir_all(dir).map_err(|e| Error::Os(dir.display().to_string(), e))?;
     let probe = dir.join(format!(".{}.tmp", std::process::id()));
@@ -345,12 +353,13 @@ fn writable(dir: &Path) -> Result<()> {
     fs::remove_file(&probe).map_err(|e| Error::Os(probe.display().to_string(), e))
 }
 
-/// Puts `bytes` in the place of a file at once: a program that is interrupted, or has no room, leaves the old one.
+/// Puts `bytes` in the place of a file at once: a program that is interrupted, or has no room, leaves the old
+/// one.
 fn save(path: &Path, bytes: &[u8]) -> Result<()> {
     let new = path.with_extension(format!("{}.new", std::process::id()));
     let done = fs::write(&new, bytes).and_then(|()| fs::rename(&new, path));
     done.map_err(|e| {
-        // It may not have come to be.
+        // The new file may not exist.
         let _ = fs::remove_file(&new);
         Error::Os(path.display().to_string(), e)
     })

@@ -34,7 +34,7 @@ macro_rules! field {
         Field {
             name: stringify!($field),
             get: |raw| raw.$field.get().into(),
-            // It came from a field as wide.
+            // The value came from a field as wide.
             set: |raw, n| {
                 let to = raw.$field.as_mut_bytes();
                 to.copy_from_slice(&n.to_le_bytes()[..to.len()]);

@@ -57,7 +57,7 @@ impl Repair<'_, '_> {
             }
             let Some(found) = self.log_of(queue, &n)? else { continue };
             match JournalSuperblock::read(&found.log) {
-                // It is empty: a log of version 1 is replayed as such before.
+                // The log is empty: one of version 1 is replayed as such before.
                 Ok(sb) if sb.start.is_none() && is_mixed(&sb) => tried.push((found, n, copied)),
                 Ok(_) => {
                     self.journal_inode = copied.then_some(n);

@@ -39,7 +39,7 @@ impl Repair<'_, '_> {
                 "no name for a file",
                 format!("{:?}", String::from_utf8_lossy(&e.name)),
             );
-            // It may belong elsewhere now.
+            // The entry may belong elsewhere in the hash tree now.
             dir.remake |= dir.hashed;
         }
         let kind = match state.kind {

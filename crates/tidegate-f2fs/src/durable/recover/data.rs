@@ -17,7 +17,7 @@ impl RollForward<'_> {
         let start = start_of_node(ofs_of(page), f.addrs_per_inode() as u64)
             .ok_or_else(|| Error::corrupt(format!("node {} has no place in a file", ofs_of(page))))?;
         if f.has_inline(inline::DATA) {
-            // It had grown out of its inode by then; that inode may come later in the chain.
+            // The file had grown out of its inode by then; that inode may come later in the chain.
             self.recover_inline_data(inode, page, None)?;
         }
         let wanted: Vec<BlockAddr> = (0..ADDRS_PER_BLOCK).map(|i| BlockAddr(word(page, i))).collect();

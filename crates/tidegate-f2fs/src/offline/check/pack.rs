@@ -57,7 +57,8 @@ pub(super) fn superblock(dev: &Reader<'_>, found: &mut Findings) -> Result<Super
     first.or_else(|e| second.map_err(|_| e))
 }
 
-/// Loads the newer checkpoint. A broken older one is only noted, and so is one that a power cut left unfinished.
+/// Loads the newer checkpoint. A broken older one is only noted, and so is one that a power cut left
+/// unfinished.
 pub(super) fn checkpoint(dev: &Reader<'_>, sb: &Superblock, found: &mut Findings) -> Result<Checkpoint> {
     let mut read = |addr: u32| dev.read(addr, 1).map(|b| b.to_vec());
     let cp = Checkpoint::load(sb, &mut read)?;
@@ -197,7 +198,7 @@ impl Pack {
             }
             return;
         }
-        // They stand right before the tail block.
+        // The summaries stand right before the tail block.
         let first = (blocks.len() as u32).saturating_sub(4);
         for kind in 0..3 {
             self.load_summary(cp, first + kind, kind as u8 + 3, blocks, found);

@@ -188,7 +188,7 @@ fn recover(
     }
     match roll_forward(queue) {
         Ok(()) => Ok(true),
-        // It will make no more sense another time.
+        // A log that makes no sense will make no more another time.
         Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Stale | ErrorKind::FileTooBig) => {
             report.notes.push(format!("what was fsynced after the last checkpoint is not recovered: {e}"));
             *given_up = true;

@@ -6,8 +6,8 @@ use tidegate_rt::device_wait;
 
 static BUILD_LOCK: LockClass = LockClass::new("nm_i->build_lock", 395);
 
-/// NAT blocks of the first batch; each is twice the one before, up to the most. A program that makes a file wants an
-/// answer soon; those who make many need ids for as long as a busy disk takes to tell of more.
+/// NAT blocks of the first batch; each is twice the one before, up to the most. A program that makes a file
+/// wants an answer soon; those who make many need ids for as long as a busy disk takes to tell of more.
 const BATCH: usize = 8;
 const MOST: usize = 128;
 /// Ids that many operations at once may take before one of them looks for more.
@@ -39,8 +39,8 @@ struct Batch {
 }
 
 impl Nat {
-    /// Takes a free node id for `ino` (`None`: an inode, its own). It has no place yet. Waits for the device when
-    /// ids are used up faster than it tells of others.
+    /// Takes a free node id for `ino` (`None`: an inode, its own). It has no place yet. Waits for the device
+    /// when ids are used up faster than it tells of others.
     ///
     /// # Errors
     /// `NoSpace` when every id is in use.
@@ -60,8 +60,8 @@ impl Nat {
         }
     }
 
-    /// Before an operation that may take ids, with no lock held: a thread that waits for the device here keeps no
-    /// checkpoint and nobody behind it.
+    /// Before an operation that may take ids, with no lock held: a thread that waits for the device here
+    /// keeps no checkpoint and nobody behind it.
     ///
     /// # Errors
     /// Those of the device.
@@ -92,7 +92,7 @@ impl Nat {
                 None => (self.next_batch(meta, ahead.size, &mut seen), false),
             };
             let bytes = match batch.bytes.wait() {
-                // It may be well by now; otherwise the thread that meets it on the round is told.
+                // The block may be well by now; otherwise the thread that meets it on the round is told.
                 Err(_) if is_ahead => continue,
                 r => r?,
             };
@@ -121,7 +121,8 @@ impl Nat {
         Ok(!s.free.is_empty())
     }
 
-    /// Starts to read the next `size` blocks that may have free ids; `seen` grows by the blocks passed on the way.
+    /// Starts to read the next `size` blocks that may have free ids; `seen` grows by the blocks passed on the
+    /// way.
     fn next_batch(&self, meta: &Meta, size: usize, seen: &mut u32) -> Batch {
         let count = self.max_nid / PER_BLOCK;
         let mut s = self.state.lock();
