@@ -100,7 +100,7 @@ impl Request {
         self.flags.contains(BioFlags::SYNC) || (self.op == Op::Read && !self.flags.contains(BioFlags::RAHEAD))
     }
 
-    /// Whether somebody waits for it who does not work in the background.
+    /// Whether a thread waits for it that does not work in the background.
     pub(crate) fn is_awaited(&self) -> bool {
         self.is_sync() && !self.flags.contains(BioFlags::BACKGROUND)
     }

@@ -37,7 +37,7 @@ enum Order {
 struct State {
     rng: Rng,
     order: Order,
-    /// One in so many requests has an older one answered; with 0 only who waits has.
+    /// One in so many requests has an older one answered; with 0 only a waiting thread has.
     often: u64,
     pending: Vec<Request>,
 }

@@ -55,8 +55,8 @@ impl Server {
         Ok(self.entry(&inode))
     }
 
-    /// Whether `mtime` alone is a change of the user's. The kernel sends it, too, when it writes back what it kept:
-    /// of a regular file, and before the last who writes it has closed it.
+    /// Whether `mtime` alone is a change of the user's. The kernel sends it, too, when it writes back pages
+    /// that it kept: of a regular file, and before the last writer has closed it.
     fn by_user(&self, inode: &Inode, set: &SetAttr) -> bool {
         let kept = inode.file_type == FileType::Regular && self.handles.is_written(self.node(inode));
         set.mtime.is_some_and(|t| !kept && t != inode.attr().mtime)

@@ -151,9 +151,9 @@ impl Refused {
 impl Server {
     /// Before pages are taken that the kernel cached. Behind pages that were refused they would make a file
     /// with a hole where a program wrote, so the file gets no longer before a writer was told, though there
-    /// be room again: who was told and goes on behind the loss wants that. Where room is short, pages that
-    /// would leave a gap wait as long as those before them are being taken, which may go through a commit,
-    /// and a moment for those that have not come yet.
+    /// be space again: a program that was told and goes on behind the loss wants that. Where room is short,
+    /// pages that would leave a gap wait as long as those before them are being taken, which may go through a
+    /// commit, and a moment for those that have not come yet.
     ///
     /// # Errors
     /// The error that the pages before met.
@@ -211,7 +211,8 @@ impl Server {
         }
     }
 
-    /// The last who could write `node` has closed it. If pages of it were refused, the kernel is to forget its size.
+    /// The last writer of `node` has closed it. If pages of it were refused, the kernel is to forget its
+    /// size.
     pub(crate) fn forget_refused(self: &Arc<Self>, node: u64) {
         if self.refused.forget(node, self.nodes.lookups(node)) {
             let server = Arc::downgrade(self);

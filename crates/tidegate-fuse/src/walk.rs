@@ -155,7 +155,7 @@ impl Default for Plans {
 }
 
 impl Walk {
-    /// Somebody was answered who lists a directory.
+    /// A program that lists a directory was answered.
     pub(crate) fn answered(&self, l: &Listed<'_>) {
         let mut plan = self.plan.0.lock();
         plan.answered(l);

@@ -78,7 +78,7 @@ pub struct Workers {
     shared: Shared,
     /// Those whose end is the run's end.
     workers: Vec<(String, IoContext, Body)>,
-    /// Those who work until the others have ended.
+    /// Threads that work until the others have ended.
     beside: Vec<(String, IoContext, Body)>,
 }
 

@@ -22,7 +22,7 @@ pub struct GuestOutput {
     pub status: i32,
     /// The body's standard output and error.
     pub stdout: String,
-    /// All console output, the kernel's messages included.
+    /// In words, the program that has `image` open: where it is mounted, or which process has locked it.
     pub console: String,
 }
 

@@ -177,7 +177,7 @@ impl File {
         Ok(())
     }
 
-    /// The time that a change of the content sets, unless who has the file open keeps its times.
+    /// The time that a change of the content sets, unless a program that has the file open keeps its times.
     fn change_time(&self) -> Option<Timespec> {
         (!self.flags.contains(OpenFlags::NOCMTIME)).then(|| self.vfs.now())
     }

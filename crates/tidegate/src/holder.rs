@@ -10,8 +10,8 @@ use std::path::Path;
 /// The kinds of our mounts in the kernel's table, the second of block devices.
 pub const MOUNTS: [&str; 2] = ["fuse.tidegate", "fuseblk.tidegate"];
 
-/// In words, who has `image` open: where it is mounted, or which process has locked it. `None` if that cannot be
-/// seen.
+/// In words, the program that has `image` open: where it is mounted, or which process has locked it. `None`
+/// if that cannot be seen.
 pub(crate) fn of(image: &Path) -> Option<String> {
     let image = std::fs::canonicalize(within(image).0).ok()?;
     let read = |file| std::fs::read_to_string(file).unwrap_or_default();

@@ -126,7 +126,8 @@ impl Ext4 {
         }
     }
 
-    /// Blocks that data does not get: those for the superuser, who fills a new volume, and those for splits of maps.
+    /// Blocks that data does not get: those for the superuser, such as the program that fills a new volume,
+    /// and those for splits of maps.
     pub(crate) fn kept_back(&self) -> u64 {
         if self.filling { 0 } else { self.sb.reserved_blocks() + self.kept_from_metadata() }
     }

@@ -33,7 +33,7 @@ pub(crate) enum CpReason {
 }
 
 impl CpReason {
-    /// For who asked for one.
+    /// For the thread that asked for one.
     pub(crate) fn asked(force: bool) -> Self {
         if force { CpReason::Force } else { CpReason::Sync }
     }

@@ -110,7 +110,7 @@ impl CkptStat {
         self.queued.fetch_add(1, Relaxed);
     }
 
-    /// Those who asked at `when` have their answer; `written`: by a checkpoint made for them.
+    /// Requests made at `when` have their answer; `written`: by a checkpoint made for them.
     pub(crate) fn answered(&self, when: impl ExactSizeIterator<Item = Nanos>, written: bool) {
         let (now, n) = (clock::now(), when.len() as u64);
         let waited: u64 = when.map(|t| now.since(t).0).sum();

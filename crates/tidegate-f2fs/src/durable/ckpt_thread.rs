@@ -23,7 +23,7 @@ static ISSUE_CHECKPOINT: SpanPoint<0> = SpanPoint::timed("f2fs_issue_checkpoint"
 
 static ISSUE_LIST: LockClass = LockClass::new("cprc->issue_list", 85);
 
-/// Somebody who waits for a checkpoint.
+/// A thread that waits for a checkpoint.
 struct Request {
     force: bool,
     asked: Nanos,

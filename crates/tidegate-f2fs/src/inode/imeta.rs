@@ -24,7 +24,7 @@ impl F2fs {
         }
     }
 
-    /// Stores what is noted of `inode`. For who holds `cp_rwsem` and `i_dnode`.
+    /// Stores what is noted of `inode`. For callers that hold `cp_rwsem` and `i_dnode`.
     pub(crate) fn store_if_dirty(&self, inode: &Inode) -> Result<()> {
         if !fi(inode).meta.is_noted() {
             return Ok(());

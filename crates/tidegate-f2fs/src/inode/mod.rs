@@ -304,7 +304,7 @@ impl F2fs {
         })
     }
 
-    /// Writes an inode's times and size alone to its node page. For who holds `i_dnode`.
+    /// Writes an inode's times and size alone to its node page. For callers that hold `i_dnode`.
     pub(crate) fn store_times(&self, inode: &Inode) -> Result<()> {
         let attr = inode.attr().clone();
         self.modify_node(inode.nid(), |page| {

@@ -284,7 +284,7 @@ impl F2fs {
         Ok(())
     }
 
-    /// Waits for a node that is on its way. For who holds no lock that others want.
+    /// Waits for a node that is on its way. For callers that hold no lock which others want.
     pub(crate) fn wait_on_node(&self, nid: Nid) {
         self.node_inode.mapping.wait_writeback(nid.0.into(), u64::from(nid.0) + 1);
     }

@@ -132,8 +132,8 @@ impl F2fs {
         Ok(())
     }
 
-    /// Writes the first nodes of `nids` to one run of blocks; how many. `fsynced` is the inode that gets
-    /// the fsync mark. For who holds `node_write`.
+    /// Writes the first nodes of `nids` to one run of blocks; how many. `fsynced` is the inode that gets the
+    /// fsync mark. For callers that hold `node_write`.
     fn write_node_run(
         &self,
         log: Log,
@@ -236,7 +236,7 @@ impl F2fs {
         Segment::pages(Arc::new(page), 0, 1)
     }
 
-    /// Writes every dirty node and waits. For who holds `cp_rwsem` exclusive.
+    /// Writes every dirty node and waits. For callers that hold `cp_rwsem` exclusive.
     ///
     /// # Errors
     /// `Io` when one could not be written.

@@ -15,7 +15,7 @@ const KEPT_BY_CLEANING: u32 = 2;
 /// Free segments that ordinary data leaves alone: one victim can still be cleaned.
 pub(crate) const KEPT_BY_DATA: u32 = 4;
 
-/// For whom blocks are allocated: how many free segments must be left.
+/// The purpose for which blocks are allocated: how many free segments must be left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reserve {
     /// Blocks that the next checkpoint must write: these may take the last.
@@ -102,7 +102,7 @@ impl F2fs {
         self.checkpoint_need() + reserved.min(self.sb.main_segments / 10) + NR_CURSEG_TYPE as u32
     }
 
-    /// At this many free segments, who is about to need some cleans first.
+    /// At this many free segments, a thread that is about to need some cleans first.
     pub(crate) fn gc_threshold(&self) -> u32 {
         let reserved = self.ckpt.lock().cp.raw.rsvd_segment_count.get();
         if let Some(zones) = &self.sit.zones {

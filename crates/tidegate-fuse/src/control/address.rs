@@ -123,7 +123,7 @@ pub struct Mounted {
     pub source: String,
     /// Where.
     pub directory: String,
-    /// User who mounted it.
+    /// The user who mounted it.
     pub owner: u32,
 }
 
@@ -167,7 +167,7 @@ fn closed(owner: u32) -> io::Error {
     ))
 }
 
-/// Where `place` is, without asking who serves it.
+/// Where `place` is, without asking its server.
 fn unasked(place: &Path) -> Option<PathBuf> {
     let name = place.file_name()?;
     let above = place.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -30,7 +30,7 @@ pub struct Ask {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub enum What {
-    /// A sample; with `locks`, lock statistics are collected from now until who asks hangs up.
+    /// A sample; with `locks`, lock statistics are collected from now until the client hangs up.
     Sample {
         /// Whether locks are wanted.
         locks: bool,

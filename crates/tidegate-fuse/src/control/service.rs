@@ -80,7 +80,7 @@ impl Control {
         Ok(control)
     }
 
-    /// Ends the socket; who wants to hear how the mount ended. They are told that it ends.
+    /// Ends the socket; the clients that want to hear how the mount ended. They are told that it ends.
     pub(crate) fn end(self) -> Waiting {
         let waiting = Waiting(self.shared.waiting.lock().take().unwrap_or_default());
         waiting.send(&Answer { v: VERSION, ..Answer::default() });
@@ -108,7 +108,7 @@ impl Waiting {
     }
 }
 
-/// Whether who asked has hung up.
+/// Whether the client has hung up.
 fn has_gone(stream: &UnixStream) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     matches!(recv(stream, &mut [0; 1], flags), Ok((_, 0)))
@@ -117,7 +117,7 @@ fn has_gone(stream: &UnixStream) -> bool {
 impl Drop for Control {
     fn drop(&mut self) {
         self.shared.over.store(true, SeqCst);
-        // Wakes who accepts.
+        // Wakes the accepting thread.
         let _ = UnixStream::connect(&self.path);
         let _ = std::fs::remove_file(&self.path);
     }

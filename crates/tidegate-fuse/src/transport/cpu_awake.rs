@@ -5,8 +5,8 @@
 //! takes. So while requests come close together, a thread for each CPU runs there whenever nobody else wants
 //! to (`SCHED_IDLE`), and the CPU does not halt. It ends [`LINGER`] after the last request: without requests
 //! nothing runs. Where CPUs wake up fast it stays asleep, and where programs compute, too: their CPU does not
-//! halt, and the scheduler takes one that runs a thread of the idle class for a free one, and sends there
-//! whom it wakes.
+//! halt, and the scheduler takes one that runs a thread of the idle class for a free one, and sends woken
+//! threads there.
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, read, write};

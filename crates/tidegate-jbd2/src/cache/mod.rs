@@ -113,8 +113,8 @@ impl Cache {
     }
 
     /// The newest bytes of a block that is in memory. Of a block that holds a file's data
-    /// ([`super::Handle::log_data`]) that is as long as the device does not have them; who finds none reads
-    /// the device afterwards.
+    /// ([`super::Handle::log_data`]) that is as long as the device does not have them; a reader that finds
+    /// none reads the device afterwards.
     pub fn peek(&self, at: FsBlock) -> Option<Block> {
         self.shard(at).peek(at)
     }

@@ -1,4 +1,4 @@
-//! M1: who keeps one file's placing and submission together.
+//! M1: the code that keeps one file's placing and submission together.
 
 use super::comparison::{Because, Comparison, Rule};
 use super::outcome::{Position, Published};

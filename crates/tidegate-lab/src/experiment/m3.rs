@@ -1,4 +1,4 @@
-//! M3: who waits in a sync.
+//! M3: the waiter in a sync.
 
 use super::comparison::{Because, Comparison, Rule};
 use super::outcome::{Case, Position, Published};

@@ -1,4 +1,4 @@
-//! A call tree as a flame graph: who calls stands below whom it calls, as wide as its share.
+//! A call tree as a flame graph: a caller stands below its callees, as wide as its share.
 
 use super::svg::{Anchor, Svg, width};
 use super::text::{count, cut};

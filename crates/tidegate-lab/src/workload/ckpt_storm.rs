@@ -20,7 +20,7 @@ use tidegate_block::IoContext;
 use tidegate_rt::rng::Rng;
 use tidegate_rt::{clock, thread};
 
-/// Those who share a weight.
+/// Threads that share a weight.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StormGroup {

@@ -9,9 +9,9 @@ pub struct LockStat {
     pub alone: Figures,
     /// Of those who shared one.
     pub shared: Figures,
-    /// Where those were about to take a lock who waited for it, the most frequent first.
+    /// Where waiting threads were about to take the lock, the most frequent place first.
     pub waiting: Vec<CallPoint>,
-    /// Where it had been taken last by then: who was in the way.
+    /// Where it had been taken last by then: the holder that was in the way.
     pub holding: Vec<CallPoint>,
 }
 

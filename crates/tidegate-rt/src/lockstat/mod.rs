@@ -128,7 +128,7 @@ impl Counted {
 
     /// The figures, and the places.
     fn read(&self) -> (Figures, slots::Sum) {
-        // Those who were never here have no number.
+        // Threads that were never here have no number.
         let sum = match self.number.load(Relaxed) {
             0 => slots::Sum::default(),
             n => slots::sum(n),
@@ -267,8 +267,8 @@ impl LockClass {
         slots::waited(self.number(shared), now.since(since), bounced, (at, holder));
     }
 
-    /// Counts an acquisition that is about to be, together with others if `shared`. Before it, not after: who
-    /// waits for the lock need not wait for this.
+    /// Counts an acquisition that is about to be, together with others if `shared`. Before it, not after: a
+    /// thread that waits for the lock need not wait for this.
     #[inline]
     pub(crate) fn taking(&'static self, shared: bool) -> Taken {
         if enabled() { self.count(shared) } else { Taken::default() }

@@ -27,7 +27,7 @@ impl TakenAt {
         TakenAt(AtomicU32::new(0))
     }
 
-    /// Notes it. By who has just taken the lock, in whose cache it therefore is.
+    /// Notes it. By the thread that has just taken the lock, in whose cache it therefore is.
     #[inline]
     pub(crate) fn set(&self, at: &'static Location<'static>) {
         self.0.store(key(at), Relaxed);

@@ -226,8 +226,9 @@ impl Sim {
         slept
     }
 
-    /// A lock at `key` is free again: wakes the first who wants it, and with a reader those right behind. A task
-    /// that spins sees that it is free before one that sleeps is awake. How many of them slept.
+    /// A lock at `key` is free again: wakes the first task that wants it, and with a reader those right
+    /// behind. A task that spins sees that it is free before one that sleeps is awake. How many of them
+    /// slept.
     pub fn released(&self, me: TaskId, key: Key) -> u64 {
         let mut s = self.state.lock();
         let held = &mut s.tasks[me].held;
@@ -379,7 +380,7 @@ impl Sim {
                     self.set_now(s, at);
                     s.get_ready(id);
                 }
-                // So that two who spin for each other's locks are found.
+                // So that two tasks which spin for each other's locks are found.
                 Event::SpinOver(id, ticket) => {
                     let same = |b: Blocked| b.ticket == Ticket(ticket);
                     if s.tasks[id].spins.is_some() && s.tasks[id].blocked.is_some_and(same) {

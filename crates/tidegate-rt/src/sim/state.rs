@@ -248,8 +248,8 @@ impl State {
         if self.wanting.get(&key).is_some_and(|w| w.iter().any(failed)) { None } else { list.remove(at) }
     }
 
-    /// Whether who waits with `ticket` for the lock at `key` may spin: it wants that alone, as for Linux's
-    /// mutexes and semaphores, and all that hold it are on a CPU.
+    /// Whether the task that waits with `ticket` for the lock at `key` may spin: it wants that alone, as for
+    /// Linux's mutexes and semaphores, and all that hold it are on a CPU.
     pub fn may_spin(&self, key: Key, ticket: Ticket) -> bool {
         let of = |w: &&Waiter| w.ticket == ticket;
         let mode = self.waiting.get(&key).and_then(|l| l.iter().find(of)).map(|w| w.mode);

@@ -1,5 +1,5 @@
-//! Events that say why others waited: who held a lock for long, who slept until whom, and how long a processor had an
-//! operation.
+//! Events that say why others waited: long holds of locks, sleeps with their wakers, and how long a processor
+//! had an operation.
 //!
 //! They are recorded beside others while somebody looks for causes ([`super::enable_causes`]), and not into
 //! the events that a simulated world keeps for itself.
@@ -132,8 +132,8 @@ pub(crate) fn waking() -> Option<Nanos> {
     wanted().then(clock::stamp)
 }
 
-/// The calling thread has woken who slept at `queue`, and was about to at `at`. A thread that is woken may
-/// run before this is recorded.
+/// The calling thread has woken the one that slept at `queue`, and was about to at `at`. A thread that is
+/// woken may run before this is recorded.
 #[cold]
 #[inline(never)]
 pub(crate) fn woke(queue: Address, at: Nanos) {

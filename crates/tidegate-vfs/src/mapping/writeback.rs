@@ -201,7 +201,7 @@ impl AddressSpace {
         self.redirtied.load(SeqCst)
     }
 
-    /// Ends the write-back of `pages` pages from `index` and wakes who waits. A failed write leaves the
+    /// Ends the write-back of `pages` pages from `index` and wakes the waiters. A failed write leaves the
     /// pages dirty and is remembered for fsync.
     pub fn end_writeback(&self, index: u64, pages: usize, failed: Option<ErrorKind>) {
         if let Some(kind) = failed {

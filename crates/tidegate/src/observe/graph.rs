@@ -25,7 +25,7 @@ const WAITS: [&str; 14] = [
     "wb_wait_for_completion",
 ];
 
-/// Whether who is in a frame of this name, and in none below it, waits.
+/// Whether a thread in a frame of this name, and in none below it, waits.
 pub fn is_wait(frame: &str) -> bool {
     frame.starts_with("[lock ") || WAITS.contains(&frame)
 }

@@ -36,7 +36,7 @@ pub fn write(observed: &Observed, to: &mut impl Write) -> io::Result<()> {
             Phase::Instant => None,
         };
         let name = r.threads.get(&e.thread).map_or("thread", String::as_str);
-        // Elsewhere who reads these files expects a number.
+        // Elsewhere a reader of these files expects a number.
         let head = head(name, e.thread, Some(cpu(e).unwrap_or(0)), e.at.0);
         if has_line(e) {
             writeln!(to, "{head}{}", words(e, begun, observed.device, name))?;

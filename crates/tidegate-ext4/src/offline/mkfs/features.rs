@@ -10,7 +10,7 @@ pub struct Features {
     pub compat: Compat,
     /// Those that everybody must know.
     pub incompat: Incompat,
-    /// Those that only who changes the volume must know.
+    /// Those that only a program which changes the volume must know.
     pub ro_compat: RoCompat,
 }
 

@@ -179,7 +179,7 @@ impl F2fs {
             .map_err(|_| Error::corrupt("SSA block"))
     }
 
-    /// Sets who owns a block of data. Logs work on its segment only where nothing will be written.
+    /// Sets the owner of a block of data. Logs work on its segment only where nothing will be written.
     fn set_summary(&self, blk: BlockAddr, sum: RawSummary) -> Result<()> {
         let (seg, i) = self.sit.place(blk);
         for log in self.cursegs.all() {

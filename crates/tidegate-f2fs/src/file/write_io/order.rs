@@ -128,7 +128,8 @@ impl Order {
 }
 
 impl WriteIo {
-    /// Says that a log goes on at `begin` behind what it has up to `left`. For who has the log locked.
+    /// Says that a log goes on at `begin` behind what it has up to `left`. For callers that have the log
+    /// locked.
     pub(crate) fn turn(&self, log: LogId, left: BlockAddr, begin: BlockAddr) {
         if let Some(order) = self.order.as_ref().filter(|_| left != begin) {
             let mut s = order.logs[log.slot()].lock();

@@ -19,7 +19,7 @@ impl WriteIo {
         self.done.in_flight.ended.wait_until(|| self.done.in_flight.is_over(half));
     }
 
-    /// Waits for what Linux's checkpoint waits for. For who keeps others from placing pages.
+    /// Waits for what Linux's checkpoint waits for. For callers that keep others from placing pages.
     pub(crate) fn wait_cp_data(&self) {
         device_wait::check();
         self.sent.wait_until(|| self.placing_cp_data.load(SeqCst) == 0);
@@ -66,8 +66,8 @@ impl WriteIo {
         self.send_last(last, sender);
     }
 
-    /// Sends every growing bio and waits until the queue has all that anybody had taken to send. For who
-    /// keeps others from placing pages.
+    /// Sends every growing bio and waits until the queue has all that anybody had taken to send. For callers
+    /// that keep others from placing pages.
     pub(crate) fn send_all(&self) {
         device_wait::check();
         // In this order: a block that has a place may join a growing bio yet.

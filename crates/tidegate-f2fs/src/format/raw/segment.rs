@@ -22,7 +22,7 @@ pub const SIT_VBLOCKS_SHIFT: u32 = 10;
 pub const SIT_ENTRY_PER_BLOCK: usize = 55;
 const _: () = assert!(size_of::<RawSitEntry>() * SIT_ENTRY_PER_BLOCK <= BLOCK_SIZE);
 
-/// `struct f2fs_summary`: who owns a block.
+/// `struct f2fs_summary`: the owner of a block.
 #[derive(
     Clone, Copy, Default, PartialEq, Eq, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]

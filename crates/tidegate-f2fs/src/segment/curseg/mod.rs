@@ -1,8 +1,8 @@
 //! The logs: where blocks are allocated, a run at a time.
 //!
-//! A log appends to a free segment (LFS) or, when those run short, fills the holes of one in use (SSR).
-//! Its summary says who owns each block; it goes to the SSA when the log leaves the segment and into
-//! the pack at each checkpoint, or, of an extra stream, to the SSA then, too.
+//! A log appends to a free segment (LFS) or, when those run short, fills the holes of one in use (SSR). Its
+//! summary names the owner of each block; it goes to the SSA when the log leaves the segment and into the
+//! pack at each checkpoint, or, of an extra stream, to the SSA then, too.
 
 mod stream;
 mod zoned;
@@ -143,7 +143,7 @@ pub(crate) struct Allocated {
 }
 
 impl F2fs {
-    /// Allocates up to `want` neighbouring blocks from `log`; `summary` says who owns the i-th. Takes
+    /// Allocates up to `want` neighbouring blocks from `log`; `summary` names the owner of the i-th. Takes
     /// the log's `curseg_mutex`, then `sentry_lock`, once for the run.
     ///
     /// # Errors
@@ -159,8 +159,8 @@ impl F2fs {
         self.allocate_locked(&mut self.cursegs.lock(log), log, Reserve::Checkpoint, want, summary)
     }
 
-    /// Allocates up to `want` blocks from `log` in as few pieces as it has, with nobody's in between;
-    /// leaves as many free segments alone as `whom` must. `summary` says who owns the i-th.
+    /// Allocates up to `want` blocks from `log` in as few pieces as it has, with nobody's in between; leaves
+    /// as many free segments alone as `whom` must. `summary` names the owner of the i-th.
     ///
     /// # Errors
     /// `NoSpace` when not even one block could be had.
@@ -381,7 +381,7 @@ impl F2fs {
         self.settle_streams(umount)
     }
 
-    /// Puts who owns what into the SSA. Journals travel in the checkpoint pack only.
+    /// Puts the owners of blocks into the SSA. Journals travel in the checkpoint pack only.
     pub(super) fn store_summary(&self, c: &Curseg) {
         if c.segno != SegNo::NONE {
             self.meta.write(self.sb.ssa_blkaddr + c.segno.0, PageBuf::from_slice(c.sum.as_bytes()));

@@ -72,7 +72,7 @@ fn ms(r: &RunResult, step: &str, figure: fn(&StepStats) -> u64) -> Option<f64> {
     r.commits.as_ref()?.steps.iter().find(|s| s.name == step).map(|s| figure(s) as f64 / 1e6)
 }
 
-/// The mean of what somebody does who wants nothing durable.
+/// The mean of the work of a thread that wants nothing durable.
 fn bystander(r: &RunResult) -> Option<f64> {
     let (made, gone) = (latency(r, "create")?, latency(r, "unlink")?);
     let sum = made.mean * made.count as f64 + gone.mean * gone.count as f64;

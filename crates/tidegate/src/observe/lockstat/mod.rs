@@ -40,7 +40,7 @@ pub struct Class {
     /// Where locks were waited for, the most frequent place first.
     #[serde(default)]
     pub waiting: Vec<CallPoint>,
-    /// Where they had been taken then: who was in the way.
+    /// Where they had been taken then: the holders that were in the way.
     #[serde(default)]
     pub holding: Vec<CallPoint>,
 }

@@ -48,7 +48,7 @@ pub(super) struct Accounts {
     sleeps: HashMap<u32, Vec<Sleep>>,
     /// Sleeps that have not ended.
     open: HashMap<u32, Sleep>,
-    /// When who woke those that slept at a queue.
+    /// When a waker woke those that slept at a queue.
     wakes: HashMap<u64, Vec<(u64, u32)>>,
     /// Waits for locks.
     locked: HashMap<u32, Vec<(u64, u64)>>,

@@ -48,7 +48,7 @@ pub enum Cause {
     Flusher,
     /// Another's sync, which serves this one.
     SyncPass,
-    /// Another thread, which woke who slept.
+    /// Another thread, which woke the sleeping one.
     Thread,
     /// A sleep until a time, of the thread's own.
     Pause,

@@ -59,8 +59,8 @@ impl F2fs {
         self.sit.free_segments().free.saturating_sub(kept)
     }
 
-    /// Closes the extra streams while free segments are short; whether there were any. For who holds no
-    /// `curseg_mutex`, and keeps checkpoints away.
+    /// Closes the extra streams while free segments are short; whether there were any. For callers that hold
+    /// no `curseg_mutex`, and keep checkpoints away.
     pub(crate) fn close_streams_if_short(&self) -> Result<bool> {
         let close = self.cursegs.open_streams().next().is_some() && self.segments_to_spare() == 0;
         if close {
@@ -69,7 +69,7 @@ impl F2fs {
         Ok(close)
     }
 
-    /// Closes every extra stream. For who holds no `curseg_mutex`, and keeps checkpoints away.
+    /// Closes every extra stream. For callers that hold no `curseg_mutex`, and keep checkpoints away.
     pub(crate) fn close_streams(&self) -> Result<()> {
         for log in self.cursegs.open_streams() {
             self.close_stream(&mut self.cursegs.lock(log), log)?;
