@@ -1,15 +1,16 @@
 //! Checkpoints: committed blocks go to where they belong, and the log gets room.
 //!
-//! Of each block the newest committed bytes are kept here until they are on the volume; older ones are never written,
-//! since the log that recovery would replay has the newer. A block that a committed transaction freed is not written
-//! any more either: it may hold data by then.
+//! Of each block the newest committed bytes are kept here until they are on the volume; older ones are never
+//! written, since the log that recovery would replay has the newer. A block that a committed transaction
+//! freed is not written any more either: it may hold data by then.
 //!
 //! A pass takes the oldest transactions, a quarter of the log of them; writes their blocks; moves the log's
 //! tail in the superblock, behind a flush and durably; and then gives their log blocks back. With
 //! `journal=pipelined` a thread does that from half a log on, so that no handle waits for it; with
 //! `journal=jbd2` the handle that finds the log full does.
 //!
-//! Locks: `journal->j_checkpoint_mutex` over a pass and its I/O; `journal->j_list_lock` over the blocks that wait.
+//! Locks: `journal->j_checkpoint_mutex` over a pass and its I/O; `journal->j_list_lock` over the blocks that
+//! wait.
 
 use crate::cache::Block;
 use crate::io::Pending;
@@ -49,7 +50,7 @@ impl Checkpoints {
         }
     }
 
-    /// Takes what a committed transaction leaves. When this returns, freed pages are written by nobody.
+    /// Takes what a committed transaction leaves. When this returns, freed blocks are written by nobody.
     pub fn add(&self, tid: Tid, blocks: &[(FsBlock, Block)], revokes: &[FsBlock]) {
         let mut list = self.list.lock();
         for at in revokes {

@@ -77,7 +77,7 @@ impl Distribution {
         at.map_or(self.max, |b| b.0.clamp(self.min, self.max))
     }
 
-    /// The counts after `earlier`. Its least and most are known only as far as buckets tell them.
+    /// The counts after `earlier`. Their least and most are known only as far as buckets tell them.
     pub fn since(&self, earlier: &Distribution) -> Distribution {
         let before = |upper: u64| {
             let at = earlier.buckets.binary_search_by_key(&upper, |b| b.0);

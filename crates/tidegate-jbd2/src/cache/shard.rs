@@ -47,7 +47,7 @@ pub(crate) enum Touch {
     Data,
 }
 
-/// The findings of a change.
+/// The result of a change.
 pub(crate) struct Changed<T> {
     pub value: T,
     /// The block was not the transaction's before.

@@ -34,7 +34,7 @@ pub(crate) struct Costs {
     pub max: u32,
     /// Blocks of the ring that may be in use.
     pub ring: u32,
-    /// The credits among those that are kept for reserved handles, each of which may come to have a
+    /// The blocks among those that are kept for reserved handles, each of which may come to have a
     /// transaction of its own.
     pub margin: u32,
 }

@@ -4,8 +4,8 @@
 //! 2. `revoke` finds the blocks that were freed since, which must not be written.
 //! 3. `replay` takes the newest copy of each block that is left, and checks the checksum of each.
 //!
-//! Nothing is written before [`Replay::write_out`]. Memory is bounded by the number of blocks in the log, whose bytes
-//! stay there.
+//! Nothing is written before [`Replay::write_out`]. Memory is bounded by the number of blocks in the log,
+//! whose bytes stay there.
 //!
 //! | module | holds |
 //! |---|---|
@@ -164,8 +164,8 @@ impl Replay {
         self.end.next()
     }
 
-    /// The transaction whose commit record has a wrong checksum. Those before it are whole; it and those behind it
-    /// are lost.
+    /// The transaction whose commit record has a wrong checksum. Those before it are whole; it and those
+    /// behind it are lost.
     pub fn failed_commit(&self) -> Option<Tid> {
         self.failed
     }
@@ -207,7 +207,7 @@ impl Replay {
         self.fast > 0
     }
 
-    /// The changes of fast commits, in order. It is to be done behind what the transactions left.
+    /// The changes of fast commits, in order. They are to be made behind all that the transactions left.
     pub fn fast_commits(&self) -> FastCommits<'_> {
         FastCommits::new(&self.log, &self.sb, self.fast)
     }

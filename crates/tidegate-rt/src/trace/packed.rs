@@ -1,13 +1,13 @@
 //! Events as they are recorded: quickly, and in few bytes.
 //!
 //! Bytes that an event writes drive others out of the processor's caches, and so does the code that writes
-//! them: a record has one of two forms, and the usual one takes some twenty instructions. It is a head, which
-//! says of which point it is and when it ended, counted from the end of the record before it; then for a span
-//! how long it took, and the numbers of the point, two to a word. If any of these is longer than half a word,
-//! each has a word.
+//! them: a record has one of two forms, and the usual one takes some twenty instructions. The usual one is a
+//! head, which says of which point it is and when it ended, counted from the end of the record before it;
+//! then for a span how long it took, and the numbers of the point, two to a word. If any of these is longer
+//! than half a word, each has a word.
 //!
-//! One thread writes a chunk, others may read it meanwhile: no lock is taken for a record, since giving one back
-//! would wait until the record has left the processor.
+//! One thread writes a chunk, others may read it meanwhile: no lock is taken for a record, since giving one
+//! back would wait until the record has left the processor.
 
 use super::NO_ARGS;
 use super::points::{Point, PointId};
@@ -115,8 +115,8 @@ impl Chunk {
         self.words = words.into_boxed_slice();
     }
 
-    /// Adds a record of a `point` from `at` to `until`; false when there is no room for it. Only one thread does so,
-    /// and says how far it has come.
+    /// Adds a record of a `point` from `at` to `until`; false when there is no room for it. Only one thread
+    /// does so, and says how far it has come.
     #[inline(always)]
     pub fn push(
         &self,
