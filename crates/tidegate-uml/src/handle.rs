@@ -22,7 +22,7 @@ pub struct GuestOutput {
     pub status: i32,
     /// The body's standard output and error.
     pub stdout: String,
-    /// In words, the program that has `image` open: where it is mounted, or which process has locked it.
+    /// All console output, the kernel's messages included.
     pub console: String,
 }
 
@@ -93,8 +93,7 @@ impl Running {
         }
     }
 
-    /// Discards segments that checkpoints freed, now, though others want the device: a thread is short of
-    /// space below.
+    /// Waits until the body prints a line, given whole.
     ///
     /// # Errors
     /// It ended without, or ran out of time.

@@ -1,5 +1,4 @@
-//! Switches: options with a value that can be turned while a volume is in use. The kernel sends it, too, when
-//! it writes back pages that it kept: of a regular file, and before the last writer has closed it.
+//! Switches: options with a value that can be turned while a volume is in use. Each is declared once.
 //!
 //! A kind of value is a [`SwitchValue`]: an enum made by [`positions!`](crate::positions), a flag (`bool`,
 //! spelled `name` or `noname`), or a number. [`switches!`](crate::switches) declares a set of them. From this

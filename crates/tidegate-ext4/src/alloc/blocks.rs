@@ -218,7 +218,7 @@ enum Looked {
 fn find(map: &[u8], from: u32, blocks: u32, want: u32, least: u32) -> Option<Found> {
     let found = |bit: u32, len: u32| Found { group: GroupNo(0), bit, len };
     let at_goal = if from < blocks { clear_run(map, from, blocks, want) } else { 0 };
-    // Has the kernel look `name` up in `parent` before it uses it again; it forgets a name that nobody uses.
+    // Blocks that go on from where the file ends are worth more than length.
     if at_goal >= want.min(GOES_ON) || at_goal > 0 && least == 1 {
         return Some(found(from, at_goal));
     }

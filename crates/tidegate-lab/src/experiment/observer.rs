@@ -4,7 +4,7 @@ use crate::error::Result;
 use tidegate::observe::{Observed, ProfileForm, Recording, Wanted};
 use tidegate_rt::Nanos;
 
-/// Ends with [`Journal::close`]; dropped without it, uncommitted changes are lost, as by a power cut.
+/// Something that is told of runs.
 pub trait Observer {
     /// A run has ended; its name.
     fn ran(&self, what: &str);

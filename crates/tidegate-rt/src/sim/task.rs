@@ -107,8 +107,7 @@ impl Task {
     }
 }
 
-/// A flush makes durable every write that completed before it began, so a waiting thread knows from two
-/// numbers whether it still has to wait.
+/// Whether any thread is a task of a simulated world.
 #[inline]
 pub(crate) fn any() -> bool {
     TASKS.load(Relaxed) > 0

@@ -58,7 +58,7 @@ struct Current {
     link: Option<u64>,
 }
 
-/// The page: the order of its sections. An existing directory is filled; in a tree an existing file is
+/// Makes at `to` the files that come. An existing directory is filled; in a tree an existing file is
 /// replaced. An item that cannot be made goes to `failed`, and the rest is made all the same.
 ///
 /// # Errors

@@ -128,7 +128,7 @@ impl Worker {
                 self.server.destroy();
                 empty()
             }
-            // A counter, where the driver of the volume keeps it.
+            // The kernel has written its own pages before it asks.
             SYNCFS => self.server.vfs().sync().map_errno().and_then(|()| empty()),
             LOOKUP | MKNOD | MKDIR | SYMLINK | LINK | UNLINK | RMDIR | RENAME | RENAME2 | CREATE
             | TMPFILE => self.names(h, r),
