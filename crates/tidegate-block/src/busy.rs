@@ -16,7 +16,7 @@ pub(crate) struct Busy {
     waits: AtomicU64,
     /// How long those that have ended took.
     waited_ns: AtomicU64,
-    /// Those of threads that held what others want.
+    /// Those of threads that held locks which others want.
     holding_ns: AtomicU64,
     /// Bytes × time of requests that have ended, in KiB × µs.
     kib_us: Arc<AtomicU64>,
@@ -42,7 +42,7 @@ impl Busy {
         rq.after_end(move || add(&sum, since, bytes));
     }
 
-    /// Counts what was on its way from `since` until now.
+    /// Counts the bytes that were on their way from `since` until now.
     pub fn was(&self, since: Nanos, bytes: u64) {
         add(&self.kib_us, since, bytes);
     }

@@ -14,7 +14,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Claims what is at `path`; `None` where that is no block device.
+    /// Claims the block device at `path`; `None` where that is none.
     ///
     /// # Errors
     /// `EBUSY`: it is mounted, or claimed; those of open(2).

@@ -248,7 +248,7 @@ fn first_segments(rq: &Request, bytes: u64) -> Vec<Segment> {
     out
 }
 
-/// Does what is due, and all that is left once the device goes away.
+/// Does the work that is due, and all the rest once the device goes away.
 fn run((waiting, changed): &(Mutex<Waiting>, Condvar), inner: &dyn Device) {
     let mut w = waiting.lock();
     loop {

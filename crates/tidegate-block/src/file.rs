@@ -355,8 +355,8 @@ const REPLACED: usize = 8;
 /// How often a busy file is tried, 20 ms apart.
 const PATIENCE: usize = 100;
 
-/// Opens and locks what is at `path`. The program that had the lock may have put another file in its place, and the
-/// program that comes next locks that one: so the path must still lead to what is locked.
+/// Opens and locks the file or device at `path`. The program that had the lock may have put another file in
+/// its place, and the program that comes next locks that one: so the path must still lead to the locked file.
 fn open_locked(path: &Path, o: &OpenOptions) -> Result<(OwnedFd, Stat), NotOpened> {
     let op = lock_of(o);
     for _ in 0..REPLACED {
@@ -378,7 +378,7 @@ fn lock_of(o: &OpenOptions) -> FlockOperation {
     if o.read_only { FlockOperation::NonBlockingLockShared } else { FlockOperation::NonBlockingLockExclusive }
 }
 
-/// Opens what is at `path`, if it holds blocks; makes it if it is missing and that is wanted.
+/// Opens the file at `path`, if it holds blocks; makes it if it is missing and that is wanted.
 fn open_once(path: &Path, o: &OpenOptions) -> Result<(OwnedFd, Stat), NotOpened> {
     let none = |st: Stat| match kind(&st) {
         Some(what) => Err(NotOpened::NotAnImage(what)),
@@ -386,8 +386,8 @@ fn open_once(path: &Path, o: &OpenOptions) -> Result<(OwnedFd, Stat), NotOpened>
     };
     let mut flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
     flags |= if o.read_only { OFlags::RDONLY } else { OFlags::RDWR };
-    // Opening some things waits for others, or changes them: it is looked at before. And what is there
-    // by the time that it is opened does not make us wait either.
+    // Opening some things waits for others, or changes them: it is looked at before. And a file that came
+    // there by the time that it is opened does not make us wait either.
     match rustix::fs::stat(path) {
         Ok(st) => {
             let is_device = FileType::from_raw_mode(none(st)?.st_mode) == FileType::BlockDevice;

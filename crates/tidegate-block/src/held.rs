@@ -29,7 +29,7 @@ impl Held {
         Held { below, keeps, blocks: Mutex::new(&HELD, vec![None; count]) }
     }
 
-    /// Writes what was kept back, behind all that is on the device, and durably.
+    /// Writes the blocks that were kept back, behind all others on the device, and durably.
     ///
     /// # Errors
     /// The device's. Nothing else may be on its way.
@@ -63,7 +63,7 @@ impl Held {
         }
     }
 
-    /// Reads what is on the device, and puts what is kept back over it.
+    /// Reads the device, and puts the blocks that are kept back over it.
     fn read(&self, rq: &mut Request) -> Result<(), Errno> {
         self.below.execute(rq)?;
         let start = rq.sector.bytes() as usize;
@@ -189,7 +189,7 @@ mod tests {
         put(2, 7);
         assert_eq!((first(&above, 0), first(&under, 0)), (7, 3));
         assert_eq!((first(&above, 2), first(&under, 2)), (7, 7));
-        // A part of what is kept back, and a request that reaches behind it.
+        // A part of the blocks that are kept back, and a request that reaches behind it.
         let write = |at: u64, bytes: &[u8]| {
             let segment =
                 Segment { buf: Arc::new(PageBuf::from_slice(bytes)), offset: 0, len: bytes.len() as u32 };

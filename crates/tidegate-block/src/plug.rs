@@ -55,7 +55,7 @@ impl<'a> Plug<'a> {
         }
     }
 
-    /// Sends what was gathered, in order of address.
+    /// Sends the gathered bios, in order of address.
     pub fn send(&mut self) {
         match self.behind {
             Some((shared, joined)) => shared.add(&mut self.pending, joined),

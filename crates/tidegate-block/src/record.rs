@@ -76,7 +76,7 @@ impl Recorder {
         Recorder { inner, log: Arc::new(Mutex::new(&CLASS, Log::default())) }
     }
 
-    /// Takes what was recorded so far. Requests in flight stay marked as in flight.
+    /// Takes the records so far. Requests in flight stay marked as in flight.
     pub fn take(&self) -> Vec<Record> {
         let mut log = self.log.lock();
         log.taken += log.records.len();

@@ -74,7 +74,7 @@ impl SharedPlug {
         full
     }
 
-    /// Sends what was gathered, in order of address.
+    /// Sends the gathered bios, in order of address.
     pub fn send(&self) {
         let mut load = self.load.lock().take();
         send_all(&self.queue, &mut load, false);

@@ -53,7 +53,7 @@ impl Vfs {
         // Read first: a value that cannot be narrowed is no reason to change half.
         let acl = set.mode.map(|mode| self.narrowed_acl(inode, mode)).transpose()?.flatten();
         if let (Some(flags), Some(_)) = (set.flags, &acl) {
-            // A list is stored without what a change of flags may have to do first.
+            // A list is stored without the work that a change of flags may need first.
             let before = std::mem::replace(&mut inode.attr().flags, flags);
             self.fs.update_inode(inode).inspect_err(|_| inode.attr().flags = before)?;
         }

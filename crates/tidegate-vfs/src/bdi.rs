@@ -65,7 +65,8 @@ const DIRTY_EXPIRE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Something the flusher is asked to do.
 pub(crate) enum Work {
-    /// Write what was dirtied before `before`, as WB_SYNC_NONE: inode by inode in turns, `pages` pages at most.
+    /// Write pages that were dirtied before `before`, as WB_SYNC_NONE: inode by inode in turns, `pages` pages
+    /// at most.
     Start { pages: u64, before: Nanos },
     /// Write everything dirtied before now, as WB_SYNC_ALL; with `wait`, wait for each inode's pages before
     /// the next.
@@ -102,7 +103,8 @@ pub(crate) struct Lists {
     pub(crate) shutdown: bool,
 }
 
-/// Sends what has a place and is not submitted: of a mapping, or everything; whether the caller then waits for it.
+/// Sends bios that have a place and are not submitted: of a mapping, or all; whether the caller then waits
+/// for them.
 type SubmitPending = dyn Fn(Option<&AddressSpace>, bool) + Send + Sync;
 
 /// The write-back state of one volume.
@@ -125,7 +127,7 @@ pub struct Bdi {
     failing: AtomicU32,
     /// Such passes in all.
     failed_passes: AtomicU64,
-    /// Sends what a file system has placed but not submitted yet.
+    /// Sends bios that a file system has placed but not submitted yet.
     submit_pending: OnceLock<Box<SubmitPending>>,
     /// Times that pages of any mapping joined bios which were not sent.
     joins: AtomicU64,
@@ -175,7 +177,7 @@ impl Bdi {
         self.clock.clear();
     }
 
-    /// Sends what is placed but not submitted.
+    /// Sends bios that are placed but not submitted.
     pub fn submit_pending(&self) {
         if let Some(f) = self.submit_pending.get() {
             f(None, false);
@@ -189,10 +191,9 @@ impl Bdi {
         }
     }
 
-    /// Sends what is placed, of a mapping if one is named, and waits until `done`, which ends of I/O that
-    /// wake `ended` bring about. A page is under write-back before it joins a bio, and the thread that adds
-    /// it may then have to wait for this one: pages that join later ([`AddressSpace::joined`]) are sent here,
-    /// too.
+    /// Sends placed bios, of a mapping if one is named, and waits until `done`, which ends of I/O that wake
+    /// `ended` bring about. A page is under write-back before it joins a bio, and the thread that adds it may
+    /// then have to wait for this one: pages that join later ([`AddressSpace::joined`]) are sent here, too.
     #[track_caller]
     pub(crate) fn wait_sending(&self, of: Option<&AddressSpace>, ended: &WaitQueue, done: impl Fn() -> bool) {
         device_wait::check();
@@ -269,7 +270,7 @@ impl Bdi {
     /// Called by threads that are about to dirty pages, with no lock held: waits while too many are dirty.
     ///
     /// # Errors
-    /// `Io` when the flusher tries in vain meanwhile: memory would fill with what cannot be written.
+    /// `Io` when the flusher tries in vain meanwhile: memory would fill with pages that cannot be written.
     pub fn admit(&self) -> Result<()> {
         if self.over(self.limits.dirty) {
             let failed = self.failed_passes.load(SeqCst);

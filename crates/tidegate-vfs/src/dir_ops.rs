@@ -285,7 +285,7 @@ impl Vfs {
     }
 }
 
-/// Refuses what symlink(2) refuses as a target.
+/// Refuses the targets that symlink(2) refuses.
 fn check_target(target: &[u8]) -> Result<()> {
     match target.len() {
         0 => Err(Error::new(ErrorKind::NotFound, "a symbolic link without a target")),

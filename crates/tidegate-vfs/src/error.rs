@@ -91,7 +91,7 @@ pub struct Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// An error of `kind`; `what` was being done, or is the rule that is broken.
+    /// An error of `kind`; `what` is the step that was under way, or the rule that is broken.
     pub fn new(kind: ErrorKind, what: impl Into<Cow<'static, str>>) -> Self {
         Error { kind, context: Vec::new(), source: None, stopped_by: None }.of(what)
     }
@@ -177,7 +177,7 @@ impl Error {
         self.at(At::Block(addr.into()))
     }
 
-    /// The same error while `what` was being done.
+    /// The same error, of the step `what`.
     pub fn of(mut self, what: impl Into<Cow<'static, str>>) -> Self {
         let what = what.into();
         if !what.is_empty() {

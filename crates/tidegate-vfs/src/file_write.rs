@@ -24,8 +24,8 @@ impl File {
     /// Takes `i_rwsem`; waits when too much is dirty.
     ///
     /// # Errors
-    /// `NoSpace` before anything of the failing part is taken, `FileTooBig`, `ReadOnly`, `BadFile`; `Io`
-    /// when memory is full of what could not be written.
+    /// `NoSpace` before anything of the failing part is taken, `FileTooBig`, `ReadOnly`, `BadFile`; `Io` when
+    /// memory is full of pages that could not be written.
     pub fn write_at(&self, pos: u64, data: &[u8]) -> Result<u64> {
         self.allow(OpenFlags::WRITE)?;
         self.vfs.begin_change()?;

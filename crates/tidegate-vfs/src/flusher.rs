@@ -130,8 +130,8 @@ fn run(fs: &dyn FileSystem, bdi: &Arc<Bdi>, periodic: bool) {
     }
 }
 
-/// Writes what was dirty when a sync began, as far as it goes without waiting. An inode that is dirtied again and
-/// again does not keep it: it ends after as many pages as were dirty.
+/// Writes pages that were dirty when a sync began, as far as it goes without waiting. An inode that is
+/// dirtied again and again does not keep it: it ends after as many pages as were dirty.
 fn start(fs: &dyn FileSystem, bdi: &Arc<Bdi>, mut pages: u64, before: Nanos) {
     let _span = WB_START.enter([pages]);
     while pages > 0 {

@@ -65,7 +65,7 @@ fn what_cannot_be_freed_has_lost_its_name() {
     assert_eq!((vfs.bdi().not_freed(), fs.count()), (3, 5));
 }
 
-/// A file that is open keeps what it holds after its last name is gone, and is freed then.
+/// A file that is open keeps its content after its last name is gone, and is freed then.
 #[test]
 fn an_open_file_outlives_its_name() {
     let (vfs, fs) = mount();

@@ -63,7 +63,7 @@ impl TrimSlashes for [u8] {
     }
 }
 
-/// Refuses what cannot be a path.
+/// Refuses names that cannot be a path.
 fn check_path(path: &[u8]) -> Result<()> {
     if path.len() >= PATH_MAX {
         return Err(Error::new(ErrorKind::NameTooLong, format!("a path of {} bytes", path.len())));
@@ -74,7 +74,7 @@ fn check_path(path: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses what cannot be a name in a directory.
+/// Refuses names that cannot be in a directory.
 ///
 /// # Errors
 /// `NameTooLong`, `InvalidArgument`.

@@ -32,7 +32,7 @@ pub enum FlusherState {
     Idle,
     /// It writes; the inode it is at, if it is at one.
     Writing(Pass, Option<Ino>),
-    /// It waits before it tries again what failed.
+    /// It waits before it tries again a write that failed.
     Waiting,
 }
 

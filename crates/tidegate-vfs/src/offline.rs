@@ -66,7 +66,7 @@ impl CheckReport {
 /// How to repair.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RepairOptions {
-    /// Say what would be done and change nothing.
+    /// Report the changes and make none.
     pub dry_run: bool,
     /// The time that new structures bear.
     pub now: Timespec,

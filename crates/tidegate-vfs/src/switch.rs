@@ -170,8 +170,8 @@ impl fmt::Display for SwitchInfo {
 /// The value that `option` gives the switch `name`; `None` if it is about something else.
 ///
 /// # Errors
-/// `InvalidArgument`: no value where one is needed, one where none is taken, a wrong one. The sentence says what it
-/// must be.
+/// `InvalidArgument`: no value where one is needed, one where none is taken, a wrong one. The sentence names
+/// the values that are allowed.
 pub fn read<T: SwitchValue>(name: &str, option: &str) -> Result<Option<T>> {
     let (said, value) = match option.split_once('=') {
         Some((said, value)) => (said, Some(value)),
@@ -310,7 +310,7 @@ macro_rules! switches {
                 $Switches { $($name: $crate::switch::Switch::new(options.$name),)+ }
             }
 
-            /// Turns all of them to what `options` says.
+            /// Turns all of them to the values in `options`.
             #[allow(dead_code)]
             $sv fn turn(&self, options: &$Options) {
                 $(self.$name.set(options.$name);)+

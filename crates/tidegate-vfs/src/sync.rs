@@ -1,9 +1,10 @@
 //! sync(2): everything dirty is written and waited for. The thread that waits, and the pages that it waits
 //! for, are a switch.
 //!
-//! A sync has two halves. The flusher submits every dirty page; somebody waits for what was submitted.
-//! [`SyncWait`] says who. Pages that are dirtied after a sync began are not its business. When pages could not be
-//! submitted or come back unwritten meanwhile, the sync writes what is dirty once more, inode by inode.
+//! A sync has two halves. The flusher submits every dirty page; somebody waits for the submitted ones.
+//! [`SyncWait`] says who. Pages that are dirtied after a sync began are not its business. When pages could
+//! not be submitted or come back unwritten meanwhile, the sync writes all dirty pages once more, inode by
+//! inode.
 //!
 //! **Epochs.** Every page that is dirty or under write-back bears the epoch in which it was dirtied, as one bit
 //! in its chunk, and [`Epochs`] counts those pages. A sync closes the current epoch and waits until none of its

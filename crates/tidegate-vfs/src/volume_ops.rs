@@ -28,7 +28,7 @@ pub struct VolumeStats {
     /// The blocks of commits. F2FS: the metadata area with its checkpoint packs. A journaling format: its
     /// log.
     pub log: Written,
-    /// Data blocks written for users: `data` without what the format moves for itself.
+    /// Data blocks written for users: `data` without the blocks that the format moves for itself.
     pub user_data_blocks: u64,
     /// Pieces that data was placed in.
     pub data_fragments: u64,
@@ -167,7 +167,8 @@ pub trait VolumeOps: FileSystem {
     /// Figures of the writes since it was opened. No lock held.
     fn stats(&self) -> VolumeStats;
 
-    /// Makes what changed so far durable as a whole, and waits for it; with `force` also when nothing has changed.
+    /// Makes the changes so far durable as a whole, and waits for it; with `force` also when nothing has
+    /// changed.
     ///
     /// # Errors
     /// `ReadOnly`; those of the device, after which the volume takes no more changes.
@@ -188,7 +189,8 @@ pub trait VolumeOps: FileSystem {
     /// How long commits took in all, and how long changes waited for them, in nanoseconds. No lock held.
     fn commit_times(&self) -> (Distribution, Distribution);
 
-    /// Tells the device of what is free in a range of bytes, in pieces of at least `minimum` bytes; the bytes told.
+    /// Tells the device of free blocks in a range of bytes, in pieces of at least `minimum` bytes; the bytes
+    /// told.
     ///
     /// # Errors
     /// `Unsupported` where the device takes no discards; `InvalidArgument` for a range that begins behind the end;
@@ -216,7 +218,8 @@ pub trait VolumeOps: FileSystem {
     /// `InvalidArgument` naming an option that is no switch of the format or has a wrong value: nothing is turned.
     fn remount(&self, options: &str) -> Result<()>;
 
-    /// Moves what is in the way of room for new data, if the format does such a thing; whether something moved.
+    /// Moves valid blocks to make room for new data, if the format does such a thing; whether something
+    /// moved.
     ///
     /// # Errors
     /// `Unsupported` where it does not; `ReadOnly`; those of the device.

@@ -25,13 +25,13 @@ impl Format {
     }
 }
 
-/// Pages that are looked at to say what an image is instead.
+/// Pages that are looked at to name another kind of image.
 const LOOKED_AT: u64 = 17;
 
 /// The format of the image called `image` behind `queue`.
 ///
 /// # Errors
-/// One that says what the image is instead.
+/// A message that names another kind of image.
 pub fn detect(image: &str, queue: &RequestQueue) -> Result<Format> {
     let size = queue.device().size();
     let pages = (size / PAGE_SIZE as u64).min(LOOKED_AT) as usize;

@@ -28,7 +28,7 @@ pub enum Error {
     Refused {
         /// An argument, an image or a path.
         about: String,
-        /// Of what kind it is.
+        /// Its kind.
         kind: Refusal,
         /// The error below.
         why: Box<dyn std::error::Error + Send + Sync>,
@@ -78,7 +78,7 @@ impl Error {
         Error::Os(show(path), e.into())
     }
 
-    /// Something that stands in the way of what is to be done with `about`.
+    /// Something that stands in the way of the work on `about`.
     pub fn refused(
         kind: Refusal,
         about: impl Into<String>,
@@ -95,7 +95,7 @@ impl Error {
         Error::refused(Refusal::Argument, about, why)
     }
 
-    /// Of what kind it is, if it is neither a volume's nor the operating system's.
+    /// Its kind, if it is neither a volume's nor the operating system's.
     pub fn refusal(&self) -> Option<Refusal> {
         match self.without_more() {
             Error::Refused { kind, .. } => Some(*kind),
@@ -167,7 +167,7 @@ impl Error {
         }
     }
 
-    /// Whether somebody stopped reading what we write.
+    /// Whether somebody stopped reading our output.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self.without_more(), Error::Os(_, e) if e.kind() == io::ErrorKind::BrokenPipe)
     }
@@ -209,8 +209,8 @@ pub fn show(path: &[u8]) -> String {
     out
 }
 
-/// A message as it can stand on a terminal, whatever has come into it: one line. Unlike [`show`] for what is
-/// escaped already.
+/// A message as it can stand on a terminal, whatever has come into it: one line. Unlike [`show`], for text
+/// that is escaped already.
 pub fn printable(message: &str) -> String {
     let mut out = String::with_capacity(message.len());
     for c in message.chars() {
@@ -231,7 +231,7 @@ pub fn path_bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
 
-/// Names what an operating-system call was about.
+/// Names the path that an operating-system call was about.
 pub(crate) trait About<T> {
     /// Puts `path` in front of the error.
     fn about(self, path: &[u8]) -> Result<T>;

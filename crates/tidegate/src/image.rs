@@ -48,7 +48,7 @@ pub fn existing(path: &Path) -> Result<Existing> {
     }
 }
 
-/// The right to make a volume at a path: nobody has what is there open, and nobody misses it.
+/// The right to make a volume at a path: nobody has the old file open, and nobody misses it.
 pub struct Claim {
     path: PathBuf,
     there: Existing,
@@ -58,7 +58,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Claims `path`. With `force`, whatever is there may go.
+    /// Claims `path`. With `force`, the old file may go, whatever it is.
     ///
     /// # Errors
     /// In use; it holds something; it is a place in a disk.
@@ -95,13 +95,13 @@ impl Claim {
         self.there
     }
 
-    /// Whether what is there could be missed.
+    /// Whether the old file could be missed.
     pub fn holds_something(&self) -> bool {
         self.found != Found::Nothing
     }
 
-    /// Whether a new file can take the place of what is there: it has this one name, and is not mounted
-    /// there by itself.
+    /// Whether a new file can take the place of the old one: that has this one name, and is not mounted there
+    /// by itself.
     fn gives_way(&self) -> bool {
         let only = std::fs::symlink_metadata(&self.path).is_ok_and(|m| m.is_file() && m.nlink() == 1);
         only && is_mount_root(&self.path) == Some(false)
@@ -128,9 +128,9 @@ enum State {
 }
 
 impl NewImage {
-    /// Makes a file of `size` bytes, or opens what is there and is claimed, emptied and of that size; a
-    /// device stays as it is. A new file takes the place of another where `replace` says so and it can have
-    /// the other's owner, mode and attributes.
+    /// Makes a file of `size` bytes, or opens the claimed one, emptied and of that size; a device stays as it
+    /// is. A new file takes the place of another where `replace` says so and it can have the other's owner,
+    /// mode and attributes.
     ///
     /// # Errors
     /// In use, no permission, no space.
@@ -219,7 +219,7 @@ fn open(path: &Path, at: &Path, create: Option<u64>, backend: Backend) -> Result
     })
 }
 
-/// A new file for what will be at `path`, and how to reach it.
+/// A new file for the volume at `path`, and how to reach it.
 fn fresh(path: &Path, mode: u32) -> std::io::Result<(State, PathBuf)> {
     if let Some(fd) = unnamed(path, mode) {
         let at = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
@@ -232,7 +232,7 @@ fn fresh(path: &Path, mode: u32) -> std::io::Result<(State, PathBuf)> {
     Ok((State::Named(file), at))
 }
 
-/// Gives a new file what is to stay of the one at `path`.
+/// Gives a new file the attributes that are to stay of the one at `path`.
 fn like(state: &State, path: &Path) -> std::io::Result<()> {
     let new = match state {
         State::Old => return Ok(()),

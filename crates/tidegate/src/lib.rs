@@ -1,8 +1,8 @@
 //! Tidegate: volumes of Linux file systems in user space.
 //!
-//! It does: open an image and say what it is ([`Volume`]), make one ([`mkfs()`]), fill it from a directory
-//! or a tar ([`import`]), and read it out into either ([`export`]), keeping owners, modes, times,
-//! extended attributes, hard links, devices and holes. It does not: know a disk format, or talk to a user.
+//! It does: open an image and describe it ([`Volume`]), make one ([`mkfs()`]), fill it from a directory or a
+//! tar ([`import`]), and read it out into either ([`export`]), keeping owners, modes, times, extended
+//! attributes, hard links, devices and holes. It does not: know a disk format, or talk to a user.
 //!
 //! | module | holds |
 //! |---|---|

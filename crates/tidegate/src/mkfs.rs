@@ -78,7 +78,7 @@ pub struct Request {
     pub open: OpenOptions,
     /// User and group of all that goes in, instead of its owner at the source.
     pub owner: Option<(u32, u32)>,
-    /// User and group of the root directory, whatever the source says of it.
+    /// User and group of the root directory, instead of those at the source.
     pub root_owner: Option<(u32, u32)>,
     /// Bytes to be left for more, where the volume is made to fit.
     pub free: u64,
@@ -221,7 +221,7 @@ fn few_inodes(options: &NewVolume, content: &Content, bytes: u64) -> Option<Stri
     ))
 }
 
-/// Measures what goes in. A stream is kept in a file, so that it can be read again.
+/// Measures the content that goes in. A stream is kept in a file, so that it can be read again.
 fn measure(request: &mut Request, there: Existing) -> Result<Content> {
     let shown = show(path_bytes(&request.image));
     let geometry = request.options.geometry(&shown)?;

@@ -26,7 +26,7 @@ pub struct NewVolume {
     /// F2FS: segments of 2 MiB in a section, which are cleaned together; 1 if not given.
     pub segments_per_section: Option<u32>,
     /// F2FS: on zones, which are its sections: those of a zoned device, or of `segments_per_section` on
-    /// another. It is written in order, whatever it is on.
+    /// another. It is written in order, on any device.
     pub zoned: bool,
     /// All times of its first directories; now if none is given.
     pub time: Option<Timespec>,

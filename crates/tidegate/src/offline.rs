@@ -23,8 +23,8 @@ pub fn check(image: &str, queue: &Arc<RequestQueue>, options: CheckOptions) -> R
     report.map_err(|source| Error::Volume { about: image.into(), format, source })
 }
 
-/// Mends what a check of the volume behind `queue` finds wrong. Each change is told before it is made. Errors
-/// call the volume `image`.
+/// Mends the faults that a check of the volume behind `queue` finds. Each change is told before it is made.
+/// Errors call the volume `image`.
 ///
 /// # Errors
 /// As [`check`]; a volume that must be left as it is.

@@ -32,7 +32,7 @@ pub struct OpenOptions {
     pub sync_wait: SyncWait,
     /// Where in the image the volume begins, in bytes: a partition of a disk.
     pub offset: u64,
-    /// Options of the formats; `read_only` and `fixed_time` above override what they say of these.
+    /// Options of the formats; `read_only` and `fixed_time` above override theirs.
     pub format: FormatOptions,
 }
 

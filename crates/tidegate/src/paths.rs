@@ -182,7 +182,7 @@ impl Volume {
         go().map_err(|e| self.error_at(from, e.of(format!("moving to {}", crate::error::show(to)))))
     }
 
-    /// Gives what is at `target` another name, `path`.
+    /// Gives the file at `target` another name, `path`.
     ///
     /// # Errors
     /// Those of link.

@@ -39,7 +39,7 @@ pub struct Summary {
     pub read_bytes: u64,
     /// Blocks of file data and directories written.
     pub data_blocks: u64,
-    /// Blocks of inodes written, and of what leads from them to data.
+    /// Blocks of inodes written, and of those that lead from them to data.
     pub metadata_blocks: u64,
     /// Blocks written for commits. F2FS: of checkpoints and of the metadata area.
     pub log_blocks: u64,

@@ -36,7 +36,7 @@ impl Default for Unfinished {
 }
 
 impl Unfinished {
-    /// A making begins at what `claim` is about, called `shown`.
+    /// The making of a volume begins at the path of `claim`, called `shown`.
     pub(crate) fn begin(&self, shown: &str, claim: &Claim) {
         let before = if claim.holds_something() { Before::Kept } else { Before::Nothing };
         *self.0.lock() = State { shown: shown.to_string(), before, ..State::default() };
@@ -57,7 +57,7 @@ impl Unfinished {
         Ok(opened)
     }
 
-    /// Whether what was there stays until the making ends.
+    /// Whether the old file stays until the making ends.
     pub(crate) fn keeps_old(&self) -> bool {
         self.0.lock().before == Before::Kept
     }
@@ -75,13 +75,13 @@ impl Unfinished {
         Ok(done)
     }
 
-    /// It failed: takes back what can be. The message.
+    /// It failed: takes back all that can be. The message.
     pub(crate) fn failed(&self) -> Option<String> {
         self.0.lock().take_back()
     }
 
     /// A signal came: takes back what can be, and calls `end`, which ends the process, with what there is to
-    /// say. The making goes on until then: it may still write to what is in place, but not complete it.
+    /// say. The making goes on until then: it may still write in place, but not complete it.
     pub fn interrupted(&self, end: impl FnOnce(Option<String>)) {
         let mut s = self.0.lock();
         if s.done || s.shown.is_empty() {

@@ -16,13 +16,13 @@ use tidegate_f2fs::{F2fs, F2fsOptions};
 use tidegate_rt::clock;
 use tidegate_vfs::{Bdi, CommitRun, CommitStats, MountOptions, Vfs, VolumeOps, VolumeStats};
 
-/// The engine of an open volume, for what only one format can tell.
+/// The engine of an open volume, for facts that only one format has.
 enum Engine {
     F2fs(Arc<F2fs>),
     Ext4(Arc<Ext4>),
 }
 
-/// A volume in an image or on a device. Dropping it without [`Volume::unmount`] keeps what was synced.
+/// A volume in an image or on a device. Dropping it without [`Volume::unmount`] keeps synced files.
 pub struct Volume {
     image: String,
     path: PathBuf,
@@ -240,8 +240,8 @@ fn ext4_options(options: &OpenOptions, queue: &RequestQueue) -> Ext4Options {
     }
 }
 
-/// Opens and locks the image at `path`, which may be a place in a disk ([`within`]), without looking at what
-/// is in it.
+/// Opens and locks the image at `path`, which may be a place in a disk ([`within`]), without looking at its
+/// content.
 ///
 /// # Errors
 /// Each begins with the path: missing, in use, not an image, too short for what is in it to be a volume.

@@ -1,9 +1,9 @@
 //! Devices that keep their data in memory and take the time that a real one would.
 //!
-//! It does: store what is written, say when each command is done ([`Timing`]), and end requests then,
-//! by the clock and the threads of `tidegate_rt` alone; so one model serves in real and in simulated
-//! time. It does not: lose data, or fail, except for writes that a zoned device refuses ([`crate::Faulty`]
-//! and [`crate::Recorder`] go around it for these).
+//! It does: store writes, say when each command is done ([`Timing`]), and end requests then, by the clock and
+//! the threads of `tidegate_rt` alone; so one model serves in real and in simulated time. It does not: lose
+//! data, or fail, except for writes that a zoned device refuses ([`crate::Faulty`] and [`crate::Recorder`] go
+//! around it for these).
 //!
 //! | module | holds |
 //! |---|---|

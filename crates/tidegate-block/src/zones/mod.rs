@@ -69,7 +69,7 @@ pub enum ZoneState {
     Closed,
     /// It takes no more.
     Full,
-    /// It takes no writes, and may have lost what it had.
+    /// It takes no writes, and may have lost its content.
     Offline,
 }
 
@@ -89,7 +89,7 @@ pub struct Zone {
     pub len: u64,
     /// Bytes of it that can be written.
     pub capacity: u64,
-    /// Where the next write must begin; the end of what can be written when it is full.
+    /// Where the next write must begin; the end of the writable part when it is full.
     pub pointer: u64,
     /// Its state.
     pub state: ZoneState,

@@ -21,7 +21,7 @@ use zerocopy::IntoBytes;
 /// Blocks of the smallest ring that transactions can follow each other in.
 const MIN_RING: u32 = 16;
 
-/// The log's first block, with what its superblock says in the log.
+/// The log's first block, with its superblock's view of the log.
 pub(crate) struct FirstBlock {
     pub sb: Superblock,
     block: Vec<u8>,

@@ -91,7 +91,7 @@ impl Transaction {
         self.inner.lock().revokes.contains(&at)
     }
 
-    /// Notes what is to be called; when it has failed, that is called at once.
+    /// Notes a function to be called; when it has failed, that is called at once.
     pub fn on_commit(&self, f: OnCommit) {
         let mut inner = self.inner.lock();
         match inner.failed.clone() {

@@ -63,7 +63,7 @@ pub struct ReplayStats {
     pub revoked: usize,
 }
 
-/// Finds out what `log` holds for a volume of `volume_blocks` blocks.
+/// Finds the content of `log` for a volume of `volume_blocks` blocks.
 ///
 /// # Errors
 /// `Corrupt` where stock recovery fails, with the log block; `Unsupported` for unknown features; the
@@ -72,7 +72,7 @@ pub fn recover(log: Arc<Log>, volume_blocks: u64) -> Result<Replay> {
     find(log, volume_blocks, &mut Err)
 }
 
-/// Finds out what a damaged log holds, for a repair: the log ends before a damaged transaction, and damaged
+/// Finds the content of a damaged log, for a repair: the log ends before a damaged transaction, and damaged
 /// blocks of others are left out. The damage found comes with it, in order. A volume needs a check behind
 /// this.
 ///
@@ -185,7 +185,7 @@ impl Replay {
         self.blocks.keys().copied()
     }
 
-    /// Copies what the log holds of `block` to `to`, which has the size of a block; whether it holds any.
+    /// Copies the log's bytes of `block` to `to`, which has the size of a block; whether it has any.
     ///
     /// # Errors
     /// `InvalidArgument` when it has another size; the device's.

@@ -18,12 +18,13 @@ use tidegate_rt::Timespec;
 
 /// A file system: the part of a format that differs from others, below the operations of [`Vfs`](crate::Vfs).
 ///
-/// **Locks.** Each method says what its caller holds. The format takes its own locks below that, and gives them back
-/// before it returns; with `i_rwsem` held it may wait for the device, but never for another inode's `i_rwsem`.
+/// **Locks.** Each method names the locks that its caller holds. The format takes its own locks below that,
+/// and gives them back before it returns; with `i_rwsem` held it may wait for the device, but never for
+/// another inode's `i_rwsem`.
 ///
-/// **Errors.** Besides what a method lists, each that reads may fail with `Io` (the device) and `Corrupt` (the
-/// volume breaks a rule of its format), each that changes something with `ReadOnly` and `NoSpace`. A method that
-/// fails has changed nothing, unless it says otherwise.
+/// **Errors.** Besides its own list of errors, each method that reads may fail with `Io` (the device) and
+/// `Corrupt` (the volume breaks a rule of its format), each that changes something with `ReadOnly` and
+/// `NoSpace`. A method that fails has changed nothing, unless it says otherwise.
 ///
 /// **Ranges** are in bytes, as a format's blocks may be smaller than a page; those of dirty pages begin and end at
 /// pages. Attributes that a method changes are set in the inode's `attr` and are part of the same atomic change.
@@ -83,7 +84,7 @@ pub trait FileSystem: Send + Sync {
         0
     }
 
-    /// Ends what [`FileSystem::attach`] began, before the inodes go. May be called again.
+    /// Ends the work that [`FileSystem::attach`] began, before the inodes go. May be called again.
     ///
     /// # Locks
     /// None.
@@ -163,8 +164,9 @@ pub trait FileSystem: Send + Sync {
     /// `i_rwsem` of both, exclusive.
     fn unlink(&self, dir: &Arc<Inode>, name: &[u8], inode: &Inode, now: Timespec) -> Result<()>;
 
-    /// Moves a name; the whiteout made, if one is wanted. `target` is what bears the new name now: it is
-    /// replaced, or with `exchange` gets the old one. The caller has checked for cycles. All of it is one change.
+    /// Moves a name; the whiteout made, if one is wanted. `target` is the inode that bears the new name now:
+    /// it is replaced, or with `exchange` gets the old one. The caller has checked for cycles. All of it is
+    /// one change.
     ///
     /// # Errors
     /// `NotEmpty`, `TooManyLinks`, `NameTooLong`; as every method that changes something.
@@ -398,8 +400,8 @@ pub trait FileSystem: Send + Sync {
         Err(ErrorKind::Unsupported.into())
     }
 
-    /// Whether the byte at `pos` lies in a block with data of its own: not in a hole, not in what is only reserved,
-    /// and not in the inode.
+    /// Whether the byte at `pos` lies in a block with data of its own: not in a hole, not in blocks that are
+    /// only reserved, and not in the inode.
     ///
     /// # Errors
     /// As every method that reads.
@@ -451,7 +453,7 @@ pub trait FileSystem: Send + Sync {
     /// None.
     fn evict_inode(&self, inode: &Inode) -> Result<()>;
 
-    /// Called between operations: does what keeps memory and free space in bounds.
+    /// Called between operations: keeps memory and free space in bounds.
     ///
     /// # Errors
     /// As [`FileSystem::fsync`].
@@ -473,7 +475,7 @@ pub trait FileSystem: Send + Sync {
     /// None.
     fn shutdown(&self) {}
 
-    /// Writes what a clean unmount leaves. Nothing is used afterwards.
+    /// Writes the marks of a clean unmount. Nothing is used afterwards.
     ///
     /// # Errors
     /// As [`FileSystem::fsync`]; the next mount recovers then.

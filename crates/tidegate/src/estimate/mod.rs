@@ -1,9 +1,9 @@
 //! How many blocks a tree takes on a volume, told before it is written.
 //!
-//! It counts what the engine will allocate. On F2FS: a node for each inode, data blocks of files too large to
-//! lie in it, direct and indirect nodes, dentry blocks, a node for attributes that do not fit inline. On
-//! ext4: data blocks, blocks of extents, of directories and of attributes; inodes are counted apart, and
-//! blocks once for each size that blocks may turn out to have.
+//! It counts the blocks that the engine will allocate. On F2FS: a node for each inode, data blocks of files
+//! too large to lie in it, direct and indirect nodes, dentry blocks, a node for attributes that do not fit
+//! inline. On ext4: data blocks, blocks of extents, of directories and of attributes; inodes are counted
+//! apart, and blocks once for each size that blocks may turn out to have.
 //!
 //! Locks owned: `measure->work` 970, `measure->linked` 975.
 //!

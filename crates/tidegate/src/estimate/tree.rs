@@ -160,7 +160,7 @@ impl<'a> Measure<'a> {
         Ok(())
     }
 
-    /// Counts what is no directory; whether it is one.
+    /// Counts a file that is no directory; whether it is one.
     fn leaf(&mut self, dir: BorrowedFd<'_>, name: &CStr) -> Result<bool> {
         let st = match host::stat(dir, name) {
             Err(Errno::NOENT) => return Ok(false),

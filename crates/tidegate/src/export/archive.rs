@@ -15,7 +15,7 @@ const BUFFER: usize = 256 << 10;
 
 struct Tar {
     to: Writer<BufWriter<Box<dyn Write + Send>>>,
-    /// Name of what comes first.
+    /// Name of the first item.
     top: Vec<u8>,
     /// Lengths of the paths on the way down.
     stack: Vec<usize>,
@@ -31,7 +31,7 @@ struct Tar {
     first_cut: String,
 }
 
-/// Writes what comes as a tar, which errors call `stream`. `top` is the name of what comes first.
+/// Writes the items that come as a tar, which errors call `stream`. `top` is the name of the first item.
 ///
 /// # Errors
 /// The stream's.

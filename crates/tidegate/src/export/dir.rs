@@ -257,7 +257,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Takes away what there is of the current file; what to say of it if it stays.
+    /// Takes away the part of the current file that there is; the message about it if it stays.
     fn give_up(&mut self) -> Option<&'static str> {
         let c = self.current.take()?;
         self.forget(c.link);

@@ -1,7 +1,7 @@
 //! Out of a volume: into a directory of the host, or a tar.
 //!
-//! The calling thread walks the volume and reads contents, as runs of pages without a copy where they are
-//! not cached; a second thread writes what it is sent, in batches over a channel bounded by bytes.
+//! The calling thread walks the volume and reads contents, as runs of pages without a copy where they are not
+//! cached; a second thread writes the items, in batches over a channel bounded by bytes.
 //!
 //! | module | holds |
 //! |---|---|
@@ -42,8 +42,8 @@ pub struct Exported {
 /// Where on the host an export goes.
 #[derive(Clone, Debug)]
 pub struct To {
-    /// The name it gets. A directory is filled. A file takes the content of what is no directory and stays
-    /// what it is, whatever its kind; a link to it is followed.
+    /// The name it gets. A directory is filled. A file takes the content of any item that is no directory and
+    /// stays as it is, whatever its kind; a link to it is followed.
     pub path: PathBuf,
     /// Such a file, and a directory that is there, gets the other attributes, too.
     pub attributes: bool,
@@ -104,7 +104,7 @@ pub enum Item {
         /// Other names of it may follow: its number.
         link: Option<u64>,
     },
-    /// Another name of what had this number.
+    /// Another name of the file that had this number.
     Link {
         /// The name.
         name: Vec<u8>,
@@ -123,9 +123,9 @@ pub struct From {
     pub path: Vec<u8>,
 }
 
-/// Writes what `from` is to the host: as `to`, or, when `to` is a directory and so is `from`, into it.
-/// `failed` is told of parts that cannot be read, by the volume's path, and of files that cannot be made, by
-/// the host's.
+/// Writes the file or tree `from` to the host: as `to`, or, when `to` is a directory and so is `from`, into
+/// it. `failed` is told of parts that cannot be read, by the volume's path, and of files that cannot be made,
+/// by the host's.
 ///
 /// # Errors
 /// The host's that nothing more can be written after, such as no space.
@@ -144,9 +144,9 @@ pub fn to_host(
     writer.join()
 }
 
-/// Writes what `from` is as a pax tar, in order of name. Its top is called `name`, or `.`; errors of
-/// writing call the tar `stream`. `failed` is told what cannot be read; of a file that breaks off, the
-/// rest is zeros.
+/// Writes the file or tree `from` as a pax tar, in order of name. Its top is called `name`, or `.`; errors of
+/// writing call the tar `stream`. `failed` is told of parts that cannot be read; of a file that breaks off,
+/// the rest is zeros.
 ///
 /// # Errors
 /// Those of writing.

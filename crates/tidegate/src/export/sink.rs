@@ -28,7 +28,7 @@ enum Form {
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 impl Sink {
-    /// Makes the file `name` in `dir`, in place of what has the name once it is complete.
+    /// Makes the file `name` in `dir`, in place of the one that has the name once it is complete.
     ///
     /// # Errors
     /// The host's.
@@ -38,8 +38,8 @@ impl Sink {
         Ok(Sink { fd, form: Form::Ours(made, mode), at: 0 })
     }
 
-    /// Opens what is there under `name`, as a shell's `>` does: links are followed, and it stays what it is.
-    /// `None` when nothing is there, or a file that cannot be written into: then another can take its name.
+    /// Opens the file under `name`, as a shell's `>` does: links are followed, and it stays as it is. `None`
+    /// when nothing is there, or a file that cannot be written into: then another can take its name.
     ///
     /// # Errors
     /// The host's; `NOENT` for a link that leads nowhere.

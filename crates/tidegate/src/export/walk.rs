@@ -81,8 +81,8 @@ struct Walker<'a> {
     failed: &'a Failed,
 }
 
-/// Sends what `from` is and all below it. The top has an empty name. A part that cannot be read goes to
-/// `failed` and is left out.
+/// Sends the file or directory `from` and all below it. The top has an empty name. A part that cannot be read
+/// goes to `failed` and is left out.
 pub fn walk(
     volume: &Volume,
     from: &From,
@@ -134,7 +134,7 @@ impl Walker<'_> {
         Meta::of(&inode.attr(), xattrs)
     }
 
-    /// Begins a directory and sends what is in it, but for the directories. One that cannot be read is empty.
+    /// Begins a directory and sends its files, but for the directories. One that cannot be read is empty.
     fn enter(&mut self, dir: &Arc<Inode>, name: Vec<u8>, at: Trail) -> std::result::Result<Level, End> {
         self.met.enter(self.volume, dir, &at)?;
         let meta = self.meta(dir, &at);

@@ -1,4 +1,4 @@
-//! Makes in the volume what the reading thread found.
+//! Makes in the volume the items that the reading thread found.
 
 use super::batch::BatchReceiver;
 use super::place::{self, Dir, Places, Spot};
@@ -209,7 +209,7 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// Makes an inode, in place of what has its name.
+    /// Makes an inode, in place of the one that has its name.
     fn make(&mut self, spot: &Spot, meta: &Meta, target: &[u8]) -> Result<Arc<Inode>> {
         let vfs = self.volume.vfs();
         let new = NewInode {

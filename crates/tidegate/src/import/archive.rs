@@ -29,7 +29,7 @@ impl From<Gone> for End {
     }
 }
 
-/// Reads the tar called `name` and sends what is in it.
+/// Reads the tar called `name` and sends its items.
 pub fn read(from: Box<dyn Read + Send>, name: &str, options: &ImportOptions, to: BatchSender) -> Result<()> {
     let mut to = to;
     let mut at = Vec::new();

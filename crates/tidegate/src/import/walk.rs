@@ -48,8 +48,8 @@ struct Walker<'a> {
     names: Vec<u8>,
 }
 
-/// Reads the file or tree at `path` and sends what is there. With `named`, it becomes one thing with a
-/// name at the target; otherwise it must be a directory, and becomes the target.
+/// Reads the file or tree at `path` and sends its items. With `named`, it becomes one thing with a name at
+/// the target; otherwise it must be a directory, and becomes the target.
 pub fn walk(path: &Path, named: bool, options: &ImportOptions, to: BatchSender) -> Result<()> {
     let mut w = Walker {
         options,
@@ -149,7 +149,7 @@ impl Walker<'_> {
         self.path.extend_from_slice(name.to_bytes());
     }
 
-    /// Announces a directory and sends what is in it, but for the directories.
+    /// Announces a directory and sends its files, but for the directories.
     fn enter(&mut self, fd: &OwnedFd, st: &Stat, place: Place) -> std::result::Result<Level, End> {
         let id = self.next_id;
         self.next_id += 1;
@@ -180,7 +180,7 @@ impl Walker<'_> {
         Ok(Level { id, below, path })
     }
 
-    /// Sends what is no directory; whether it turned out to be one.
+    /// Sends a file that is no directory; whether it turned out to be one.
     fn leaf(&mut self, dir: BorrowedFd<'_>, e: &HostEntry, place: Place) -> std::result::Result<bool, End> {
         let name = e.name.as_c_str();
         if e.kind == Some(FileType::Regular) {

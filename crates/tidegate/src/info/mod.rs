@@ -52,7 +52,7 @@ impl Info {
         }
     }
 
-    /// All of it as JSON; `backend` is what reads it.
+    /// All of it as JSON; `backend` is the way of I/O.
     pub fn json(&self, backend: &str) -> Value {
         match &self.0 {
             Of::F2fs(i) => f2fs::json(i, backend),

@@ -1,4 +1,4 @@
-//! Recording what the process does, from a beginning to an end.
+//! Recording the process's work, from a beginning to an end.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use tidegate_rt::lockstat::{self, Collecting, LockStat};
@@ -28,7 +28,7 @@ impl Wanted {
     }
 }
 
-/// A recording under way; dropping it forgets what was recorded.
+/// A recording under way; dropping it forgets the records.
 pub struct Recording {
     wanted: Wanted,
     since: Nanos,

@@ -93,7 +93,8 @@ pub struct Memory {
 /// The flusher's activity.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Flusher {
-    /// `idle`, `writing` or `waiting` (to try again what failed); `none` on a volume that is not written.
+    /// `idle`, `writing` or `waiting` (to try again a write that failed); `none` on a volume that is not
+    /// written.
     pub state: String,
     /// Why it writes: `sync`, `background` or `periodic`.
     pub why: Option<String>,

@@ -23,7 +23,7 @@ pub(crate) mod writer;
 /// Bytes in a tar block.
 pub const BLOCK: usize = 512;
 
-/// An error about what an archive holds.
+/// An error about an archive's content.
 pub(crate) fn invalid(what: impl Into<String>) -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::InvalidData, what.into())
 }

@@ -1,4 +1,4 @@
-//! Numbers in headers: octal text, or GNU's base-256 for what is too large or negative.
+//! Numbers in headers: octal text, or GNU's base-256 for those that are too large or negative.
 
 /// Reads a numeric field; `None` when it is neither.
 pub fn parse(field: &[u8]) -> Option<i64> {

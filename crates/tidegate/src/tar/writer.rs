@@ -142,7 +142,7 @@ fn plain(e: &Entry<'_>, size: u64) -> Header {
     }
 }
 
-/// The pax records for what a plain header cannot say.
+/// The most ranges a file may have: bounds the memory that a bad archive takes.
 fn records(e: &Entry<'_>, path: &[u8], size: u64, sparse: bool) -> Vec<u8> {
     let mut out = Vec::new();
     let m = e.meta;

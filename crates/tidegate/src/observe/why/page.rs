@@ -15,7 +15,7 @@ const WITHIN: usize = 4;
 /// Columns of a line.
 const WIDTH: usize = 116;
 
-/// Writes the page. `what` was watched.
+/// Writes the page. `what` is the thing that was watched.
 ///
 /// # Errors
 /// Those of writing.

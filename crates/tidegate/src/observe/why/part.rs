@@ -44,7 +44,7 @@ pub enum Cause {
     Step,
     /// Segments were short and had to be cleaned.
     Cleaning,
-    /// The flusher, which writes what is dirty.
+    /// The flusher, which writes dirty pages.
     Flusher,
     /// Another's sync, which serves this one.
     SyncPass,
