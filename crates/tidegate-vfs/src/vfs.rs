@@ -131,7 +131,7 @@ impl Vfs {
         }
     }
 
-    /// Syncs, writes the marks of a clean unmount, and lets go of everything. Open files fail afterwards. A
+    /// Syncs, writes the state of a clean unmount, and lets go of everything. Open files fail afterwards. A
     /// second caller waits for the first, and gets the same result. Holds `s_umount` exclusive throughout.
     ///
     /// # Errors

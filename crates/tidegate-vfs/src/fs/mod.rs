@@ -475,7 +475,7 @@ pub trait FileSystem: Send + Sync {
     /// None.
     fn shutdown(&self) {}
 
-    /// Writes the marks of a clean unmount. Nothing is used afterwards.
+    /// Writes the state of a clean unmount. Nothing is used afterwards.
     ///
     /// # Errors
     /// As [`FileSystem::fsync`]; the next mount recovers then.
