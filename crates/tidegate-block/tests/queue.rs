@@ -149,7 +149,7 @@ impl Device for TwoWays {
     }
 }
 
-/// Who waits for all of a plug does the last of it, behind the others, where the device is quick.
+/// A thread that waits for all of a plug does the last of it, behind the others, where the device is quick.
 #[test]
 fn a_plug_that_is_awaited_has_its_last_request_done_by_who_waits() {
     for (quick, last) in [(true, HERE), (false, 4096)] {
@@ -172,7 +172,7 @@ fn a_plug_that_is_awaited_has_its_last_request_done_by_who_waits() {
         plug.send_here();
         drop(plug);
         assert_eq!(seen.lock().len(), 3, "nothing is left");
-        // What joins others is not theirs to wait for.
+        // A bio that joins others is not theirs to wait for.
         let shared = SharedPlug::new(q.clone());
         let joins = |_| ();
         let mut plug = Plug::new(&q).behind(&shared, &joins);

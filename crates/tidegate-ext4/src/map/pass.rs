@@ -77,7 +77,7 @@ impl Ext4 {
         first
     }
 
-    /// Marks runs that have arrived, if any have. What is in the plug is sent first: a mark may wait for the
+    /// Marks runs that have arrived, if any have. Bios in the plug are sent first: a mark may wait for the
     /// journal.
     fn mark_arrived(&self, here: Option<&Arc<Here>>, plug: &mut Plug<'_>) {
         let arrived = here.map(|h| h.close()).unwrap_or_default();
