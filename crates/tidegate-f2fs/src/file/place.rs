@@ -61,8 +61,8 @@ impl F2fs {
             return Ok(vec![Placed { blk: None, log, old: BlockAddr::NULL, moved: false, pages: hole }]);
         };
         let old = first.olds[0];
-        if self.stays_in_place(inode, old, how) {
-            let n = (0..first.olds.len()).take_while(|i| first.olds[*i].0 == old.0 + *i as u32).count();
+        let n = self.stay_in_place(inode, &first.olds, how);
+        if n > 0 {
             self.stats.in_place.fetch_add(n as u64, Relaxed);
             return Ok(vec![Placed { blk: Some(old), log, old, moved: false, pages: n }]);
         }
@@ -230,6 +230,19 @@ impl F2fs {
         self.modify_node(inode.nid(), |p| set_extent(p, largest))
     }
 
+    /// How many of the first pages of a run stay where they are, which is one place.
+    fn stay_in_place(&self, inode: &Inode, olds: &[BlockAddr], how: Placement) -> usize {
+        let Some(first) = olds.first().filter(|old| self.stays_in_place(inode, **old, how)) else { return 0 };
+        let stays = |i: &usize| olds[*i].0 == first.0 + *i as u32 && !self.is_written_in_order(olds[*i]);
+        (0..olds.len()).take_while(stays).count()
+    }
+
+    /// Whether a block is on a zone that the device has written in order.
+    fn is_written_in_order(&self, blk: BlockAddr) -> bool {
+        let zones = self.sit.zones.as_ref();
+        zones.is_some_and(|z| z.is_sequential(z.section_of(self.sit.place(blk).0.0)))
+    }
+
     /// The in-place-update policy: files only, and only for fsync or where a new place is hard to find. Somebody
     /// relies on where a pinned file's blocks are. On zones, only such stay, where the device lets them.
     fn stays_in_place(&self, inode: &Inode, old: BlockAddr, how: Placement) -> bool {
@@ -238,8 +251,8 @@ impl F2fs {
             return false;
         }
         let pinned = fi(inode).has_inline(inline::PIN_FILE);
-        if let Some(zones) = &self.sit.zones {
-            return pinned && !zones.is_sequential(zones.section_of(self.sit.place(old).0.0));
+        if self.is_zoned() {
+            return pinned && !self.is_written_in_order(old);
         }
         if !fi(inode).fsync.may_stay_in_place() {
             return false;
@@ -276,5 +289,32 @@ impl F2fs {
 fn set_extent(page: &mut [u8], e: crate::file::extent::Extent) {
     if let Ok((raw, _)) = RawInode::mut_from_prefix(page) {
         raw.i_ext = e.to_raw();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::units::SegNo;
+    use crate::testing::new_volume_on_zones;
+    use tidegate_vfs::{Cred, OpenFlags};
+
+    /// The zones of the main area that can be written anywhere end in the middle of a run.
+    #[test]
+    fn a_pinned_run_stays_up_to_the_zones_that_are_written_in_order() {
+        let (open, _) = new_volume_on_zones(12);
+        let fs = &open.fs;
+        let how = OpenFlags::WRITE | OpenFlags::CREATE;
+        let f = open.vfs.open_path(&Cred::ROOT, b"/f", how, 0o644).unwrap();
+        let inode = f.inode();
+        let first = fs.sit.zones.as_ref().unwrap().first();
+        assert!(first > 0);
+        let end = fs.sit.segment_start(SegNo(first * fs.sb.segs_per_sec));
+        let run: Vec<BlockAddr> = (0..8).map(|i| BlockAddr(end.0 - 3 + i)).collect();
+        let how = Placement::ByPolicy { in_place: true };
+        assert_eq!(fs.stay_in_place(inode, &run, how), 0);
+        fi(inode).set_inline(inline::PIN_FILE, true);
+        assert_eq!(fs.stay_in_place(inode, &run, how), 3);
+        assert_eq!(fs.stay_in_place(inode, &run[3..], how), 0);
     }
 }

@@ -147,7 +147,7 @@ impl F2fs {
         let bad = |rule: &'static str| Error::corrupt(rule).in_inode(ino);
         let nid = u32::try_from(ino.0).map_err(|_| bad("no such number"))?;
         self.check_nid(Nid(nid), ino.0)?;
-        let run = self.node_of_unknown_inode(Nid(nid))?;
+        let run = self.node(Nid(nid))?;
         let page = run.bytes();
         if ino_of(page) != nid || nid_of(page).0 != nid || ofs_of(page) != 0 {
             return Err(bad("its node is not an inode"));

@@ -4,19 +4,24 @@
 //! Names of a large directory that come in the order of their hashes, or in none, want nodes from all over
 //! the volume: of sixteen that are read fifteen are dropped unseen, and cost several times what the one does.
 //!
-//! So pieces are read on credit. An inode that was found in memory earns some, and a piece spends more.
-//! Without credit a node is read alone, and its piece with the next node that is wanted of it: a reader of
-//! nodes in their order reads one of each piece twice, at most.
+//! So pieces are read on credit. A node that came with another and is wanted later earns some, and a piece
+//! spends more. Nodes of any kind do: the direct nodes of large files lie beside each other, too. Without
+//! credit a node is read alone, and its piece with the next node that is wanted of it: a reader of nodes in
+//! their order reads one of each piece twice, at most.
 
+use crate::format::units::Nid;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// The price of a piece; an inode that was in memory earns 1. Several times what a single node costs in time.
+/// The price of a piece; a node that came with another earns 1 when it is wanted. Several times what a single
+/// node costs in time.
 const PIECE: u32 = 4;
 /// The most credit there is, and that at first.
 const MOST: u32 = 256;
 /// Nodes that were read alone and are remembered.
 const ALONE: usize = 512;
-/// No piece: addresses end far below.
+/// Nodes that came with others and are remembered until they are wanted.
+const BROUGHT: usize = 8192;
+/// No piece and no node: both end far below.
 const NONE: u32 = u32::MAX;
 
 /// Knowledge of how nodes are wanted.
@@ -24,18 +29,31 @@ pub(crate) struct Around {
     credit: AtomicU32,
     /// Pieces of which a node was read alone lately.
     alone: Box<[AtomicU32]>,
+    /// Nodes that came with others and were not wanted yet.
+    brought: Box<[AtomicU32]>,
 }
 
 impl Default for Around {
     fn default() -> Self {
-        let alone = (0..ALONE).map(|_| AtomicU32::new(NONE)).collect();
-        Around { credit: AtomicU32::new(MOST), alone }
+        let none = |n: usize| (0..n).map(|_| AtomicU32::new(NONE)).collect();
+        Around { credit: AtomicU32::new(MOST), alone: none(ALONE), brought: none(BROUGHT) }
     }
 }
 
 impl Around {
-    /// An inode's node was in memory.
-    pub(super) fn found(&self) {
+    /// A node came with another.
+    pub(super) fn brought(&self, nid: Nid) {
+        if let Some(place) = self.brought.get(nid.0 as usize % BROUGHT) {
+            place.store(nid.0, Relaxed);
+        }
+    }
+
+    /// A node that is wanted was in memory.
+    pub(super) fn found(&self, nid: Nid) {
+        let Some(place) = self.brought.get(nid.0 as usize % BROUGHT) else { return };
+        if place.load(Relaxed) != nid.0 || place.swap(NONE, Relaxed) != nid.0 {
+            return;
+        }
         let earn = |c: u32| (c < MOST).then_some(c + 1);
         let _ = self.credit.fetch_update(Relaxed, Relaxed, earn);
     }
@@ -79,22 +97,36 @@ mod tests {
         let mut reads = 0;
         for piece in 500..1500u32 {
             let mut known = false;
-            for _ in 0..16 {
+            for i in 0..16 {
                 if known {
-                    around.found();
+                    around.found(Nid(piece * 16 + i));
                 } else {
                     reads += 1;
                     known = around.whole(piece);
+                    (0..16).filter(|n| known && *n != i).for_each(|n| around.brought(Nid(piece * 16 + n)));
                 }
             }
         }
         assert!(reads < 1050, "{reads} reads of 1000 pieces");
     }
 
+    /// However often it is wanted: one that many look at says nothing about those beside it.
+    #[test]
+    fn a_node_earns_once() {
+        let around = spent();
+        around.brought(Nid(7));
+        (0..1000).for_each(|_| around.found(Nid(7)));
+        (0..1000).for_each(|_| around.found(Nid(8)));
+        assert!(!around.whole(999));
+    }
+
     #[test]
     fn credit_has_a_bound() {
         let around = spent();
-        (0..10 * MOST).for_each(|_| around.found());
+        (0..10 * MOST).for_each(|n| {
+            around.brought(Nid(n));
+            around.found(Nid(n));
+        });
         assert_eq!((0..10 * MOST).take_while(|p| around.whole(p + 1000)).count() as u32, MOST / PIECE);
     }
 }

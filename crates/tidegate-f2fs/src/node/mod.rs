@@ -87,22 +87,12 @@ impl F2fs {
     /// `Stale` when the id is free, `Corrupt` when something else is there, those of the device.
     pub(crate) fn node(&self, nid: Nid) -> Result<PageRun> {
         if let Some(run) = self.node_inode.mapping.get(nid.0 as u64, 1) {
+            self.around.found(nid);
             return Ok(run);
         }
         let run = self.load_node(nid)?;
         self.bdi.shrink();
         Ok(run)
-    }
-
-    /// The node of an inode that is to be loaded.
-    pub(crate) fn node_of_unknown_inode(&self, nid: Nid) -> Result<PageRun> {
-        match self.node_inode.mapping.get(nid.0 as u64, 1) {
-            Some(run) => {
-                self.around.found();
-                Ok(run)
-            }
-            None => self.node(nid),
-        }
     }
 
     /// Reads the node `nid` into memory unless it is there.
@@ -197,6 +187,8 @@ impl F2fs {
             // A neighbour that tells nothing does not concern this node.
             if i == at {
                 kept?;
+            } else {
+                self.around.brought(nid);
             }
         }
         Ok(())

@@ -2,10 +2,11 @@
 
 pub(crate) mod hold;
 
+use crate::format::raw::Features;
 use crate::offline::mkfs::{MkfsOptions, mkfs};
 use crate::{F2fs, F2fsOptions};
 use std::sync::Arc;
-use tidegate_block::{Device, Faulty, MemoryDevice, QueueLimits, RequestQueue};
+use tidegate_block::{Device, Faulty, MemoryDevice, QueueLimits, RequestQueue, ZoneSpec, ZonedDevice};
 use tidegate_vfs::{Bdi, MemoryLimits, MountOptions, Vfs};
 
 /// A volume that is open, and the device below it, which can be made to fail.
@@ -33,6 +34,16 @@ pub(crate) fn new_volume_behind(below: Arc<dyn Device>, limits: QueueLimits) -> 
 /// One of so many bytes, made with these options.
 pub(crate) fn new_volume_of(bytes: u64, options: &MkfsOptions) -> Open {
     new_volume_with(Arc::new(MemoryDevice::new(bytes)), QueueLimits::default(), options)
+}
+
+/// One of 160 MiB on zones of 4 MiB. The first eight can be written anywhere, and `max_active` may be partly
+/// written.
+pub(crate) fn new_volume_on_zones(max_active: usize) -> (Open, Arc<ZonedDevice>) {
+    let size = 4 << 20;
+    let spec = ZoneSpec { size, capacity: size, conventional: 8, max_open: max_active, max_active };
+    let device = Arc::new(ZonedDevice::new(Arc::new(MemoryDevice::new(160 << 20)), spec));
+    let options = MkfsOptions { features: Features::BLKZONED, ..Default::default() };
+    (new_volume_with(device.clone(), QueueLimits::default(), &options), device)
 }
 
 fn new_volume_with(below: Arc<dyn Device>, limits: QueueLimits, options: &MkfsOptions) -> Open {

@@ -206,6 +206,7 @@ impl F2fs {
         if writable && !self.bring_logs_and_zones_together(!disabled).map_err(of_recovery)? {
             let what = "no section is free for its logs, which cannot go on where a power cut left them";
             let _ = self.read_only.set(ReadOnly::State(what));
+            self.unrecovered.store(given_up, SeqCst);
             writable = false;
         }
         if writable {

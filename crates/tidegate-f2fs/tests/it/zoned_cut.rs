@@ -51,8 +51,13 @@ impl Bed {
     }
 
     fn mount_on(device: Arc<dyn Device>) -> (Arc<F2fs>, Arc<Vfs>) {
+        Self::mount_with(device, "")
+    }
+
+    fn mount_with(device: Arc<dyn Device>, options: &str) -> (Arc<F2fs>, Arc<Vfs>) {
         let mut o = F2fsOptions::default();
         o.parse("background_gc=off").unwrap();
+        o.parse(options).unwrap();
         mount_with(device, MemoryLimits::default(), o, MountOptions::default()).unwrap()
     }
 
@@ -201,5 +206,11 @@ fn without_a_section_for_its_logs_a_volume_is_read() {
     assert!(v.open_path(ROOT, b"/new", RW | OpenFlags::CREATE, 0o644).is_err());
     v.unmount().unwrap();
     assert!(faulty.failed() > 0 && Image::of(&again.memory).parts == before);
+    // Without them, whoever looks is told that they are missing.
+    let (fs, v) = Bed::mount_with(faulty, "disable_roll_forward");
+    let why = FileSystem::read_only(&*fs).unwrap().to_string();
+    assert!(why.contains("no section is free for its logs") && why.contains("fsynced"), "{why}");
+    v.unmount().unwrap();
+    drop((fs, v));
     look(&again.mount());
 }

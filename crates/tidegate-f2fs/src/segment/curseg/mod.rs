@@ -320,30 +320,45 @@ impl F2fs {
         let free = self.sit.free_segments().free;
         let fills_holes = self.alloc_mode() == AllocMode::Adaptive && free <= self.ssr_threshold();
         // Rather a hole than no checkpoint, whatever the mode. A zone has no holes.
-        if (fills_holes || free == 0) && !self.is_zoned() && self.fill_holes(c, log)? {
+        let holes = match (fills_holes || free == 0) && !self.is_zoned() {
+            true => self.fill_holes(c, log),
+            false => Ok(false),
+        };
+        if let Ok(true) = holes {
             return Ok(());
         }
         let goes_on = self.room(c)? == 0 && !self.write_io.is_bad(self.sit.segment_start(c.segno));
         let Some(seg) = self.sit.take_free(log, true, goes_on)? else {
-            return Err(Error::new(ErrorKind::NoSpace, "no free segment"));
+            return Err(holes.err().unwrap_or_else(|| Error::new(ErrorKind::NoSpace, "no free segment")));
         };
         self.enter(c, log, seg, 0, false, Box::new(RawSummaryBlock::new_zeroed()));
         Ok(())
     }
 
-    /// Takes the log to the holes of a segment in use; false when none has any. On an error it is where it was, in
-    /// the SIT as here.
+    /// Takes the log to the holes of a segment in use; false when none has any. A segment whose owners cannot be
+    /// read is passed over. On an error the log is where it was, in the SIT as here.
+    ///
+    /// # Errors
+    /// Where nothing else has holes: that of the first that was passed over. Those of reading the SIT.
     fn fill_holes(&self, c: &mut Curseg, log: LogId) -> Result<bool> {
+        let mut passed_over = None;
         while let Some(seg) = self.sit.hold_victim(log)? {
             // First, as it may fail.
-            let sum = self.stored_summary(seg).inspect_err(|_| self.sit.release_victim(seg))?;
+            let sum = match self.stored_summary(seg) {
+                Ok(sum) => sum,
+                Err(e) => {
+                    self.sit.pass_over_victim(seg);
+                    passed_over.get_or_insert(e);
+                    continue;
+                }
+            };
             if let Some(first) = self.sit.take_victim(log, seg)? {
                 self.enter(c, log, seg, first, true, sum);
                 self.stats.ssr_segments.fetch_add(1, Relaxed);
                 return Ok(true);
             }
         }
-        Ok(false)
+        passed_over.map_or(Ok(false), Err)
     }
 
     /// The owners of the blocks of a segment that no log is in.

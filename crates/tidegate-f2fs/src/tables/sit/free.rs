@@ -239,7 +239,7 @@ impl Sit {
         let mut best: Option<(u32, u32)> = None;
         for i in 0..n.min(VICTIM_SCAN) {
             let segno = ((s.victim_hint as u64 + i as u64) % n as u64) as u32;
-            if s.is_taken(segno) {
+            if s.is_taken(segno) || s.unreadable.contains(&segno) {
                 continue;
             }
             let e = self.entry(&mut s, segno)?;
@@ -258,6 +258,12 @@ impl Sit {
     pub(crate) fn release_victim(&self, seg: SegNo) {
         self.state.lock().busy.remove(&seg.0);
         self.released.notify_all();
+    }
+
+    /// Lets go of a segment that was held, and keeps it from being found before the next checkpoint.
+    pub(crate) fn pass_over_victim(&self, seg: SegNo) {
+        self.state.lock().unreadable.insert(seg.0);
+        self.release_victim(seg);
     }
 
     /// Has a log go on in the holes of a segment that it holds; where the first of them is. `None` when all

@@ -135,6 +135,8 @@ pub(crate) struct SitState {
     /// Segments whose holes no log may fill: they are being cleaned.
     pub(crate) cleaning: BTreeSet<u32>,
     victim_hint: u32,
+    /// Segments whose holes no log fills before the next checkpoint: who owns their blocks cannot be read.
+    unreadable: BTreeSet<u32>,
     /// Segments that no log may go to, a bit each, least significant first.
     excluded: Option<Vec<u8>>,
     elapsed: u64,
@@ -185,7 +187,7 @@ impl Sit {
             journal,
             bitmap: cp.sit_bitmap.clone(),
             free,
-            sections: zones.clone().map(Sections::new),
+            sections: zones.clone().map(|map| Sections::new(map, &current)),
             seen: seen.clone(),
             current,
             last: current,
@@ -193,6 +195,7 @@ impl Sit {
             busy: BTreeSet::new(),
             cleaning: BTreeSet::new(),
             victim_hint: 0,
+            unreadable: BTreeSet::new(),
             excluded: None,
             elapsed: r.elapsed_time.get(),
             mounted: (!fixed_clock).then(clock::now),
@@ -399,6 +402,7 @@ impl Sit {
         }
         s.publish();
         s.excluded = None;
+        s.unreadable.clear();
         Ok(freed)
     }
 

@@ -33,11 +33,17 @@ pub(crate) struct Sections {
 }
 
 impl Sections {
-    /// Those of a volume whose segments' state is not known yet.
-    pub(crate) fn new(map: Arc<ZoneMap>) -> Sections {
+    /// Those of a volume whose segments' state is not known yet; logs are in the segments `current`.
+    pub(crate) fn new(map: Arc<ZoneMap>, current: &[u32]) -> Sections {
         let none = FreeSegments { free: 0, prefree: 0 };
         let of = |w: &u32| Section { segments: none, written: *w > 0, resetting: false };
-        let list = map.written.iter().map(of).collect();
+        let mut list: Vec<Section> = map.written.iter().map(of).collect();
+        // Nothing tells later when a log begins to write where it is now.
+        for segno in current.iter().filter(|n| **n != SegNo::NONE.0) {
+            if let Some(section) = list.get_mut(map.section_of(*segno) as usize) {
+                section.written = true;
+            }
+        }
         Sections { map, list, ready: none, left: BTreeSet::new(), to_finish: BTreeSet::new() }
     }
 
@@ -136,17 +142,19 @@ impl Sit {
         let Some(sections) = &mut s.sections else { return found };
         for n in &found {
             sections.list[*n as usize].resetting = true;
-            sections.to_finish.remove(n);
-            sections.left.remove(n);
         }
         found
     }
 
-    /// A zone was reset, or could not be.
+    /// A zone was reset, or could not be: then it is as partly written as it was.
     pub(crate) fn reset_done(&self, section: u32, ok: bool) {
         let mut s = self.state.lock();
         if let Some(sections) = &mut s.sections {
             sections.change(section, |s| (s.resetting, s.written) = (false, s.written && !ok));
+            if ok {
+                sections.to_finish.remove(&section);
+                sections.left.remove(&section);
+            }
         }
         s.publish();
         self.released.notify_all();

@@ -98,7 +98,7 @@ impl F2fs {
     }
 
     /// Takes an extra stream on from a full segment, or closes it.
-    pub(super) fn next_of_stream(&self, c: &mut Curseg, log: LogId) -> Result<()> {
+    pub(crate) fn next_of_stream(&self, c: &mut Curseg, log: LogId) -> Result<()> {
         if self.is_zoned()
             && c.segno != SegNo::NONE
             && self.room(c)? == 0
@@ -143,7 +143,7 @@ impl F2fs {
     ///
     /// # Errors
     /// Those of reading the SIT; it has its segment still.
-    pub(super) fn close_stream(&self, c: &mut Curseg, log: LogId) -> Result<()> {
+    pub(crate) fn close_stream(&self, c: &mut Curseg, log: LogId) -> Result<()> {
         if c.segno == SegNo::NONE {
             return Ok(());
         }
