@@ -6,7 +6,7 @@
 
 use crate::durable::ckpt_stat::Step;
 use crate::file::write::Ops;
-use crate::file::write_io::Sender;
+use crate::file::write_io::{Grown, Sender};
 use crate::format::gate::Checkpoint;
 use crate::format::raw::*;
 use crate::segment::curseg::Curseg;
@@ -85,7 +85,7 @@ impl F2fs {
         let _ = stat.time(Step::PreInodes, || self.store_inode_meta());
         let _ = stat.time(Step::PreNodes, || {
             let r = self.write_nodes(&mut WritebackControl::ahead_of_sync());
-            self.write_io.submit_all(Sender::Queue);
+            self.write_io.submit(Grown::All(Sender::Queue));
             self.nat.read_ahead(&self.meta);
             r
         });

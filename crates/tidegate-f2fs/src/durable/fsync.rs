@@ -116,7 +116,7 @@ impl F2fs {
     fn settle(&self, state: &FsyncState, wrote: Wrote, coming: Approach<'_>, barrier: bool) -> Result<()> {
         let nodes = wrote == Wrote::Nodes;
         if nodes {
-            self.write_io.sync_chain();
+            self.write_io.wait_chain();
             self.check_promises()?;
         }
         drop(coming);

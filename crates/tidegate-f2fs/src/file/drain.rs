@@ -15,7 +15,7 @@ impl F2fs {
         match self.switches.checkpoint_data() {
             CheckpointData::Linux if !self.is_zoned() => self.write_io.wait_cp_data(),
             _ => {
-                self.write_io.send_all();
+                self.write_io.wait_sent();
                 self.queue.drain();
             }
         }

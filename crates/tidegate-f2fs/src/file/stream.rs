@@ -1,5 +1,6 @@
 //! The stream that a file's data goes to, its lock, and the bios of it that are sent.
 
+use crate::file::write_io::Grown;
 use crate::format::raw::BLOCKS_PER_SEG;
 use crate::format::units::BlockAddr;
 use crate::inode::fi;
@@ -54,7 +55,7 @@ impl F2fs {
         let all = (0..self.streams(kind)).map(|stream| LogId { kind, stream }.bit()).sum();
         let every = self.streams(kind) == 1 || self.switches.stream_flush() == StreamFlush::All;
         let logs = inode.mapping.gathered().load(SeqCst) | if every { all } else { 0 };
-        LogId::of_bits(logs).for_each(|log| self.write_io.submit_within(log, inode));
+        LogId::of_bits(logs).for_each(|log| self.write_io.submit(Grown::Locked(log, inode)));
     }
 
     /// Whether the first log of a kind would not go on at `end`, though the segment before it has room behind.

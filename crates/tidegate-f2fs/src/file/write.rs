@@ -10,7 +10,7 @@
 //! | `place_and_send` | places for a run, and its bios |
 
 use crate::file::place::Placed;
-use crate::file::write_io::{Extent, LastBio, Pages, Sender};
+use crate::file::write_io::{Bios, Extent, Grown, LastBio, Pages, Sender};
 use crate::segment::curseg::Allocated;
 use crate::segment::log::{Log, LogId};
 use crate::volume::options::WritePages;
@@ -175,7 +175,7 @@ impl F2fs {
 
     /// Sends what a pass holds back.
     pub(crate) fn end_pass(&self, pass: &mut DataPass, sender: Sender) {
-        self.write_io.send_last(pass.last.take(), sender);
+        self.write_io.submit(Grown::Last(pass.last.take(), sender));
     }
 
     fn places_whole(&self, how: Placement) -> bool {
@@ -216,11 +216,8 @@ impl F2fs {
                         cleaned,
                     };
                     let extent = Extent { blk, segments: part, pages };
-                    if whole {
-                        self.write_io.add_extent(p.log, extent, pass.flags, &mut pass.last);
-                    } else {
-                        self.write_io.add_within(p.log, extent, pass.flags);
-                    }
+                    let bios = if whole { Bios::Own(&mut pass.last) } else { Bios::Locked };
+                    self.write_io.add(p.log, extent, pass.flags, bios);
                     self.stats.placed(cleaned, p.pages as u64);
                 }
                 None => inode.mapping.end_writeback(at, p.pages, None),

@@ -22,7 +22,7 @@ pub(crate) mod state;
 mod thread;
 mod victim;
 
-use crate::file::write_io::Sender;
+use crate::file::write_io::{Grown, Sender};
 use crate::format::raw::*;
 use crate::format::units::SegNo;
 use crate::segment::policy::KEPT_BY_DATA;
@@ -234,7 +234,7 @@ impl F2fs {
             }
             held.sections.push(section);
         }
-        self.write_io.submit_all(Sender::Queue);
+        self.write_io.submit(Grown::All(Sender::Queue));
         Ok(held)
     }
 

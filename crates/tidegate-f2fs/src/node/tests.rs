@@ -1,6 +1,6 @@
 //! Nodes on their way to a device that is busy keep nobody else waiting.
 
-use crate::file::write_io::Sender;
+use crate::file::write_io::{Grown, Sender};
 use crate::format::raw::{ADDRS_PER_BLOCK, BLOCK_SIZE, I_NID_OFFSET, word};
 use crate::format::units::Nid;
 use crate::inode::{NodeId, fi};
@@ -53,7 +53,7 @@ fn no_lock_is_held_while_an_fsync_waits_for_a_node_on_its_way() {
         device.holds.store(true, SeqCst);
         let node = f.inode().ino.0;
         open.fs.write_nodes(&mut WritebackControl::background(u64::MAX)).unwrap();
-        open.fs.write_io.submit_all(Sender::Queue);
+        open.fs.write_io.submit(Grown::All(Sender::Queue));
         let nodes = device.held.lock().len();
         assert!(nodes == 1 && open.fs.node_inode.mapping.is_writeback(node));
         f.write_at(8192, &[2; 4096]).unwrap();
@@ -86,7 +86,7 @@ fn no_lock_is_held_while_a_file_goes_whose_node_is_on_its_way() {
         drop(f);
         device.holds.store(true, SeqCst);
         open.fs.write_nodes(&mut WritebackControl::background(u64::MAX)).unwrap();
-        open.fs.write_io.submit_all(Sender::Queue);
+        open.fs.write_io.submit(Grown::All(Sender::Queue));
         assert!(open.fs.node_inode.mapping.is_writeback(node));
         let vfs = open.vfs.clone();
         let unlink = thread::spawn("unlink", move || {
@@ -159,7 +159,7 @@ fn change_beside(
     open.fs.modify_node(node, |_| ()).unwrap();
     device.holds.store(true, SeqCst);
     open.fs.write_nodes(&mut WritebackControl::background(u64::MAX)).unwrap();
-    open.fs.write_io.submit_all(Sender::Queue);
+    open.fs.write_io.submit(Grown::All(Sender::Queue));
     let vfs = open.vfs.clone();
     let changes = thread::spawn("changes", move || change(&vfs));
     a_while();

@@ -1,7 +1,7 @@
 //! Writing nodes out: by log, a run of blocks at a time.
 
 use crate::durable::since_cp::Since;
-use crate::file::write_io::{FullBios, Pages};
+use crate::file::write_io::{Bios, FullBios, Pages, Placed};
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
 use crate::node::{flag_of, is_dnode, nid_of, ofs_of};
@@ -204,7 +204,8 @@ impl F2fs {
                     continue;
                 }
             };
-            self.write_io.add(log.into(), blk, vec![seg], pages, flags, full);
+            let placed = Placed { blk, segments: vec![seg], pages, then: None };
+            self.write_io.add(log.into(), placed, flags, Bios::Grown(full));
         }
         Ok(n)
     }

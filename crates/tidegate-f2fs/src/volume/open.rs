@@ -1,7 +1,7 @@
 //! Opening a volume: superblock, checkpoint, summaries, orphans.
 
 use crate::durable::checkpoint::nat_bits_key;
-use crate::file::write_io::Sender;
+use crate::file::write_io::{Grown, Sender};
 use crate::format::gate::{Checkpoint, Superblock};
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
@@ -161,8 +161,8 @@ impl F2fs {
             }
             let sender = if here { Sender::Caller } else { Sender::Queue };
             match of.filter(|_| fs.switches.stream_flush() == StreamFlush::Inode) {
-                Some(mapping) => fs.write_io.submit_of(mapping, sender),
-                None => fs.write_io.submit_all(sender),
+                Some(mapping) => fs.write_io.submit(Grown::Of(mapping, sender)),
+                None => fs.write_io.submit(Grown::All(sender)),
             }
         });
         fs.sit.count_sections()?;

@@ -11,60 +11,22 @@
 //! Lock owned: `jbd2->buffers` 596, one for each shard; a leaf but for the device's, never held over I/O.
 //! Callers: handles, commits and checkpoints.
 
+mod block;
 mod shard;
 
+pub use block::Block;
 pub use shard::{BufferState, CacheStats};
 pub(crate) use shard::{Changed, Touch};
 
 use crate::io;
 use crate::units::{FsBlock, Tid};
 use shard::{Found, Looked, Shard};
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use tidegate_block::{PAGE_SIZE, PageBuf, RequestQueue};
+use tidegate_block::{PAGE_SIZE, RequestQueue};
 use tidegate_vfs::{Error, Result};
 
 const SHARDS: usize = 32;
-
-/// The bytes of a block as they were at one moment.
-#[derive(Clone)]
-pub struct Block {
-    buf: Arc<PageBuf>,
-    len: usize,
-    /// The flag of [`Block::is_verified`].
-    verified: bool,
-}
-
-impl Block {
-    pub(crate) fn zeroed(len: usize) -> Block {
-        Block { buf: Arc::new(PageBuf::zeroed(len.div_ceil(PAGE_SIZE))), len, verified: false }
-    }
-
-    /// Whether its checksum was found right since it came from the device ([`Cache::set_verified`]); changes
-    /// in memory leave that as it is. As `buffer_verified` in Linux.
-    pub fn is_verified(&self) -> bool {
-        self.verified
-    }
-
-    /// The memory, of which the block is the first bytes.
-    pub(crate) fn buf(&self) -> &Arc<PageBuf> {
-        &self.buf
-    }
-
-    /// The bytes to be changed, in a copy of their own when others hold them; whether one was made.
-    pub(crate) fn change(&mut self) -> (&mut [u8], bool) {
-        let shared = Arc::get_mut(&mut self.buf).is_none();
-        (&mut Arc::make_mut(&mut self.buf)[..self.len], shared)
-    }
-}
-
-impl Deref for Block {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        &self.buf[..self.len]
-    }
-}
 
 /// The metadata blocks of a volume that are in memory.
 pub struct Cache {

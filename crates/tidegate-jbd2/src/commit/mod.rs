@@ -93,14 +93,6 @@ impl Inner {
         self.switch(state)
     }
 
-    /// Whether the running transaction is to be committed: somebody asked for that, it is old, or the journal ends.
-    fn is_wanted(&self, state: &State) -> bool {
-        state.running.as_ref().is_some_and(|r| {
-            let is_old = || clock::now().since(r.began).duration() >= state.interval;
-            state.request.reaches(r.tx.tid) || state.closing || is_old()
-        })
-    }
-
     /// Locks the running transaction, and switches it away when its handles have ended.
     fn switch(&self, mut state: MutexGuard<'_, State>) -> Option<Arc<Transaction>> {
         let tx = state.running.as_ref()?.tx.clone();

@@ -4,7 +4,7 @@ use super::body::span;
 use crate::cache::Block;
 use crate::format::record;
 use crate::io;
-use crate::journal::{Body, Inner, JournalMode, Phase, Transaction};
+use crate::journal::{Body, Inner, JournalMode, Phase, State, Transaction};
 use crate::stats::trace;
 use crate::units::Tid;
 use std::sync::Arc;
@@ -17,6 +17,14 @@ pub(super) fn failed(e: Errno, tid: Tid, what: &str) -> Error {
 }
 
 impl Inner {
+    /// Whether the running transaction is to be committed: somebody asked for that, it is old, or the journal ends.
+    pub(super) fn is_wanted(&self, state: &State) -> bool {
+        state.running.as_ref().is_some_and(|r| {
+            let is_old = || clock::now().since(r.began).duration() >= state.interval;
+            state.request.reaches(r.tx.tid) || state.closing || is_old()
+        })
+    }
+
     /// Makes transactions valid, one after the other. Their bodies have been sent; nothing before them is missing.
     ///
     /// # Errors

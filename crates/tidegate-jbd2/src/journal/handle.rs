@@ -2,7 +2,7 @@
 
 use super::credits::Credits;
 use super::state::Transaction;
-use super::{Inner, JournalMode, Phase};
+use super::{Inner, Journal, JournalMode, Phase};
 use crate::cache::{Block, BufferState, Touch};
 use crate::stats::trace;
 use crate::units::{FsBlock, Tid};
@@ -31,7 +31,22 @@ pub struct Reserved {
     kind: u8,
 }
 
+impl Journal {
+    /// Starts a handle. Waits while the running transaction is being locked, is full, or the log has no room.
+    /// A thread has one handle at a time, and starts none while it holds what a handle's owner may want.
+    ///
+    /// # Errors
+    /// `NoSpace` for more credits than a transaction has, `ReadOnly` when the journal was aborted.
+    pub fn start(&self, credits: Credits) -> Result<Handle> {
+        Handle::start(&self.inner, credits)
+    }
+}
+
 impl Handle {
+    fn start(journal: &Arc<Inner>, credits: Credits) -> Result<Handle> {
+        Ok(Handle::new(journal.clone(), Inner::join_running(journal, credits)?, credits))
+    }
+
     pub(super) fn new(journal: Arc<Inner>, tx: Arc<Transaction>, left: Credits) -> Handle {
         let asked = left.blocks;
         trace::HANDLE_START.record([tx.tid.0.into(), left.kind.into(), asked.into()]);
@@ -173,7 +188,7 @@ impl Handle {
     pub fn restart(&mut self, credits: Credits) -> Result<()> {
         let journal = self.journal.clone();
         self.end();
-        *self = Inner::start(&journal, credits)?;
+        *self = Handle::start(&journal, credits)?;
         Ok(())
     }
 

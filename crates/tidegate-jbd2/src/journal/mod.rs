@@ -19,6 +19,7 @@
 //! Callers: formats, through handles.
 
 mod credits;
+mod first_block;
 mod handle;
 mod open;
 mod options;
@@ -26,8 +27,8 @@ mod start;
 mod state;
 
 pub use credits::Credits;
+pub(crate) use first_block::FirstBlock;
 pub use handle::{Handle, Reserved};
-pub(crate) use open::FirstBlock;
 pub use options::{CommitHooks, JournalMode, JournalOptions};
 pub use state::Phase;
 pub(crate) use state::{Body, Placed, Ring, Running, State, Transaction};
@@ -110,15 +111,6 @@ impl Journal {
     /// The cache of metadata blocks.
     pub fn cache(&self) -> &Cache {
         &self.inner.cache
-    }
-
-    /// Starts a handle. Waits while the running transaction is being locked, is full, or the log has no room.
-    /// A thread has one handle at a time, and starts none while it holds what a handle's owner may want.
-    ///
-    /// # Errors
-    /// `NoSpace` for more credits than a transaction has, `ReadOnly` when the journal was aborted.
-    pub fn start(&self, credits: Credits) -> Result<Handle> {
-        Inner::start(&self.inner, credits)
     }
 
     /// Asks for the commit of `tid`; whether it is running.

@@ -1,6 +1,7 @@
 //! The beginning and the end of a journal's use, and its superblock in between.
 
 use super::credits::Costs;
+use super::first_block::FirstBlock;
 use super::{Inner, Journal, JournalMode, JournalOptions, Ring, STATE, SUPERBLOCK, State, THREADS, Waits};
 use crate::cache::Cache;
 use crate::checkpoint::Checkpoints;
@@ -9,34 +10,17 @@ use crate::format::{Superblock, TagLayout, upgraded};
 use crate::log::Log;
 use crate::recover::recover;
 use crate::stats::Stats;
-use crate::units::{LogBlock, Tid};
+use crate::units::LogBlock;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use tidegate_block::{BioFlags, RequestQueue};
+use tidegate_block::RequestQueue;
 use tidegate_rt::{Mutex, Timespec, thread};
 use tidegate_vfs::{Error, ErrorKind, Result};
 use zerocopy::IntoBytes;
 
 /// Blocks of the smallest ring that transactions can follow each other in.
 const MIN_RING: u32 = 16;
-
-/// The log's first block, with its superblock's view of the log.
-pub(crate) struct FirstBlock {
-    pub sb: Superblock,
-    block: Vec<u8>,
-}
-
-impl FirstBlock {
-    /// Writes where the log begins, durably.
-    pub fn write(&mut self, log: &Log, sequence: Tid, start: Option<LogBlock>) -> Result<()> {
-        let raw = self.sb.bytes(sequence, start);
-        self.block[..raw.as_bytes().len()].copy_from_slice(raw.as_bytes());
-        log.write(LogBlock(0), &self.block, BioFlags::PREFLUSH | BioFlags::FUA)?;
-        (self.sb.sequence, self.sb.start) = (sequence, start);
-        Ok(())
-    }
-}
 
 impl Journal {
     /// Takes a log into use for a volume of `volume_blocks` blocks behind `volume`. A log that is not clean

@@ -1,7 +1,6 @@
 //! Admission: which transaction a handle joins, and when.
 
 use super::credits::Credits;
-use super::handle::Handle;
 use super::state::{Running, State, Transaction};
 use super::{Inner, JournalMode};
 use crate::stats::trace;
@@ -18,7 +17,8 @@ enum Wait {
 }
 
 impl Inner {
-    pub fn start(this: &Arc<Inner>, credits: Credits) -> Result<Handle> {
+    /// Joins the running transaction as soon as that has room.
+    pub(super) fn join_running(this: &Arc<Inner>, credits: Credits) -> Result<Arc<Transaction>> {
         let weight = this.costs.weight(credits.blocks, credits.revokes).saturating_add(credits.reserve);
         if weight > this.costs.max {
             let what = format!("a handle of {weight} blocks; a transaction has {}", this.costs.max);
@@ -51,7 +51,7 @@ impl Inner {
                         let waited = clock::now().since(at);
                         tx.stats(|s| s.wait = s.wait.max(waited));
                     }
-                    return Ok(Handle::new(this.clone(), tx, credits));
+                    return Ok(tx);
                 }
                 Err(Wait::Running) => {
                     let _span = trace::WAIT_LOCKED.enter([]);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::file::write_io::Sender;
+use crate::file::write_io::{Grown, Sender};
 use crate::testing::hold::{a_while, held_volume, nothing_is_held};
 use crate::testing::new_volume;
 use tidegate_block::{Errno, Fault, Op, Rule};
@@ -32,7 +32,7 @@ fn no_lock_is_held_while_a_block_that_becomes_empty_is_on_its_way() {
         (0..600).for_each(|n| drop(open.vfs.create(&Cred::ROOT, &top, &name(n), 0o644).unwrap()));
         device.holds.store(true, SeqCst);
         FileSystem::writepages(&*open.fs, &top, &mut WritebackControl::background(u64::MAX)).unwrap();
-        open.fs.write_io.submit_all(Sender::Queue);
+        open.fs.write_io.submit(Grown::All(Sender::Queue));
         assert!(top.mapping.nr_writeback() > 1);
         let vfs = open.vfs.clone();
         let unlinks = thread::spawn("unlinks", move || {

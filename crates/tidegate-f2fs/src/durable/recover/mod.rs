@@ -8,24 +8,17 @@
 
 mod chain;
 mod data;
+mod forward;
+mod inline;
 mod inode;
 mod name;
 mod zones;
 
-use crate::format::raw::*;
-use crate::format::units::{BlockAddr, Nid};
-use crate::node::{is_dnode, ofs_of};
-use crate::segment::log::Log;
+use crate::format::units::BlockAddr;
 use crate::volume::sbi::F2fs;
-use chain::Chain;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use tidegate_rt::hash::{HashMap, HashSet};
-use tidegate_vfs::{Error, ErrorKind, FileType, Ino, Inode, Result};
-
-/// The logs, those first that recovery writes most to: there may not be a free segment for each.
-const BY_NEED: [Log; NR_CURSEG_TYPE] =
-    [Log::WarmNode, Log::HotNode, Log::HotData, Log::ColdNode, Log::WarmData, Log::ColdData];
+use tidegate_vfs::{Ino, Inode, Result};
 
 /// A file that was fsynced.
 #[derive(Default)]
@@ -48,82 +41,6 @@ struct RollForward<'a> {
     nodes: HashSet<u32>,
 }
 
-impl F2fs {
-    /// Whether files were fsynced after the last checkpoint.
-    pub(crate) fn has_fsynced_files(&self) -> Result<bool> {
-        Ok(!chain::find(self)?.entries.is_empty())
-    }
-
-    /// Recovers what was fsynced after the last checkpoint; whether anything was. Nothing is durable
-    /// before the next checkpoint. On a volume that is opened read-only all of it stays in memory.
-    ///
-    /// # Errors
-    /// `Corrupt` when the nodes make no sense, `NoSpace`, those of the device.
-    pub(crate) fn roll_forward(&self) -> Result<bool> {
-        let mut found = chain::find(self)?;
-        if found.entries.is_empty() {
-            return Ok(false);
-        }
-        // On zones, logs are out of the way already.
-        if self.why_read_only().is_none() && !self.is_zoned() {
-            self.clear_the_way(std::mem::take(&mut found.segments))?;
-        }
-        let mut r =
-            RollForward { fs: self, entries: found.entries, dirs: HashMap::default(), nodes: found.nodes };
-        r.prepare()?;
-        let mut chain = Chain::new(self);
-        while let Some((at, page)) = chain.next()? {
-            let page = page.to_vec();
-            r.apply(at, &page)?;
-        }
-        self.recovered.store(r.entries.len() as u64, Relaxed);
-        if self.why_read_only().is_some() {
-            self.keep_directories();
-        }
-        Ok(true)
-    }
-}
-
-impl F2fs {
-    /// Takes the logs away from `segments` (a bit each), which the chain is in or leads to. On a small or
-    /// full volume there may be too few others: then they go to those, and away from the blocks of the chain
-    /// alone; where there is none, logs fill holes.
-    fn clear_the_way(&self, segments: Vec<u8>) -> Result<()> {
-        self.sit.exclude(Some(segments));
-        let mut stuck = self.leave_segments(BY_NEED.into())?;
-        if !stuck.is_empty() {
-            chain::each_block(self, |blk| self.sit.protect(blk))?;
-            self.sit.exclude(None);
-            stuck = self.leave_segments(stuck)?;
-        }
-        stuck.into_iter().try_for_each(|log| self.stay_in_holes(log))
-    }
-
-    /// Takes logs to other segments, not such as they are kept away from. Those that found none.
-    fn leave_segments(&self, logs: Vec<Log>) -> Result<Vec<Log>> {
-        let mut stuck = Vec::new();
-        for log in logs {
-            match self.leave_segment(log) {
-                Err(e) if e.kind() == ErrorKind::NoSpace => stuck.push(log),
-                r => r?,
-            }
-        }
-        Ok(stuck)
-    }
-
-    /// Keeps the directory blocks that recovery changed, as the volume itself will never have them.
-    fn keep_directories(&self) {
-        let dirs: Vec<_> = self.dirty_dirs.lock().drain().collect();
-        let mut kept = HashMap::default();
-        for (ino, dir) in dirs {
-            for block in dir.mapping.dirty_indices(0, u64::MAX, usize::MAX) {
-                kept.extend(dir.mapping.get(block, 1).map(|run| ((ino, block), run)));
-            }
-        }
-        let _ = self.overlay.set(kept);
-    }
-}
-
 impl RollForward<'_> {
     fn load(&self, ino: u32) -> Result<Arc<Inode>> {
         let parts = self.fs.load_inode(Ino(ino as u64))?;
@@ -133,70 +50,5 @@ impl RollForward<'_> {
     /// Whether a block is in a segment of the chain.
     fn chain_is_in(&self, blk: BlockAddr) -> bool {
         self.nodes.contains(&self.fs.sit.place(blk).0.0)
-    }
-
-    /// Makes inodes that no checkpoint has, before any other node takes their number, and drops what
-    /// truncation took from the others.
-    fn prepare(&mut self) -> Result<()> {
-        let mut inos: Vec<u32> = self.entries.keys().copied().collect();
-        inos.sort_unstable();
-        for ino in inos {
-            let e = &self.entries[&ino];
-            let known = self.fs.nat.lookup(&self.fs.meta, Nid(ino))?.addr != BlockAddr::NULL;
-            let keep = match (known, e.dentry, e.inode) {
-                (false, Some(at), _) => self.make_inode(ino, at)?,
-                // Its last name went before the checkpoint.
-                (false, None, _) => false,
-                (true, _, Some(at)) => self.drop_old_subtrees(ino, at)?,
-                (true, _, None) => self.load(ino)?.file_type == FileType::Regular,
-            };
-            // A file that has a name is not given another.
-            if let Some(e) = self.entries.get_mut(&ino).filter(|_| known) {
-                e.dentry = None;
-            }
-            if !keep {
-                self.entries.remove(&ino);
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes over what node `page`, found at `at`, says of its file.
-    fn apply(&mut self, at: BlockAddr, page: &[u8]) -> Result<()> {
-        let ino = crate::node::ino_of(page);
-        let Some(e) = self.entries.get(&ino) else { return Ok(()) };
-        if e.last == BlockAddr::NULL {
-            return Ok(()); // all that was fsynced of it is there
-        }
-        let (is_last, named) = (e.last == at, e.dentry == Some(at));
-        // Behind its last inode, only nodes themselves tell how far the file reaches.
-        let grows = e.inode.is_none();
-        let last_inode = e.inode == Some(at);
-        let inode = match self.load(ino) {
-            Ok(inode) => inode,
-            Err(e) if e.kind() == ErrorKind::Stale => return Ok(()), // its name went to another file
-            Err(e) => return Err(e.of(format!("recovering inode {ino}"))),
-        };
-        let of = |e: Error| e.of(format!("recovering inode {ino} from block {at}"));
-        let ofs = ofs_of(page);
-        if ofs == 0 {
-            self.recover_inode(&inode, page, last_inode).map_err(of)?;
-            if named {
-                self.recover_name(&inode, page).map_err(of)?;
-            }
-        } else if ofs == XATTR_NODE_OFFSET {
-            self.recover_xattr_node(&inode, page).map_err(of)?;
-        } else if is_dnode(ofs) {
-            self.recover_dnode(&inode, page, grows).map_err(of)?;
-        }
-        if let Some(e) = self.entries.get_mut(&ino) {
-            if last_inode {
-                e.inode = None;
-            }
-            if is_last {
-                e.last = BlockAddr::NULL;
-            }
-        }
-        Ok(())
     }
 }

@@ -4,7 +4,7 @@
 //! that would be a zone too many, the bio that begins is held until another zone is full. A zone that a write
 //! failed in will never be: it is finished at once.
 
-use super::order::SectionSpan;
+use super::sections::SectionSpan;
 use crate::format::units::BlockAddr;
 use crate::segment::zones::ActiveAtOpen;
 use std::collections::{BTreeSet, VecDeque};

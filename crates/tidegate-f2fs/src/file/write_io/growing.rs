@@ -31,10 +31,10 @@ pub(crate) struct Extent {
 }
 
 /// A function that a thread which waits for a block has called.
-pub(super) type Then = Box<dyn FnOnce(Result<(), Errno>) + Send>;
+pub(crate) type Then = Box<dyn FnOnce(Result<(), Errno>) + Send>;
 
 /// Blocks that have a place, and whose they are, if anybody's.
-pub(super) struct Placed {
+pub(crate) struct Placed {
     pub blk: BlockAddr,
     pub segments: Vec<Segment>,
     pub pages: Option<Pages>,

@@ -3,46 +3,47 @@
 //! Pages of many inodes that follow each other in a log leave as one bio. A growing bio goes out when it
 //! is full, when the next page does not continue it, at the end of a write-back pass, and before anybody
 //! waits for write-back ([`tidegate_vfs::Bdi::set_submit_pending`]).
+//!
+//! Blocks come in by [`WriteIo::add`], which [`Bios`] tells how; bios go out by [`WriteIo::submit`], which [`Grown`] tells
+//! which. The waits (`wait_…`) send first what they wait for.
 
 mod active;
+mod add;
 mod done;
 mod growing;
 mod order;
+mod sections;
 mod submit;
 
-pub(crate) use growing::{Extent, LastBio, Pages};
-pub(crate) use order::SectionSpan;
+pub(crate) use add::Bios;
+pub(crate) use growing::{Extent, LastBio, Pages, Placed};
+pub(crate) use sections::SectionSpan;
+pub(crate) use submit::Grown;
 
 use active::{ActiveZones, Unsent};
 use done::{Completion, Done};
-use growing::{Growing, Placed};
+use growing::Growing;
 use order::Order;
 
 use crate::durable::flush::FlushControl;
 use crate::file::failed_pages::FailedPages;
-use crate::format::units::BlockAddr;
 use crate::segment::log::{LOG_SLOTS, Log, LogId};
 use crate::segment::zones::ActiveAtOpen;
 use crate::volume::stats::Counters;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use tidegate_block::{Bio, BioFlags, RequestQueue, Segment};
+use tidegate_block::{Bio, BioFlags, RequestQueue};
 use tidegate_rt::{
     LockClass, Mutex, MutexGuard, WaitQueue, thread,
-    trace::{self, EventPoint, SpanPoint},
+    trace::{self, EventPoint},
 };
-use tidegate_vfs::{Error, Inode};
+use tidegate_vfs::Error;
 
 /// In its flags, from bit 16 on, one more than the processor that it is sent by; 0 where that is not known.
 static SUBMIT_WRITE_BIO: EventPoint<4> =
     EventPoint::new("f2fs_submit_write_bio", ["sector", "size", "log", "flags"]);
-/// Sending what a pass holds back at its end.
-static SUBMIT_MERGED: SpanPoint<1> = SpanPoint::new("f2fs_submit_merged_write", ["log"]);
 
 static IO_LOCK: LockClass = LockClass::new("io->io_rwsem", 570).off_device();
-
-/// Pages from which on an extent goes out in bios of its own.
-const OWN_BIO: usize = 32;
 
 /// The thread that does a bio which the device takes quickly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,110 +146,10 @@ impl WriteIo {
         Placing { io: self, cp_data }
     }
 
-    /// Sends an extent of pages in bios of its own, if it is long enough, so that nobody's pages come
-    /// between; a short one grows with its log's bio. The last of its bios goes to `last`, in place of
-    /// what was there, which is sent.
-    pub(crate) fn add_extent(&self, log: LogId, extent: Extent, flags: BioFlags, last: &mut Option<LastBio>) {
-        let limits = self.queue.limits();
-        let most = (limits.max_bytes / 4096) as usize;
-        if let Some(order) = self.order_of(extent.pages.moved) {
-            let mut full = self.full_bios();
-            for e in extent.pieces(most, limits.max_segments) {
-                let _span = e.pages.submitting(e.blk, log, flags);
-                self.add_in_order(order, log, e.into(), flags, &mut full);
-            }
-            return;
-        }
-        if extent.pages.pages < OWN_BIO {
-            let Extent { blk, segments, pages } = extent;
-            return self.add(log, blk, segments, Some(pages), flags, &mut self.full_bios());
-        }
-        let _span = extent.pages.submitting(extent.blk, log, flags);
-        for Extent { blk, segments, pages } in extent.pieces(most, limits.max_segments) {
-            let mut g = Growing { start: blk, flags, ..Growing::default() };
-            self.begin(&mut g);
-            self.note_cp_data(&mut g, pages.is_cp_data(log));
-            (g.blocks, g.segments) = (pages.pages as u32, segments);
-            g.pages.push(pages);
-            if let Some(LastBio(log, before)) = last.replace(LastBio(log, g)) {
-                self.send(log, before, Sender::Queue);
-            }
-        }
-    }
-
-    /// Sends the last bio of a pass.
-    pub(crate) fn send_last(&self, last: Option<LastBio>, sender: Sender) {
-        if let Some(LastBio(log, g)) = last {
-            let _span = SUBMIT_MERGED.enter([log.kind as u64]);
-            self.stats.stream_sent(log);
-            self.send(log, g, sender);
-        }
-    }
-
     /// Why a node, or another part of their chain, or a directory's block could not be written, if so.
     /// Nothing may vouch for it then.
     pub(crate) fn metadata_error(&self) -> Option<&Error> {
         self.done.metadata_error.get()
-    }
-
-    /// Adds blocks that were placed at `blk`; `pages` are whose they are, if anybody's. A bio that is full is left in
-    /// `full`: waits for nothing.
-    pub(crate) fn add(
-        &self,
-        log: LogId,
-        blk: BlockAddr,
-        segments: Vec<Segment>,
-        pages: Option<Pages>,
-        flags: BioFlags,
-        full: &mut FullBios<'_>,
-    ) {
-        let _span = pages.as_ref().map(|p| p.submitting(blk, log, flags));
-        let placed = Placed { blk, segments, pages, then: None };
-        // Of pages of nodes nothing says that they move: all do.
-        let moved = log.kind.is_node() || placed.pages.as_ref().is_none_or(|p| p.moved);
-        if let Some(order) = self.order_of(moved) {
-            return self.add_in_order(order, log, placed, flags, full);
-        }
-        let mut g = self.lock(log);
-        let bio = self.join(&mut g, log, placed, flags);
-        full.bios.extend(bio.map(|bio| (log, bio)));
-    }
-
-    /// The order of what got a place from a log. A page that is written where it was has none.
-    fn order_of(&self, moved: bool) -> Option<&Order> {
-        self.order.as_deref().filter(|_| moved)
-    }
-
-    /// A place for bios that become full while locks are held under which nobody waits for the device.
-    pub(crate) fn full_bios(&self) -> FullBios<'_> {
-        FullBios { io: self, bios: Vec::new() }
-    }
-
-    /// Adds an extent as Linux does it: full bios are sent with the log's growing bio still locked, also
-    /// while the queue is congested.
-    pub(crate) fn add_within(&self, log: LogId, extent: Extent, flags: BioFlags) {
-        let _span = extent.pages.submitting(extent.blk, log, flags);
-        if let Some(order) = self.order_of(extent.pages.moved) {
-            let mut full = self.full_bios();
-            return self.add_in_order(order, log, extent.into(), flags, &mut full);
-        }
-        let mut g = self.lock(log);
-        if let Some(full) = self.join(&mut g, log, extent.into(), flags) {
-            self.send(log, full, Sender::Queue);
-        }
-    }
-
-    /// Sends the growing bio of one log at the end of a pass over `inode`, as Linux does it: with the bio
-    /// locked, and whosever pages are in it.
-    pub(crate) fn submit_within(&self, log: LogId, inode: &Arc<Inode>) {
-        let _span = SUBMIT_MERGED.enter([log.kind as u64]);
-        let mut g = self.logs[log.slot()].lock();
-        if g.blocks > 0 {
-            // Another is adding to it, or about to send it.
-            self.stats.sent_early(g.is_of_another(inode));
-            self.stats.stream_sent(log);
-            self.send(log, self.take_grown(&mut g, log), Sender::Queue);
-        }
     }
 
     /// Locks a log, to add to its bio.

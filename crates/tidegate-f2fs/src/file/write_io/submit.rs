@@ -1,54 +1,82 @@
 //! Growing bios that are sent as they are, and the waits for what was sent.
 
-use super::growing::{Growing, LastBio};
+use super::growing::{Growing, LastBio, Placed, Then};
 use super::{Sender, WriteIo};
+use crate::format::units::BlockAddr;
 use crate::segment::log::{Log, LogId};
 use std::sync::atomic::Ordering::SeqCst;
-use tidegate_rt::{device_wait, trace::SpanPoint};
+use std::sync::{Arc, OnceLock};
+use tidegate_block::{BioFlags, Errno, Segment};
+use tidegate_rt::{WaitQueue, device_wait, trace::SpanPoint};
+use tidegate_vfs::Inode;
 use tidegate_vfs::mapping::AddressSpace;
 
+/// Sending what a pass holds back at its end.
+static SUBMIT_MERGED: SpanPoint<1> = SpanPoint::new("f2fs_submit_merged_write", ["log"]);
 static WAIT_ON_NODES: SpanPoint<0> = SpanPoint::timed("f2fs_wait_on_node_pages_writeback", []);
 
+/// Bios that are sent as they are, and the thread that does the last of them.
+pub(crate) enum Grown<'a> {
+    /// Every growing bio.
+    All(Sender),
+    /// Every growing bio, also one that another thread begins at this moment: a bio is counted with its log locked, so one
+    /// that comes to a log after the call is counted after it, too.
+    Begun,
+    /// Those with pages of a mapping; bios of other logs are left alone.
+    Of(&'a AddressSpace, Sender),
+    /// That of a log.
+    Log(LogId, Sender),
+    /// That of a log at the end of a pass over an inode, as Linux sends it: with the bio locked, and whosever pages are in
+    /// it.
+    Locked(LogId, &'a Arc<Inode>),
+    /// The one that a pass over a file has held back.
+    Last(Option<LastBio>, Sender),
+}
+
 impl WriteIo {
-    /// Waits for bios that were begun before the call, beside others that are begun meanwhile. For a checkpoint
-    /// before it freezes operations; one at a time.
-    pub(crate) fn wait_begun(&self) {
-        device_wait::check();
-        let half = self.done.in_flight.turn();
-        self.send_begun();
-        self.done.in_flight.ended.wait_until(|| self.done.in_flight.is_over(half));
-    }
-
-    /// Waits for what Linux's checkpoint waits for. For callers that keep others from placing pages.
-    pub(crate) fn wait_cp_data(&self) {
-        device_wait::check();
-        self.sent.wait_until(|| self.placing_cp_data.load(SeqCst) == 0);
-        self.send_begun();
-        self.done.in_flight.ended.wait_until(|| !self.done.in_flight.has_cp_data());
-    }
-
-    /// Sends every growing bio, also one that another thread begins at this moment: a bio is counted with its log
-    /// locked, so one that comes to a log after this call is counted after it, too.
-    fn send_begun(&self) {
-        for log in LogId::of_bits(self.used.load(SeqCst)) {
-            if let Some(g) = self.take_locked(log) {
-                self.send(log, g, Sender::Queue);
+    /// Sends bios. Waits for nothing but room in the queue.
+    pub(crate) fn submit(&self, which: Grown<'_>) {
+        match which {
+            Grown::All(sender) => self.submit_logs(self.growing.load(SeqCst), sender),
+            Grown::Of(mapping, sender) => self.submit_logs(mapping.gathered().load(SeqCst), sender),
+            Grown::Begun => {
+                for log in LogId::of_bits(self.used.load(SeqCst)) {
+                    if let Some(g) = self.take_locked(log) {
+                        self.send(log, g, Sender::Queue);
+                    }
+                }
             }
+            Grown::Log(log, sender) => {
+                if let Some(g) = self.take(log) {
+                    self.send(log, g, sender);
+                }
+            }
+            Grown::Locked(log, inode) => self.submit_locked(log, inode),
+            Grown::Last(last, sender) => self.submit_last(last, sender),
         }
     }
 
-    /// Sends every growing bio, the last of them by `sender`.
-    pub(crate) fn submit_all(&self, sender: Sender) {
-        self.submit(self.growing.load(SeqCst), sender);
+    fn submit_locked(&self, log: LogId, inode: &Arc<Inode>) {
+        let _span = SUBMIT_MERGED.enter([log.kind as u64]);
+        let mut g = self.logs[log.slot()].lock();
+        if g.blocks > 0 {
+            // Another is adding to it, or about to send it.
+            self.stats.sent_early(g.is_of_another(inode));
+            self.stats.stream_sent(log);
+            self.send(log, self.take_grown(&mut g, log), Sender::Queue);
+        }
     }
 
-    /// Sends the growing bios that have pages of a mapping, and leaves those of other logs alone.
-    pub(crate) fn submit_of(&self, mapping: &AddressSpace, sender: Sender) {
-        self.submit(mapping.gathered().load(SeqCst), sender);
+    fn submit_last(&self, last: Option<LastBio>, sender: Sender) {
+        if let Some(LastBio(log, g)) = last {
+            let _span = SUBMIT_MERGED.enter([log.kind as u64]);
+            self.stats.stream_sent(log);
+            self.send(log, g, sender);
+        }
     }
 
     /// Sends the growing bios of a set of logs, the last of them by `sender`.
-    fn submit(&self, logs: u64, sender: Sender) {
+    fn submit_logs(&self, logs: u64, sender: Sender) {
         let mut last = None;
         for log in LogId::of_bits(logs) {
             let Some(g) = self.take(log) else { continue };
@@ -63,24 +91,24 @@ impl WriteIo {
                 self.send(log, g, Sender::Queue);
             }
         }
-        self.send_last(last, sender);
+        self.submit_last(last, sender);
     }
 
-    /// Sends every growing bio and waits until the queue has all that anybody had taken to send. For callers
-    /// that keep others from placing pages.
-    pub(crate) fn send_all(&self) {
+    /// Waits for bios that were begun before the call, beside others that are begun meanwhile. For a checkpoint
+    /// before it freezes operations; one at a time.
+    pub(crate) fn wait_begun(&self) {
         device_wait::check();
-        // In this order: a block that has a place may join a growing bio yet.
-        self.sent.wait_until(|| self.placing.load(SeqCst) == 0);
-        self.submit_all(Sender::Queue);
-        self.unsent.none.wait_until(|| self.unsent.is_none());
+        let half = self.done.in_flight.turn();
+        self.submit(Grown::Begun);
+        self.done.in_flight.ended.wait_until(|| self.done.in_flight.is_over(half));
     }
 
-    /// Sends the growing bio of a log.
-    pub(super) fn submit_log(&self, log: LogId) {
-        if let Some(g) = self.take(log) {
-            self.send(log, g, Sender::Queue);
-        }
+    /// Waits for what Linux's checkpoint waits for. For callers that keep others from placing pages.
+    pub(crate) fn wait_cp_data(&self) {
+        device_wait::check();
+        self.sent.wait_until(|| self.placing_cp_data.load(SeqCst) == 0);
+        self.submit(Grown::Begun);
+        self.done.in_flight.ended.wait_until(|| !self.done.in_flight.has_cp_data());
     }
 
     fn take(&self, log: LogId) -> Option<Growing> {
@@ -97,18 +125,44 @@ impl WriteIo {
         (growing.blocks > 0).then(|| self.take_grown(&mut growing, log))
     }
 
+    /// Sends every growing bio and waits until the queue has all that anybody had taken to send. For callers
+    /// that keep others from placing pages.
+    pub(crate) fn wait_sent(&self) {
+        device_wait::check();
+        // In this order: a block that has a place may join a growing bio yet.
+        self.sent.wait_until(|| self.placing.load(SeqCst) == 0);
+        self.submit(Grown::All(Sender::Queue));
+        self.unsent.none.wait_until(|| self.unsent.is_none());
+    }
+
     /// Sends what grows in the warm-node log and waits until every block added to it before the call is
     /// written.
-    pub(crate) fn sync_chain(&self) {
+    pub(crate) fn wait_chain(&self) {
         device_wait::check();
         let end = self.done.chain.next.load(SeqCst);
-        if let Some(g) = self.take(Log::WarmNode.into()) {
-            self.send(Log::WarmNode.into(), g, Sender::Caller);
-        }
+        self.submit(Grown::Log(Log::WarmNode.into(), Sender::Caller));
         let written = || self.done.chain.open.lock().first().is_none_or(|s| *s >= end);
         if !written() {
             let _span = WAIT_ON_NODES.enter([]);
             self.done.shorter.wait_until(written);
         }
+    }
+
+    /// Adds one block that nobody's page is, sends it and waits for it.
+    pub(crate) fn write_and_wait(&self, log: LogId, blk: BlockAddr, segment: Segment) -> Result<(), Errno> {
+        let Some(order) = &self.order else { return Err(Errno::INVAL) };
+        let ended = Arc::new((OnceLock::new(), WaitQueue::new()));
+        let of_bio = ended.clone();
+        let then: Then = Box::new(move |r| {
+            let _ = of_bio.0.set(r);
+            of_bio.1.wake_all();
+        });
+        let placed = Placed { blk, segments: vec![segment], pages: None, then: Some(then) };
+        let mut full = self.full_bios();
+        self.add_in_order(order, log, placed, BioFlags::SYNC, &mut full);
+        drop(full);
+        self.submit(Grown::Log(log, Sender::Queue));
+        ended.1.wait_until(|| ended.0.get().is_some());
+        ended.0.get().copied().unwrap_or(Err(Errno::IO))
     }
 }

@@ -1,7 +1,7 @@
 //! Blocks that have a place on zones and never get there.
 
 use super::growing::Placed;
-use super::{SectionSpan, WriteIo};
+use super::{Grown, SectionSpan, Sender, WriteIo};
 use crate::format::units::BlockAddr;
 use crate::segment::log::{Log, LogId};
 use crate::segment::zones::ActiveAtOpen;
@@ -38,7 +38,7 @@ fn add(io: &WriteIo, log: Log, blk: u32) -> (Receiver<Result<(), Errno>>, Weak<P
     let placed = Placed { blk: BlockAddr(blk), segments, pages: None, then };
     let log = LogId::from(log);
     io.add_in_order(io.order.as_ref().unwrap(), log, placed, BioFlags::empty(), &mut io.full_bios());
-    io.submit_log(log);
+    io.submit(Grown::Log(log, Sender::Queue));
     (rx, held)
 }
 

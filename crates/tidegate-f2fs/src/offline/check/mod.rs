@@ -7,12 +7,12 @@
 //! | module | holds |
 //! |---|---|
 //! | `rules` | every rule: name and sentence |
-//! | `report` | the problems found so far |
+//! | `report`, `place` | the problems found so far; the inode that one is about |
 //! | `device` | reading with a small cache |
 //! | `pack` | superblock, checkpoint, orphans, summaries, journals |
 //! | `nat` | the NAT and nat_bits |
 //! | `walk` | from the root to every inode; names and links |
-//! | `inode` | an inode by itself |
+//! | `node`, `inode` | a node and its footer; an inode by itself |
 //! | `tree` | a file's nodes and block addresses |
 //! | `dir` | directory entries |
 //! | `xattr` | extended attributes |
@@ -24,7 +24,9 @@ mod device;
 mod dir;
 mod inode;
 mod nat;
+mod node;
 mod pack;
+mod place;
 mod report;
 mod rules;
 mod sit;

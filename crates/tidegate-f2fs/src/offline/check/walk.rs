@@ -1,10 +1,8 @@
 //! From the root to every inode, without recursion.
 
-use super::device::Block;
 use super::dir::DirState;
 use super::inode::{Inode, Kind};
 use super::tree::FileState;
-use super::usage::Owner;
 use super::{Checker, rules};
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
@@ -12,10 +10,6 @@ use tidegate_vfs::Result;
 
 /// Inodes looked at in order of their address, for the sake of read-ahead.
 const BATCH: usize = 4096;
-/// Nodes between two calls of the progress function.
-const PROGRESS_STEP: u64 = 512;
-/// Most names in a path that is shown.
-const MAX_PATH: usize = 64;
 
 /// A name found in a directory whose inode is yet to be looked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,11 +36,6 @@ pub(super) struct Links {
 }
 
 impl Checker<'_> {
-    /// Whether `nid` can be that of a node of a file.
-    pub(super) fn known_nid(&self, nid: u32) -> bool {
-        nid != 0 && nid < self.sb.max_nid && nid != self.sb.node_ino && nid != self.sb.meta_ino
-    }
-
     /// Visits the tree, the quota files and the orphans.
     pub(super) fn walk(&mut self) -> Result<()> {
         self.visit(self.sb.root_ino, From::Root)?;
@@ -170,83 +159,6 @@ impl Checker<'_> {
             self.at(rules::LINK_COUNT, ino, || format!("i_links is {}, it has {} names", l.stored, l.seen))?;
         }
         Ok(())
-    }
-
-    /// Node `nid` of inode `ino` at offset `ofs` of the file's tree, taken and checked; none when it cannot
-    /// be trusted.
-    pub(super) fn node(&mut self, nid: u32, ino: u32, ofs: u32) -> Result<Option<Block>> {
-        let entry = self.nat.entry(nid);
-        let addr = entry.block_addr.get();
-        if addr == 0 {
-            self.at(rules::NAT_MISSING, ino, || format!("node {nid} has no NAT entry"))?;
-            return Ok(None);
-        }
-        if entry.ino.get() != ino {
-            let says = entry.ino.get();
-            self.at(rules::NAT_INO, ino, || format!("the NAT gives node {nid} to inode {says}"))?;
-        }
-        let owner = Owner { ino, nid, version: entry.version, slot: None };
-        if !self.claim(addr, owner)? {
-            return Ok(None);
-        }
-        self.tell_progress();
-        let block = self.dev.block(addr)?;
-        let footer = RawNodeFooter::of(&block[..]);
-        let (has_nid, has_ino, has_ofs) = (footer.nid.get(), footer.ino.get(), footer.ofs());
-        if (has_nid, has_ino) != (nid, ino) {
-            self.at(rules::NODE_FOOTER, ino, || {
-                format!("node {nid} (block {addr}): the footer says node {has_nid} of inode {has_ino}")
-            })?;
-            if has_nid != nid && has_ino != ino {
-                return Ok(None); // another node altogether
-            }
-        }
-        if has_ofs != ofs {
-            self.at(rules::NODE_OFFSET, ino, || {
-                format!("node {nid} (block {addr}): the footer says offset {has_ofs}, it stands at {ofs}")
-            })?;
-        }
-        Ok(Some(block))
-    }
-
-    fn tell_progress(&mut self) {
-        let done = self.usage.nodes;
-        if let Some(f) = self.progress.as_mut().filter(|_| done.is_multiple_of(PROGRESS_STEP)) {
-            f(done, self.cp.raw.valid_node_count.get() as u64);
-        }
-    }
-
-    /// Books a problem of inode `ino`, with the inode's path when that can be told.
-    pub(super) fn at(&mut self, rule: &'static str, ino: u32, text: impl FnOnce() -> String) -> Result<()> {
-        let path = if self.found.wanted() { self.path(ino)? } else { None };
-        self.found.add(rule, || match path {
-            Some(path) => format!("inode {ino} ({path}): {}", text()),
-            None => format!("inode {ino}: {}", text()),
-        });
-        Ok(())
-    }
-
-    /// The path of `ino` as the inodes' own names tell it.
-    fn path(&mut self, ino: u32) -> Result<Option<String>> {
-        let mut names = Vec::new();
-        let mut at = ino;
-        while at != self.sb.root_ino {
-            let addr = self.nat.entry(at).block_addr.get();
-            if names.len() > MAX_PATH || !self.sb.in_main(BlockAddr(addr)) {
-                return Ok(None);
-            }
-            let block = self.dev.block(addr)?;
-            let Ok((raw, _)) = <RawInode as zerocopy::FromBytes>::read_from_prefix(&block[..]) else {
-                return Ok(None);
-            };
-            let Some(name) = raw.i_name.get(..raw.i_namelen.get() as usize).filter(|n| !n.is_empty()) else {
-                return Ok(None);
-            };
-            names.push(String::from_utf8_lossy(name).escape_debug().to_string());
-            at = raw.i_pino.get();
-        }
-        names.reverse();
-        Ok(Some(format!("/{}", names.join("/"))))
     }
 }
 

@@ -216,3 +216,11 @@ fn too_small(bytes: u64, options: &MkfsOptions, start: u64) -> MkfsError {
         |need| MkfsError::TooSmall { bytes, need },
     )
 }
+
+//MOVED
+impl Layout {
+    /// First block of a segment of the main area.
+    pub(super) fn segment_start(&self, segment: SegNo) -> BlockAddr {
+        self.main.plus(segment.0 * BLOCKS_PER_SEG)
+    }
+}

@@ -37,7 +37,7 @@ pub use layout::{Layout, layout};
 pub use options::{COLD_EXTENSIONS, DevicePart, HOT_EXTENSIONS, MkfsOptions, SUPPORTED_FEATURES};
 
 use crate::format::raw::BLOCKS_PER_SEG;
-use crate::format::units::{BlockAddr, SegNo};
+use crate::format::units::BlockAddr;
 use checkpoint::FirstCheckpoint;
 use tidegate_block::RequestQueue;
 use tidegate_rt::clock;
@@ -133,13 +133,6 @@ fn fill(
     w.write(layout.nat, tables::nat_block(&dirs))?;
     let first = FirstCheckpoint { layout, dirs: &dirs, options, version };
     first.blocks().into_iter().try_for_each(|(at, block)| w.write(at, block))
-}
-
-impl Layout {
-    /// First block of a segment of the main area.
-    fn segment_start(&self, segment: SegNo) -> BlockAddr {
-        self.main.plus(segment.0 * BLOCKS_PER_SEG)
-    }
 }
 
 /// A version-4 UUID.

@@ -1,8 +1,9 @@
 //! The owner of each block: a block is given once, and its summary made to say so.
 
+use super::Repair;
 use super::disk::Block;
+use super::footer::Footer;
 use super::map::{self, in_main, split};
-use super::{Repair, nodes};
 use crate::format::raw::*;
 use crate::offline::bits::Bits;
 use std::collections::BTreeMap;
@@ -133,7 +134,7 @@ impl Repair<'_, '_> {
         if !self.nat_addrs.get(addr - self.sb.main_blkaddr) {
             return Ok(false);
         }
-        let nid = nodes::Footer::of(&*self.disk.block(addr)?).nid;
+        let nid = Footer::of(&*self.disk.block(addr)?).nid;
         Ok(self.known_nid(nid) && self.nat.addr(nid) == addr)
     }
 
@@ -145,7 +146,7 @@ impl Repair<'_, '_> {
             return Ok(false);
         }
         let block = self.disk.block(at)?;
-        let footer = nodes::Footer::of(&block);
+        let footer = Footer::of(&block);
         if footer.nid != nid {
             return Ok(false);
         }

@@ -162,15 +162,6 @@ impl Repair<'_, '_> {
         Ok(Inode { ino, addr, block, kind, areas, dirty: false })
     }
 
-    /// Where addresses begin in an inode block.
-    pub(super) fn addr_base(&self, block: &[u8; BLOCK_SIZE]) -> usize {
-        areas(&self.sb, block).unwrap_or(self.usual).base()
-    }
-
-    pub(super) fn inode_change(&mut self, ino: u32, field: &str, from: String, to: String) {
-        self.change("inode", format!("inode {ino} {field}"), from, to);
-    }
-
     /// Flags of features that the volume does not have.
     fn mend_feature_flags(&mut self, i: &mut Inode) {
         let has = |f: Features| self.sb.features.contains(f);

@@ -2,8 +2,8 @@
 
 use super::Repair;
 use super::dir::Insert;
+use super::footer::Footer;
 use super::inode::file_type_of;
-use super::nodes::Footer;
 use crate::format::raw::*;
 use tidegate_vfs::Result;
 

@@ -7,14 +7,14 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `flow` | engine first, then rounds of check and repair |
+//! | `flow`, `round` | engine first, then rounds of check and repair; one round |
 //! | `disk` | blocks with their changes |
 //! | `pack`, `map` | what it starts from: superblock, checkpoint, NAT, SIT |
 //! | `claim` | who owns which block; summaries |
-//! | `nodes`, `inode`, `areas`, `tree` | finding nodes, inodes, their layout, and what hangs on them |
+//! | `footer`, `nodes`, `inode`, `areas`, `tree` | finding nodes, inodes, their layout, and what hangs on them |
 //! | `dir`, `dots` | directories and their entries |
 //! | `lost` | what nothing leads to |
-//! | `alloc`, `insert`, `fresh` | new blocks, new entries, lost_found |
+//! | `alloc`, `insert`, `waiting`, `fresh` | new blocks, new entries, those that wait, lost_found |
 //! | `commit`, `finish` | writing it |
 
 mod alloc;
@@ -26,6 +26,7 @@ mod disk;
 mod dots;
 mod finish;
 mod flow;
+mod footer;
 mod fresh;
 mod inode;
 mod insert;
@@ -33,9 +34,11 @@ mod lost;
 mod map;
 mod nodes;
 mod pack;
+mod round;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod waiting;
 
 pub use flow::repair;
 pub use tidegate_vfs::offline::{Change, OnChange, Outcome, RepairOptions, RepairReport};
@@ -50,7 +53,7 @@ use claim::{Ssa, Usage};
 use dir::Insert;
 use disk::Disk;
 use map::NatTable;
-use pack::{Log, Pack, Summaries};
+use pack::{Log, Summaries};
 use std::collections::BTreeSet;
 use tidegate_block::RequestQueue;
 use tidegate_rt::hash::{HashMap, HashSet};
@@ -102,129 +105,6 @@ struct Repair<'q, 'c> {
 }
 
 impl<'q, 'c> Repair<'q, 'c> {
-    fn load(queue: &'q RequestQueue, options: RepairOptions, on_change: OnChange<'c>) -> Result<Self> {
-        let (sb, _) = pack::superblock(queue)?;
-        if ZoneMap::load(queue, &sb)?.is_some_and(|z| z.is_on_device()) {
-            let what = "a volume on zones is not mended in place: fsck.f2fs may mend it";
-            return Err(Error::new(ErrorKind::Unsupported, what));
-        }
-        let disk = Disk::new(queue);
-        let cp = pack::checkpoint(&disk, &sb)?;
-        let pack = Pack::load(&disk, &sb, &cp)?;
-        let nat = NatTable::load(&disk, &sb, &cp, &pack)?;
-        let sit = map::load_sit(&disk, &sb, &cp, &pack)?;
-        let main = sb.main_segments as u64 * BLOCKS_PER_SEG as u64;
-        let extra = if sb.features.contains(Features::EXTRA_ATTR) { EXTRA_ISIZE } else { 0 };
-        let nids = || Bits::new(sb.max_nid as u64);
-        let usage = Usage::new(sb.main_segments);
-        let mut r = Repair {
-            sit,
-            nat,
-            nat_addrs: Bits::new(main),
-            referred: Bits::new(main),
-            keeps_ssa: false,
-            logs: pack.logs,
-            summaries: pack.summaries,
-            ssa: Ssa::default(),
-            usage,
-            orphans: pack.orphans,
-            lost: None,
-            reached: nids(),
-            is_inode: nids(),
-            is_dir: nids(),
-            links: HashMap::default(),
-            stack: Vec::new(),
-            inserts: Vec::new(),
-            no_first_block: Vec::new(),
-            lost_found: None,
-            usual: Areas { extra, words: DEFAULT_INLINE_XATTR_ADDRS },
-            options,
-            on_change,
-            changes: 0,
-            notes: Vec::new(),
-            disk,
-            sb,
-            cp,
-        };
-        let mut from = 0;
-        while let Some((nid, e)) = r.nat.next_used(from) {
-            from = nid + 1;
-            if map::in_main(&r.sb, e.block_addr.get()) {
-                r.nat_addrs.set(e.block_addr.get() - r.sb.main_blkaddr);
-                r.referred.set(e.block_addr.get() - r.sb.main_blkaddr);
-            }
-        }
-        r.keeps_ssa = r.follow_chain()?;
-        for c in pack.changes {
-            r.tell(c);
-        }
-        Ok(r)
-    }
-
-    /// Mends everything and writes it. `clear_flags`: nothing was found, so that the flags of an earlier
-    /// error go.
-    fn run(&mut self, clear_flags: bool) -> Result<()> {
-        self.mend_root()?;
-        self.mend_dirs()?;
-        self.adopt_lost()?;
-        self.free_unreached();
-        self.mend_links()?;
-        self.mend_logs(true)?;
-        self.tell_maps();
-        self.insert_all()?;
-        let hurt = self.cp.flags & finish::HURT;
-        if clear_flags && !hurt.is_empty() {
-            self.change("checkpoint", "flags".into(), format!("{hurt:?}"), "none".into());
-        }
-        self.commit(clear_flags)
-    }
-
-    /// The root directory, which nothing can stand in for.
-    fn mend_root(&mut self) -> Result<()> {
-        let root = self.sb.root_ino;
-        if let Some((_, block)) = self.find_node(root, root, 0)?
-            && let Some(a) = areas::areas(&self.sb, &block)
-        {
-            self.usual = a;
-        }
-        let found = self.take_inode(root, file_type::DIR)?;
-        let Some(i) = found.filter(|i| i.kind == inode::Kind::Directory) else {
-            return Err(Error::corrupt("the root directory's inode is gone: nothing was changed"));
-        };
-        self.keep(i);
-        self.stack.push((root, root));
-        Ok(())
-    }
-
-    /// Mends the directories on the stack and all below them.
-    fn mend_dirs(&mut self) -> Result<()> {
-        while let Some((ino, parent)) = self.stack.pop() {
-            self.mend_dir(ino, parent)?;
-        }
-        Ok(())
-    }
-
-    /// Notes what the chain of fsynced nodes behind the checkpoint refers to; whether there is one.
-    fn follow_chain(&mut self) -> Result<bool> {
-        let (mut at, stamp) = (self.cp.chain_start(&self.sb), self.cp.node_stamp());
-        let (mut met, mut any) = (HashSet::default(), false);
-        while self.sb.in_main(at) && met.insert(at) {
-            let block = self.disk.block(at.0)?;
-            let footer = RawNodeFooter::of(&block[..]);
-            if !stamp.is_on(footer.cp_ver.get()) {
-                break;
-            }
-            any = true;
-            // Each word that may be an address: a block too many is kept.
-            let words = (0..FOOTER_OFFSET / 4).map(|n| word(&block[..], n));
-            for addr in words.chain([at.0]).filter(|a| map::in_main(&self.sb, *a)) {
-                self.referred.set(addr - self.sb.main_blkaddr);
-            }
-            at = BlockAddr(footer.next_blkaddr.get());
-        }
-        Ok(any)
-    }
-
     fn change(&mut self, what: &'static str, place: String, from: String, to: String) {
         self.tell(Change { what, place, from, to });
     }
@@ -232,5 +112,9 @@ impl<'q, 'c> Repair<'q, 'c> {
     fn tell(&mut self, c: Change) {
         self.changes += 1;
         (self.on_change)(&c);
+    }
+
+    pub(super) fn inode_change(&mut self, ino: u32, field: &str, from: String, to: String) {
+        self.change("inode", format!("inode {ino} {field}"), from, to);
     }
 }

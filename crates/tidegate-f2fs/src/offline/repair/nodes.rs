@@ -2,42 +2,14 @@
 
 use super::claim::Owner;
 use super::disk::Block;
+use super::footer::Footer;
 use super::map::Place;
 use super::{Repair, map};
 use crate::format::raw::*;
 use tidegate_rt::hash::HashMap;
 use tidegate_vfs::Result;
 
-/// A node's footer.
-#[derive(Clone, Copy)]
-pub(super) struct Footer {
-    pub(super) nid: u32,
-    pub(super) ino: u32,
-    pub(super) ofs: u32,
-}
-
-impl Footer {
-    pub(super) fn of(block: &[u8; BLOCK_SIZE]) -> Footer {
-        let raw = RawNodeFooter::of(block);
-        Footer { nid: raw.nid.get(), ino: raw.ino.get(), ofs: raw.ofs() }
-    }
-
-    fn put(self, block: &mut [u8; BLOCK_SIZE]) {
-        if let Some(raw) = RawNodeFooter::of_mut(block) {
-            let flags = raw.flag.get() & ((1 << OFFSET_BIT_SHIFT) - 1);
-            raw.nid = self.nid.into();
-            raw.ino = self.ino.into();
-            raw.flag = (flags | self.ofs << OFFSET_BIT_SHIFT).into();
-        }
-    }
-}
-
 impl Repair<'_, '_> {
-    /// Whether `nid` can be that of a node of a file.
-    pub(super) fn known_nid(&self, nid: u32) -> bool {
-        nid != 0 && nid < self.sb.max_nid && nid != self.sb.node_ino && nid != self.sb.meta_ino
-    }
-
     /// Takes node `nid` of inode `ino` at offset `ofs` of the file's tree: where it is, and its block. None
     /// when there is no such node, or it has another place.
     pub(super) fn take_node(&mut self, nid: u32, ino: u32, ofs: u32) -> Result<Option<(u32, Block)>> {

@@ -2,7 +2,7 @@
 
 use super::Curseg;
 use crate::format::units::{BlockAddr, SegNo};
-use crate::segment::log::{Log, LogId};
+use crate::segment::log::LogId;
 use crate::segment::zones::ZoneMap;
 use crate::volume::options::AllocMode;
 use crate::volume::sbi::F2fs;
@@ -28,16 +28,6 @@ impl F2fs {
     pub(super) fn note_left(&self, c: &Curseg, log: LogId) {
         if let Some(zones) = &self.sit.zones {
             self.cursegs.left.note(log, zones.left(c.segno, c.next_blkoff));
-        }
-    }
-
-    /// Has the logs begin where a checkpoint left them. For opening.
-    pub(crate) fn begin_order(&self) {
-        for log in Log::ALL.into_iter().filter(|_| self.is_zoned()) {
-            let c = self.cursegs.lock(log);
-            let at = self.sit.segment_start(c.segno).plus(c.next_blkoff as u32);
-            self.write_io.turn(log.into(), BlockAddr::NULL, at);
-            self.note_left(&c, log.into());
         }
     }
 

@@ -1,42 +1,8 @@
 //! Free node ids: found by reading the NAT round and round, one batch of blocks ahead of their users.
 
+use super::scan::{Batch, MOST};
 use super::*;
-use crate::tables::meta::BlocksAhead;
 use tidegate_rt::device_wait;
-
-static BUILD_LOCK: LockClass = LockClass::new("nm_i->build_lock", 395);
-
-/// NAT blocks of the first batch; each is twice the one before, up to the most. A program that makes a file
-/// wants an answer soon; those who make many need ids for as long as a busy disk takes to tell of more.
-const BATCH: usize = 8;
-const MOST: usize = 128;
-/// Ids that many operations at once may take before one of them looks for more.
-const SHORT: usize = 64;
-
-/// Held by the thread that looks for free ids, one at a time.
-pub(super) struct Scan(Mutex<Ahead>);
-
-impl Default for Scan {
-    fn default() -> Self {
-        Scan(Mutex::new(&BUILD_LOCK, Ahead { batch: None, size: BATCH }))
-    }
-}
-
-struct Ahead {
-    /// Blocks read before they are wanted.
-    batch: Option<Batch>,
-    /// Blocks of the next one.
-    size: usize,
-}
-
-/// Blocks that are being read.
-struct Batch {
-    /// The value of [`NatState::flushes`] then: another copy of a block may count after the next.
-    flushes: u64,
-    /// Numbers of the blocks in the NAT, and where they are.
-    blocks: Vec<(u32, u32)>,
-    bytes: BlocksAhead,
-}
 
 impl Nat {
     /// Takes a free node id for `ino` (`None`: an inode, its own). It has no place yet. Waits for the device
@@ -147,11 +113,6 @@ impl Nat {
 }
 
 impl NatState {
-    /// Whether to look for more.
-    pub(super) fn is_short(&self) -> bool {
-        self.free.len() < SHORT && !self.all_listed
-    }
-
     /// Lists the free ids of a block that are not listed yet.
     fn take_free(&mut self, block: u32, bytes: &[u8]) {
         let range = block * PER_BLOCK..(block + 1) * PER_BLOCK;

@@ -7,8 +7,10 @@
 //! for again. Only the checkpoint does, with operations frozen, for a block that it changes and memory lacks.
 
 mod ahead;
+mod flush;
 mod free;
 mod journal;
+mod scan;
 
 use crate::format::gate::{Checkpoint, Superblock};
 use crate::format::raw::*;
@@ -27,6 +29,8 @@ pub(crate) use journal::parse_journal;
 
 static NAT_TREE_LOCK: LockClass = LockClass::new("nm_i->nat_tree_lock", 400);
 
+/// Ids that many operations at once may take before one of them looks for more.
+const SHORT: usize = 64;
 /// Clean entries kept in memory.
 const MAX_CLEAN: usize = 65_536;
 const PER_BLOCK: u32 = NAT_ENTRY_PER_BLOCK as u32;
@@ -107,7 +111,7 @@ pub(crate) struct NatState {
 /// The node address table in memory.
 pub(crate) struct Nat {
     state: Mutex<NatState>,
-    scan: free::Scan,
+    scan: scan::Scan,
     counts: Arc<NrDirty>,
     nat_blkaddr: u32,
     max_nid: u32,
@@ -137,7 +141,7 @@ impl Nat {
             flushes: 0,
         };
         let state = Mutex::new(&NAT_TREE_LOCK, state);
-        Nat { state, scan: free::Scan::default(), counts, nat_blkaddr: sb.nat_blkaddr, max_nid: sb.max_nid }
+        Nat { state, scan: scan::Scan::default(), counts, nat_blkaddr: sb.nat_blkaddr, max_nid: sb.max_nid }
     }
 
     /// The address of the current copy of NAT block `block`. Copies interleave segment by segment.
@@ -294,63 +298,6 @@ impl Nat {
         nid.clamp(4, self.max_nid - 1)
     }
 
-    /// Puts every change into the journal if it has room (and `tables_only` is not wanted), else into
-    /// the tables' other copies. Called by the checkpoint, with operations frozen.
-    pub(crate) fn flush(&self, meta: &Meta, tables_only: bool) -> Result<()> {
-        let mut s = self.state.lock();
-        let dirty = std::mem::take(&mut s.dirty);
-        s.count();
-        let mut all = s.journal.clone();
-        all.extend(dirty.iter().filter_map(|n| Some((*n, *s.entries.get(n)?))));
-        s.flushes += 1;
-        if all.len() <= NAT_JOURNAL_ENTRIES && !tables_only {
-            s.journal = all;
-        } else {
-            let mut at = all.iter().peekable();
-            while let Some((nid, _)) = at.peek() {
-                let block = **nid / PER_BLOCK;
-                let mut set = Vec::new();
-                while let Some((n, e)) = at.next_if(|(n, _)| **n / PER_BLOCK == block) {
-                    set.push((n % PER_BLOCK, *e));
-                }
-                self.flush_block(&mut s, meta, block, &set)?;
-            }
-            s.journal.clear();
-        }
-        if s.entries.len() > MAX_CLEAN {
-            s.entries.retain(|_, e| e.addr == BlockAddr::NEW);
-        }
-        Ok(())
-    }
-
-    fn flush_block(&self, s: &mut NatState, meta: &Meta, block: u32, set: &[(u32, NatEntry)]) -> Result<()> {
-        let mut page = PageBuf::from_slice(meta.read(self.block_addr(s, block))?.bytes());
-        for (i, e) in set {
-            let raw = RawNatEntry::from(*e);
-            let at = *i as usize * size_of::<RawNatEntry>();
-            page[at..at + size_of::<RawNatEntry>()].copy_from_slice(raw.as_bytes());
-        }
-        if let Some(bits) = &mut s.bits {
-            let used = (0..PER_BLOCK)
-                .filter(|i| (block == 0 && *i == 0) || entry_in(&page, *i).addr != BlockAddr::NULL)
-                .count();
-            set_bit_le(&mut bits.full, block as usize, used == NAT_ENTRY_PER_BLOCK);
-            set_bit_le(&mut bits.empty, block as usize, used == 0);
-        }
-        let now = test_bit_msb(&s.bitmap, block as usize);
-        set_bit_msb(&mut s.bitmap, block as usize, !now);
-        meta.write(self.block_addr(s, block), page);
-        Ok(())
-    }
-
-    /// After the checkpoint: freed ids are free.
-    pub(crate) fn checkpointed(&self) {
-        let mut s = self.state.lock();
-        let freed = std::mem::take(&mut s.freed);
-        s.free.extend(freed);
-        s.count();
-    }
-
     /// Runs `f` on the state, for the checkpoint pack and `info`.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&NatState) -> R) -> R {
         f(&self.state.lock())
@@ -358,6 +305,11 @@ impl Nat {
 }
 
 impl NatState {
+    /// Whether to look for more.
+    pub(super) fn is_short(&self) -> bool {
+        self.free.len() < SHORT && !self.all_listed
+    }
+
     fn known(&self, nid: u32) -> Option<NatEntry> {
         self.entries.get(&nid).or_else(|| self.journal.get(&nid)).copied()
     }

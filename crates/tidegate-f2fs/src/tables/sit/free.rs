@@ -1,13 +1,11 @@
 //! Where logs may go: free segments, segments with holes, and those that are out of bounds for a while.
 
-use super::{FreeSegments, Sit, SitState, VICTIM_SCAN, set_in_log};
+use super::{Sit, SitState, VICTIM_SCAN, set_in_log};
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, SegNo};
 use crate::segment::log::{Log, LogId};
-use crate::volume::planted::PlantedBug;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::atomic::Ordering::SeqCst;
 use tidegate_vfs::Result;
 
 impl Sit {
@@ -152,31 +150,6 @@ impl Sit {
         first..first.saturating_add(self.segs_per_sec).min(self.main_segments)
     }
 
-    /// Free for good: nothing valid, nothing in the last checkpoint, nobody writing there.
-    pub(crate) fn is_free(&self, s: &mut SitState, segno: u32) -> Result<bool> {
-        if self.usable(SegNo(segno)) == 0 {
-            return Ok(false);
-        }
-        if self.planted.is(PlantedBug::EarlyReuse) {
-            return Ok(!s.is_out_of_bounds(segno) && self.entry(s, segno)?.valid == 0);
-        }
-        if s.dirty.contains(&segno) || s.is_out_of_bounds(segno) {
-            return Ok(false);
-        }
-        Ok(self.entry(s, segno)?.valid == 0)
-    }
-
-    /// Nothing is valid any more in a segment that no log is in: the next checkpoint frees it.
-    pub(super) fn emptied(&self, s: &mut SitState, segno: u32) -> Result<()> {
-        if self.planted.is(PlantedBug::EarlyReuse) {
-            s.count(segno, |n| n.free += 1);
-            self.entry(s, segno)?.ckpt_map = [0; 64];
-        } else {
-            s.count(segno, |n| n.prefree += 1);
-        }
-        Ok(())
-    }
-
     fn section_is_free(&self, s: &mut SitState, segno: u32) -> Result<bool> {
         for n in self.section_of(segno) {
             if !self.is_free(s, n)? {
@@ -281,56 +254,5 @@ impl Sit {
     /// The blocks of a segment from `from` on that may be written: first one and how many follow it.
     pub(crate) fn writable_run(&self, seg: SegNo, from: usize) -> Result<Option<(usize, usize)>> {
         Ok(self.entry(&mut self.state.lock(), seg.0)?.writable_run(from))
-    }
-}
-
-impl SitState {
-    /// The segments to be written to.
-    pub(crate) fn free(&self) -> FreeSegments {
-        self.free
-    }
-
-    /// Changes how many there are, for what became of a segment.
-    pub(super) fn count(&mut self, segno: u32, change: impl Fn(&mut FreeSegments)) {
-        change(&mut self.free);
-        if let Some(sections) = &mut self.sections {
-            sections.count(segno, &change);
-        }
-        self.publish();
-    }
-
-    /// Publishes it for readers without the lock.
-    pub(super) fn publish(&self) {
-        let seen = self.sections.as_ref().map_or(self.free, |s| s.ready());
-        self.seen.store(seen.packed(), SeqCst);
-    }
-
-    /// Whether a log works on the segment.
-    pub(crate) fn is_current(&self, segno: u32) -> bool {
-        self.in_log.get(segno as usize / 64).is_some_and(|w| w >> (segno % 64) & 1 == 1)
-    }
-
-    /// A log or a cleaner is in it, or no log may go there.
-    pub(crate) fn is_taken(&self, segno: u32) -> bool {
-        self.cleaning.contains(&segno) || self.is_out_of_bounds(segno)
-    }
-
-    fn is_out_of_bounds(&self, segno: u32) -> bool {
-        self.is_current(segno) || self.busy.contains(&segno) || self.is_excluded(segno)
-    }
-
-    /// Whether segments are being discarded, or zones reset: [`Sit::released`] is notified then.
-    fn room_is_coming(&self) -> bool {
-        !self.busy.is_empty() || self.sections.as_ref().is_some_and(|z| z.is_resetting())
-    }
-
-    /// Whether logs are kept away from a section of so many segments.
-    pub(super) fn excludes_section(&self, section: u32, per: u32) -> bool {
-        self.excluded.is_some() && (section * per..(section + 1) * per).any(|n| self.is_excluded(n))
-    }
-
-    /// Whether logs are kept away from it until the next checkpoint.
-    pub(super) fn is_excluded(&self, segno: u32) -> bool {
-        self.excluded.as_ref().is_some_and(|e| test_bit_le(e, segno as usize))
     }
 }

@@ -5,10 +5,16 @@
 //! are read when first asked for; clean ones are dropped again when there are many, so a large volume costs
 //! little memory.
 
+mod flush;
 mod free;
+mod journal;
+mod room;
+mod sections;
+mod state;
 mod zones;
 
-pub(crate) use zones::Sections;
+pub(crate) use journal::parse_journal;
+pub(crate) use sections::Sections;
 
 use crate::format::gate::{Checkpoint, Superblock};
 use crate::format::raw::*;
@@ -16,7 +22,7 @@ use crate::format::units::{BlockAddr, SegNo};
 use crate::segment::log::{LOG_SLOTS, Log};
 use crate::segment::zones::ZoneMap;
 use crate::tables::meta::Meta;
-use crate::volume::planted::Planted;
+use crate::volume::planted::{Planted, PlantedBug};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -350,60 +356,20 @@ impl Sit {
         FreeSegments::unpacked(self.seen.load(SeqCst))
     }
 
-    /// Seconds of the volume's life.
-    pub(crate) fn elapsed(&self) -> u64 {
-        self.state.lock().mtime()
-    }
-
-    /// Puts every change into the journal if it has room, else into the table's other copies. Called by
-    /// the checkpoint, with operations frozen.
-    pub(crate) fn flush(&self, meta: &Meta) -> Result<()> {
-        let mut s = self.state.lock();
-        let mut all: BTreeSet<u32> = s.dirty.clone();
-        all.extend(s.journal.keys());
-        if all.len() <= SIT_JOURNAL_ENTRIES {
-            for segno in all {
-                let raw = self.entry(&mut s, segno)?.to_raw();
-                s.journal.insert(segno, raw);
-            }
-            return Ok(());
+    /// Nothing is valid any more in a segment that no log is in: the next checkpoint frees it.
+    fn emptied(&self, s: &mut SitState, segno: u32) -> Result<()> {
+        if self.planted.is(PlantedBug::EarlyReuse) {
+            s.count(segno, |n| n.free += 1);
+            self.entry(s, segno)?.ckpt_map = [0; 64];
+        } else {
+            s.count(segno, |n| n.prefree += 1);
         }
-        let blocks: BTreeSet<u32> = all.iter().map(|n| n / PER_BLOCK).collect();
-        for block in blocks {
-            self.entry(&mut s, block * PER_BLOCK)?;
-            let mut page = PageBuf::zeroed(1);
-            for (i, e) in s.blocks.get(&block).into_iter().flatten().enumerate() {
-                let at = i * size_of::<RawSitEntry>();
-                page[at..at + size_of::<RawSitEntry>()].copy_from_slice(e.to_raw().as_bytes());
-            }
-            let now = test_bit_msb(&s.bitmap, block as usize);
-            set_bit_msb(&mut s.bitmap, block as usize, !now);
-            meta.write(self.block_addr(&s, block), page);
-        }
-        s.journal.clear();
         Ok(())
     }
 
-    /// After the checkpoint: its maps are the current ones, and emptied segments are free. Which those are.
-    pub(crate) fn checkpointed(&self) -> Result<Vec<SegNo>> {
-        let mut s = self.state.lock();
-        let mut freed = Vec::new();
-        for segno in std::mem::take(&mut s.dirty) {
-            let e = self.entry(&mut s, segno)?;
-            e.ckpt_map = e.map;
-            let empty = e.valid == 0;
-            if empty && !s.is_current(segno) {
-                freed.push(SegNo(segno));
-            }
-        }
-        s.free.free += std::mem::take(&mut s.free.prefree);
-        if let Some(sections) = &mut s.sections {
-            sections.checkpointed();
-        }
-        s.publish();
-        s.excluded = None;
-        s.unreadable.clear();
-        Ok(freed)
+    /// Seconds of the volume's life.
+    pub(crate) fn elapsed(&self) -> u64 {
+        self.state.lock().mtime()
     }
 
     /// Runs `f` on the state, for the checkpoint pack and `info`.
@@ -416,41 +382,6 @@ impl SitState {
     fn mtime(&self) -> u64 {
         self.elapsed + self.mounted.map_or(0, |m| clock::now().since(m).0 / 1_000_000_000)
     }
-
-    /// The journal as it goes into the cold-data summary.
-    pub(crate) fn journal_bytes(&self) -> [u8; SUM_JOURNAL_SIZE] {
-        let mut out = [0; SUM_JOURNAL_SIZE];
-        out[..2].copy_from_slice(&(self.journal.len() as u16).to_le_bytes());
-        for (i, (segno, e)) in self.journal.iter().enumerate() {
-            let raw = RawSitJournalEntry { segno: (*segno).into(), se: e.clone() };
-            let at = 2 + i * size_of::<RawSitJournalEntry>();
-            out[at..at + size_of::<RawSitJournalEntry>()].copy_from_slice(raw.as_bytes());
-        }
-        out
-    }
-}
-
-/// Reads the SIT journal of a cold-data summary.
-///
-/// # Errors
-/// `Corrupt` for a count or a segment out of range.
-pub(crate) fn parse_journal(bytes: &[u8], main_segments: u32) -> Result<BTreeMap<u32, RawSitEntry>> {
-    let n = usize::from(le16(bytes, 0));
-    if n > SIT_JOURNAL_ENTRIES {
-        return Err(Error::corrupt(format!("{n} entries")).at(At::The("SIT journal")));
-    }
-    let mut out = BTreeMap::new();
-    for i in 0..n {
-        let at = 2 + i * size_of::<RawSitJournalEntry>();
-        let Ok((raw, _)) = RawSitJournalEntry::read_from_prefix(&bytes[at..]) else { break };
-        if raw.segno.get() >= main_segments {
-            return Err(Error::corrupt("is out of range")
-                .at(At::Part("segment", raw.segno.get().into()))
-                .at(At::The("SIT journal")));
-        }
-        out.insert(raw.segno.get(), raw.se);
-    }
-    Ok(out)
 }
 
 /// Notes whether a log works on a segment.

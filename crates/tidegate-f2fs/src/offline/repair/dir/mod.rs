@@ -1,5 +1,6 @@
 //! Directories: entries that can be read stay, and lead to their inodes.
 
+mod edit;
 mod fields;
 
 use super::Repair;
@@ -62,6 +63,14 @@ fn shown(name: &[u8]) -> String {
 }
 
 impl Repair<'_, '_> {
+    /// Mends the directories on the stack and all below them.
+    pub(super) fn mend_dirs(&mut self) -> Result<()> {
+        while let Some((ino, parent)) = self.stack.pop() {
+            self.mend_dir(ino, parent)?;
+        }
+        Ok(())
+    }
+
     /// Mends the directory `ino` and takes what it names; subdirectories wait on the stack.
     pub(super) fn mend_dir(&mut self, ino: u32, parent: u32) -> Result<()> {
         let mut i = self.again(ino)?;
@@ -124,10 +133,6 @@ impl Repair<'_, '_> {
             self.keep(i);
         }
         Ok(())
-    }
-
-    fn entry_change(&mut self, d: &Dir, name: &[u8], from: String, to: &str) {
-        self.change("dentry", format!("inode {} {}", d.ino, shown(name)), from, to.into());
     }
 
     fn read_entries(&mut self, d: &mut Dir, n: usize) -> Result<()> {
@@ -238,14 +243,6 @@ impl Repair<'_, '_> {
             self.edit(d, block, |l, b| l.mark(b, slot..slot + slots_of(name.len()), false))?;
         }
         self.entry_change(d, &name, format!("inode {ino}"), why);
-        Ok(())
-    }
-
-    fn edit(&mut self, d: &Dir, block: usize, f: impl FnOnce(Layout, &mut [u8])) -> Result<()> {
-        let place = d.blocks[block];
-        let mut b = self.disk.block(place.addr)?;
-        f(d.layout, &mut b[..]);
-        self.disk.put(place.addr, place.place, b);
         Ok(())
     }
 

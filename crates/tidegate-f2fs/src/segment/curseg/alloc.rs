@@ -1,0 +1,194 @@
+//! Allocating runs of blocks, and moving logs on.
+
+use super::*;
+
+impl F2fs {
+    /// Allocates up to `want` neighbouring blocks from `log`; `summary` names the owner of the i-th. Takes
+    /// the log's `curseg_mutex`, then `sentry_lock`, once for the run.
+    ///
+    /// # Errors
+    /// `NoSpace` when there is no segment to go to; nothing is allocated then.
+    pub(crate) fn allocate(
+        &self,
+        log: Log,
+        want: u32,
+        summary: impl FnMut(u32) -> RawSummary,
+    ) -> Result<Allocated> {
+        self.close_streams_if_short()?;
+        let log = LogId::from(log);
+        self.allocate_locked(&mut self.cursegs.lock(log), log, Reserve::Checkpoint, want, summary)
+    }
+
+    /// Allocates up to `want` blocks from `log` in as few pieces as it has, with nobody's in between; leaves
+    /// as many free segments alone as `whom` must. `summary` names the owner of the i-th.
+    ///
+    /// # Errors
+    /// `NoSpace` when not even one block could be had.
+    pub(crate) fn allocate_extents(
+        &self,
+        log: LogId,
+        whom: Reserve,
+        want: u32,
+        mut summary: impl FnMut(u32) -> RawSummary,
+    ) -> Result<Vec<Allocated>> {
+        self.close_streams_if_short()?;
+        let (mut log, mut c) = self.lock_with_room(log)?;
+        let mut out: Vec<Allocated> = Vec::new();
+        let mut done = 0;
+        while done < want {
+            if log.is_extra() && self.room(&c)? == 0 {
+                // Segments became short on the way.
+                break;
+            }
+            match self.allocate_locked(&mut c, log, whom, want - done, |i| summary(done + i)) {
+                Ok(a) => {
+                    done += a.blocks;
+                    match out.last_mut() {
+                        // No bio is of two zones.
+                        Some(last)
+                            if last.log == log
+                                && last.start.plus(last.blocks) == a.start
+                                && !self.begins_zone(a.start) =>
+                        {
+                            last.blocks += a.blocks
+                        }
+                        _ => out.push(a),
+                    }
+                }
+                // Blocks that there are, are to be written; the next to allocate meets the error again.
+                Err(_) if done > 0 => break,
+                Err(e) if e.kind() == ErrorKind::NoSpace && log.is_extra() => {
+                    // Free segments became short since it was opened; the log of its kind may fill holes.
+                    self.close_stream(&mut c, log)?;
+                    drop(c);
+                    log = log.kind.into();
+                    c = self.cursegs.lock(log);
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(out)
+    }
+
+    fn allocate_locked(
+        &self,
+        c: &mut Curseg,
+        log: LogId,
+        whom: Reserve,
+        want: u32,
+        mut summary: impl FnMut(u32) -> RawSummary,
+    ) -> Result<Allocated> {
+        let mut room = self.room(c)?;
+        if room == 0 || self.write_io.is_bad(self.sit.segment_start(c.segno)) {
+            // The segment could not be left when it became full, or its zone takes no more.
+            self.next_segment(c, log)?;
+            room = self.room(c)?;
+        }
+        // A log always has a segment to be in, as the checkpoint needs it; a fresh one may be out of bounds.
+        if self.is_fresh(c) && self.sit.free_segments().free < self.kept_free(whom) {
+            let may_fill = !log.is_extra() && self.alloc_mode() == AllocMode::Adaptive;
+            if !may_fill || !self.fill_holes(c, log)? {
+                return Err(Error::new(ErrorKind::NoSpace, "free segments are short"));
+            }
+            room = self.room(c)?;
+        }
+        if c.ssr && self.nodes_come_first(whom) {
+            return Err(Error::new(ErrorKind::NoSpace, "a checkpoint must write nodes first"));
+        }
+        let n = want.min(room);
+        if n == 0 {
+            return Err(Error::new(ErrorKind::NoSpace, "no segment has room"));
+        }
+        let start = self.sit.segment_start(c.segno).plus(c.next_blkoff as u32);
+        self.sit.allocated(start, n, log.kind)?;
+        for i in 0..n {
+            let at = c.next_blkoff + i as usize;
+            c.sum.entries[at] = summary(i);
+        }
+        c.next_blkoff += n as usize;
+        self.note_left(c, log);
+        if self.is_zoned() && self.cursegs.left.of(log) == 0 {
+            self.write_io.filled(start);
+        }
+        // Without a segment to go to, the log stays at its last block. Blocks that were allocated are the
+        // caller's all the same: lost, they would be a gap in a zone. The next to allocate meets the error
+        // again, with nothing allocated.
+        if self.move_on(c, log).is_err() && log.kind == Log::WarmNode {
+            self.cursegs.chain_broken.store(true, Relaxed);
+        }
+        self.cursegs.allocated.fetch_add(n as u64, Relaxed);
+        let next = match c.next_blkoff {
+            at if at < self.sit.usable(c.segno) as usize => self.sit.segment_start(c.segno).plus(at as u32),
+            _ => BlockAddr::NULL,
+        };
+        Ok(Allocated { log, start, blocks: n, next })
+    }
+
+    /// Has a log that something was allocated from stand where it goes on.
+    fn move_on(&self, c: &mut Curseg, log: LogId) -> Result<()> {
+        let room = self.advance(c)?;
+        match room == 0 {
+            true if log.is_extra() => self.next_of_stream(c, log),
+            true => self.next_segment(c, log),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes a log to another segment, whatever room is left in its own.
+    ///
+    /// # Errors
+    /// `NoSpace` when there is none to go to.
+    pub(crate) fn leave_segment(&self, log: Log) -> Result<()> {
+        self.next_segment(&mut self.cursegs.lock(log), log.into())
+    }
+
+    /// Has a log go on in its own segment, in the holes that are left.
+    pub(crate) fn stay_in_holes(&self, log: Log) -> Result<()> {
+        let mut c = self.cursegs.lock(log);
+        c.ssr = true;
+        // A log that fills holes is taken to have found the rest in the SSA.
+        self.meta.write(self.sb.ssa_blkaddr + c.segno.0, PageBuf::from_slice(c.sum.as_bytes()));
+        self.advance(&mut c).map(drop)
+    }
+
+    /// Takes the log to another segment: a free one, or while those are short, one with holes.
+    fn next_segment(&self, c: &mut Curseg, log: LogId) -> Result<()> {
+        let free = self.sit.free_segments().free;
+        let fills_holes = self.alloc_mode() == AllocMode::Adaptive && free <= self.ssr_threshold();
+        // Rather a hole than no checkpoint, whatever the mode. A zone has no holes.
+        let holes = match (fills_holes || free == 0) && !self.is_zoned() {
+            true => self.fill_holes(c, log),
+            false => Ok(false),
+        };
+        if let Ok(true) = holes {
+            return Ok(());
+        }
+        let goes_on = self.room(c)? == 0 && !self.write_io.is_bad(self.sit.segment_start(c.segno));
+        let Some(seg) = self.sit.take_free(log, true, goes_on)? else {
+            return Err(holes.err().unwrap_or_else(|| Error::new(ErrorKind::NoSpace, "no free segment")));
+        };
+        self.enter(c, log, seg, 0, false, Box::new(RawSummaryBlock::new_zeroed()));
+        Ok(())
+    }
+
+    /// Moves logs on whose segment is full. For the checkpoint, which must name a next block for each.
+    pub(crate) fn settle_logs(&self, umount: bool) -> Result<()> {
+        for log in Log::ALL {
+            let mut c = self.cursegs.lock(log);
+            if self.room(&c)? == 0 {
+                self.next_segment(&mut c, log.into())?;
+            }
+        }
+        self.settle_streams(umount)
+    }
+
+    /// Has the logs begin where a checkpoint left them. For opening.
+    pub(crate) fn begin_order(&self) {
+        for log in Log::ALL.into_iter().filter(|_| self.is_zoned()) {
+            let c = self.cursegs.lock(log);
+            let at = self.sit.segment_start(c.segno).plus(c.next_blkoff as u32);
+            self.write_io.turn(log.into(), BlockAddr::NULL, at);
+            self.note_left(&c, log.into());
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Which segments may be written to from their start.
+
+use super::{Sit, SitState};
+use crate::format::units::SegNo;
+use crate::volume::planted::PlantedBug;
+use tidegate_vfs::Result;
+
+impl Sit {
+    /// Free for good: nothing valid, nothing in the last checkpoint, nobody writing there.
+    pub(crate) fn is_free(&self, s: &mut SitState, segno: u32) -> Result<bool> {
+        if self.usable(SegNo(segno)) == 0 {
+            return Ok(false);
+        }
+        if self.planted.is(PlantedBug::EarlyReuse) {
+            return Ok(!s.is_out_of_bounds(segno) && self.entry(s, segno)?.valid == 0);
+        }
+        if s.dirty.contains(&segno) || s.is_out_of_bounds(segno) {
+            return Ok(false);
+        }
+        Ok(self.entry(s, segno)?.valid == 0)
+    }
+
+    /// Blocks of a segment that can be written.
+    pub(crate) fn usable(&self, seg: SegNo) -> u32 {
+        self.zones.as_ref().map_or(crate::format::raw::BLOCKS_PER_SEG, |z| z.usable(seg.0))
+    }
+}

@@ -1,0 +1,56 @@
+//! Segments in memory: how many are free, and which are out of bounds.
+
+use super::{FreeSegments, SitState};
+use crate::format::raw::*;
+use std::sync::atomic::Ordering::SeqCst;
+
+impl SitState {
+    /// The segments to be written to.
+    pub(crate) fn free(&self) -> FreeSegments {
+        self.free
+    }
+
+    /// Changes how many there are, for what became of a segment.
+    pub(super) fn count(&mut self, segno: u32, change: impl Fn(&mut FreeSegments)) {
+        change(&mut self.free);
+        if let Some(sections) = &mut self.sections {
+            sections.count(segno, &change);
+        }
+        self.publish();
+    }
+
+    /// Publishes it for readers without the lock.
+    pub(super) fn publish(&self) {
+        let seen = self.sections.as_ref().map_or(self.free, |s| s.ready());
+        self.seen.store(seen.packed(), SeqCst);
+    }
+
+    /// Whether a log works on the segment.
+    pub(crate) fn is_current(&self, segno: u32) -> bool {
+        self.in_log.get(segno as usize / 64).is_some_and(|w| w >> (segno % 64) & 1 == 1)
+    }
+
+    /// A log or a cleaner is in it, or no log may go there.
+    pub(crate) fn is_taken(&self, segno: u32) -> bool {
+        self.cleaning.contains(&segno) || self.is_out_of_bounds(segno)
+    }
+
+    pub(super) fn is_out_of_bounds(&self, segno: u32) -> bool {
+        self.is_current(segno) || self.busy.contains(&segno) || self.is_excluded(segno)
+    }
+
+    /// Whether segments are being discarded, or zones reset: [`Sit::released`] is notified then.
+    pub(super) fn room_is_coming(&self) -> bool {
+        !self.busy.is_empty() || self.sections.as_ref().is_some_and(|z| z.is_resetting())
+    }
+
+    /// Whether logs are kept away from a section of so many segments.
+    pub(super) fn excludes_section(&self, section: u32, per: u32) -> bool {
+        self.excluded.is_some() && (section * per..(section + 1) * per).any(|n| self.is_excluded(n))
+    }
+
+    /// Whether logs are kept away from it until the next checkpoint.
+    pub(super) fn is_excluded(&self, segno: u32) -> bool {
+        self.excluded.as_ref().is_some_and(|e| test_bit_le(e, segno as usize))
+    }
+}

@@ -1,0 +1,44 @@
+//! The bytes of a block.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use tidegate_block::{PAGE_SIZE, PageBuf};
+
+/// The bytes of a block as they were at one moment.
+#[derive(Clone)]
+pub struct Block {
+    pub(super) buf: Arc<PageBuf>,
+    pub(super) len: usize,
+    /// The flag of [`Block::is_verified`].
+    pub(super) verified: bool,
+}
+
+impl Block {
+    pub(crate) fn zeroed(len: usize) -> Block {
+        Block { buf: Arc::new(PageBuf::zeroed(len.div_ceil(PAGE_SIZE))), len, verified: false }
+    }
+
+    /// Whether its checksum was found right since it came from the device ([`Cache::set_verified`]); changes
+    /// in memory leave that as it is. As `buffer_verified` in Linux.
+    pub fn is_verified(&self) -> bool {
+        self.verified
+    }
+
+    /// The memory, of which the block is the first bytes.
+    pub(crate) fn buf(&self) -> &Arc<PageBuf> {
+        &self.buf
+    }
+
+    /// The bytes to be changed, in a copy of their own when others hold them; whether one was made.
+    pub(crate) fn change(&mut self) -> (&mut [u8], bool) {
+        let shared = Arc::get_mut(&mut self.buf).is_none();
+        (&mut Arc::make_mut(&mut self.buf)[..self.len], shared)
+    }
+}
+
+impl Deref for Block {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.buf[..self.len]
+    }
+}
