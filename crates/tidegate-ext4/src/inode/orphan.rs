@@ -6,6 +6,7 @@ use super::Own;
 use super::orphan_file::Noted;
 use crate::format::gate::rule;
 use crate::format::raw::*;
+use crate::format::units::BlockAddr;
 use crate::volume::handle::{Handle, HandleType};
 use crate::volume::sbi::Ext4;
 use std::collections::HashSet;
@@ -15,10 +16,18 @@ use tidegate_vfs::{FileType, Ino, Inode, InodeParts, Result};
 
 static ORPHANS: LockClass = LockClass::new("ext4->s_orphan_lock", 403);
 
+/// An inode on the list, and where in the table it is stored: who changes the list near it need not look for
+/// it.
+#[derive(Clone, Copy)]
+struct Listed {
+    ino: u32,
+    at: (BlockAddr, usize),
+}
+
 #[derive(Default)]
 struct Lists {
     /// The list, the first to be added first.
-    listed: Vec<u32>,
+    listed: Vec<Listed>,
     /// The inodes that the orphan file held when the volume was opened.
     noted: Vec<(u32, Noted)>,
 }
@@ -46,14 +55,15 @@ impl Ext4 {
     /// Puts an inode on the list. Its bytes in the table are stored.
     pub(crate) fn add_orphan(&self, handle: &mut Handle<'_>, ino: u32) -> Result<()> {
         let list = &mut self.orphans.0.lock().listed;
-        if list.contains(&ino) {
+        if list.iter().any(|l| l.ino == ino) {
             return Ok(());
         }
+        let new = Listed { ino, at: self.stored_at(handle, ino)? };
         if self.lists_orphans() {
-            self.set_next_orphan(handle, ino, list.last().copied().unwrap_or(0))?;
+            self.set_next_orphan(handle, new, list.last().map_or(0, |l| l.ino))?;
             self.set_last_orphan(handle, ino)?;
         }
-        list.push(ino);
+        list.push(new);
         Ok(())
     }
 
@@ -67,7 +77,8 @@ impl Ext4 {
     }
 
     /// Takes all blocks into a change, before anything is changed, that putting an inode on the list changes,
-    /// or taking it off.
+    /// or taking it off. Where another inode comes to follow it meanwhile, the block of that one has changed
+    /// in this transaction, and stays in memory.
     ///
     /// # Errors
     /// Those of reading it.
@@ -75,8 +86,8 @@ impl Ext4 {
         let (noted, after) = {
             let lists = self.orphans.0.lock();
             let noted = lists.noted.iter().rfind(|(n, _)| *n == ino).map(|(_, noted)| noted.block());
-            let at = lists.listed.iter().rposition(|n| *n == ino);
-            (noted, at.and_then(|at| lists.listed.get(at + 1).copied()))
+            let at = lists.listed.iter().rposition(|l| l.ino == ino);
+            (noted, at.and_then(|at| lists.listed.get(at + 1)).map(|after| after.at.0))
         };
         noted.map_or(Ok(()), |block| handle.hold(block))?;
         if !self.lists_orphans() {
@@ -84,7 +95,7 @@ impl Ext4 {
         }
         self.hold_list(handle)?;
         self.hold_inode(handle, ino)?;
-        after.map_or(Ok(()), |after| self.hold_inode(handle, after))
+        after.map_or(Ok(()), |block| handle.hold(block))
     }
 
     /// Takes an inode from the list, or out of the orphan file.
@@ -95,14 +106,14 @@ impl Ext4 {
             lists.noted.remove(at);
         }
         let list = &mut lists.listed;
-        let Some(at) = list.iter().rposition(|n| *n == ino) else { return Ok(()) };
-        let before = at.checked_sub(1).map_or(0, |n| list[n]);
+        let Some(at) = list.iter().rposition(|l| l.ino == ino) else { return Ok(()) };
+        let before = at.checked_sub(1).map_or(0, |n| list[n].ino);
         if self.lists_orphans() {
             match list.get(at + 1) {
                 Some(after) => self.set_next_orphan(handle, *after, before)?,
                 None => self.set_last_orphan(handle, before)?,
             }
-            self.set_next_orphan(handle, ino, 0)?;
+            self.set_next_orphan(handle, list[at], 0)?;
         }
         list.remove(at);
         Ok(())
@@ -112,13 +123,13 @@ impl Ext4 {
         self.change_super_in(handle, |raw| raw.s_last_orphan.set(ino))
     }
 
-    fn set_next_orphan(&self, handle: &mut Handle<'_>, ino: u32, next: u32) -> Result<()> {
-        let (addr, at) = self.stored_at(handle, ino)?;
+    fn set_next_orphan(&self, handle: &mut Handle<'_>, of: Listed, next: u32) -> Result<()> {
+        let (addr, at) = of.at;
         let (len, dtime) = (self.sb.inode_size as usize, offset_of!(RawInode, i_dtime));
         handle.write(addr, |block| {
             let bytes = &mut block[at..at + len];
             bytes[dtime..dtime + 4].copy_from_slice(&next.to_le_bytes());
-            self.seal_inode(ino, bytes);
+            self.seal_inode(of.ino, bytes);
         })
     }
 
@@ -126,13 +137,13 @@ impl Ext4 {
     ///
     /// # Errors
     /// `Corrupt` for a list that cannot be; those of the device.
-    fn listed_orphans(&self) -> Result<Vec<u32>> {
+    fn listed_orphans(&self) -> Result<Vec<Listed>> {
         let (mut list, mut seen) = (Vec::new(), HashSet::new());
         let mut ino = self.sb.raw.s_last_orphan.get();
         while ino != 0 {
             let can_be = ino >= self.sb.first_ino && ino <= self.sb.raw.s_inodes_count.get();
             rule(can_be && seen.insert(ino), format_args!("the list of orphans has inode {ino}"))?;
-            list.push(ino);
+            list.push(Listed { ino, at: self.inode_address(ino)? });
             let (block, at) = self.inode_place(ino)?;
             ino = le32(&block, at + offset_of!(RawInode, i_dtime));
         }
@@ -147,8 +158,9 @@ impl Ext4 {
     /// Those of freeing; `Corrupt`.
     pub(crate) fn clear_orphans(&self, bdi: &std::sync::Arc<tidegate_vfs::Bdi>) -> Result<()> {
         let listed = self.listed_orphans()?;
-        let noted = self.noted_orphans(&listed)?;
-        let list: Vec<u32> = noted.iter().map(|n| n.0).chain(listed.iter().copied()).collect();
+        let numbers: Vec<u32> = listed.iter().map(|l| l.ino).collect();
+        let noted = self.noted_orphans(&numbers)?;
+        let list: Vec<u32> = noted.iter().map(|n| n.0).chain(numbers).collect();
         *self.orphans.0.lock() = Lists { listed, noted };
         for ino in list.into_iter().rev() {
             let (attr, own) = self.load_any(ino).map_err(|e| e.of("freeing an orphan"))?;
@@ -165,5 +177,50 @@ impl Ext4 {
             }
         }
         self.forget_noted()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volume::options::Ext4Options;
+    use std::sync::Arc;
+    use tidegate_block::{Errno, Fault, Faulty, MemoryDevice, Op, QueueLimits, RequestQueue, Rule};
+    use tidegate_testing::ext4::{made, scratch};
+    use tidegate_testing::oracle::skip_or_fail;
+    use tidegate_vfs::{Bdi, MemoryLimits};
+
+    /// Another inode comes to stand behind one that is held, its descriptor leaves memory, and nothing can be
+    /// read.
+    #[test]
+    fn an_inode_leaves_the_list_whoever_has_come_to_follow_it() {
+        if skip_or_fail("mke2fs") {
+            return;
+        }
+        let args = ["-t", "ext4", "-b", "1024", "-g", "256"];
+        let bytes = made(&scratch("orphans").unwrap(), 16 << 20, &args).unwrap();
+        let faulty = Faulty::new(Arc::new(MemoryDevice::from_bytes(&bytes)), []);
+        let queue = Arc::new(RequestQueue::new(faulty.clone(), QueueLimits::default()));
+        let bdi = Bdi::new(MemoryLimits { cache: 1 << 20, ..MemoryLimits::default() });
+        let fs = Ext4::open(queue, bdi, Ext4Options::default()).unwrap();
+        // Their descriptors lie in different blocks.
+        let (held, other) = (12, 40 * fs.sb.inodes_per_group + 1);
+        fs.op(HandleType::Misc, |handle| fs.add_orphan(handle, held)).unwrap();
+        fs.op(HandleType::Misc, |handle| {
+            fs.hold_orphan(handle, held)?;
+            fs.op(HandleType::Misc, |handle| {
+                fs.hold_orphan(handle, other)?;
+                fs.add_orphan(handle, other)
+            })?;
+            for block in 8000..12_000 {
+                fs.blocks.read(BlockAddr(block))?;
+            }
+            faulty.set([Rule::new(Fault::Fail(Errno::IO)).op(Op::Read)]);
+            assert!(fs.group(fs.inode_group(other).0).is_err(), "its descriptor is in memory");
+            fs.remove_orphan(handle, held)
+        })
+        .unwrap();
+        let left: Vec<u32> = fs.orphans.0.lock().listed.iter().map(|l| l.ino).collect();
+        assert_eq!(left, [other]);
     }
 }

@@ -138,7 +138,7 @@ impl Ext4 {
         rule(s.size <= XATTR_SIZE_MAX, of("a value of more than 64 KiB"))?;
         let (attr, holder) = self.load_system_inode(ino)?;
         rule(holder.is(InodeFlags::EA_INODE), of("it is an ordinary one"))?;
-        rule(attr.size == s.size.into(), of("its size is not the value's"))?;
+        rule(attr.size == u64::from(s.size), of("its size is not the value's"))?;
         let bs = u64::from(self.sb.block_size);
         let mut value = Vec::with_capacity(s.size as usize);
         while (value.len() as u64) < attr.size {
