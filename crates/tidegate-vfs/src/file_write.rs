@@ -257,9 +257,10 @@ impl File {
         if (if insert { offset } else { end }) >= size {
             return Err(ErrorKind::InvalidArgument.into());
         }
-        // Pages that move are on the volume first, as nothing tells where a page of the cache would go.
+        // Pages that move are on the volume first, as nothing tells where a page of the cache would go; those
+        // before them, too: the volume has the file as long as it has data without a gap.
         let start = offset / PAGE;
-        self.vfs.fs.writepages(inode, &mut WritebackControl { start, ..WritebackControl::sync() })?;
+        self.vfs.fs.writepages(inode, &mut WritebackControl::sync())?;
         let none = inode.mapping.invalidate_lock.write();
         // Of pages before that too: the file's content on the volume tells how long it is there.
         inode.mapping.wait_writeback(0, u64::MAX);

@@ -274,3 +274,35 @@ fn what_cannot_move_is_refused() {
     drop(f);
     v.unmount().unwrap();
 }
+
+/// Ranges come and go near the end of a file of which the volume has nothing yet.
+#[test]
+fn ranges_move_in_a_file_that_is_nowhere_yet() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    for (args, option, unit) in KINDS {
+        let device = fresh(&dir.path().join("a.img"), args);
+        let v = mount(&device, option);
+        let f = make(&v, "f");
+        let mut want: Vec<u8> = (0..386_070u32).map(|n| (n / 1000) as u8).collect();
+        f.write_at(0, &want).unwrap();
+        let at = 300 * 1024;
+        f.fallocate(FallocateFlags::COLLAPSE_RANGE, at, 4 * unit).unwrap();
+        want.drain(at as usize..(at + 4 * unit) as usize);
+        f.write_at(want.len() as u64, &[9; 50_000]).unwrap();
+        want.extend([9; 50_000]);
+        f.fallocate(FallocateFlags::INSERT_RANGE, at, unit).unwrap();
+        want.splice(at as usize..at as usize, std::iter::repeat_n(0, unit as usize));
+        assert!(content(&f) == want, "{args:?}");
+        drop(f);
+        v.unmount().unwrap();
+        let v = mount(&device, option);
+        let f = v.open_path(ROOT, b"/f", OpenFlags::READ, 0).unwrap();
+        assert!(content(&f) == want, "{args:?}");
+        drop(f);
+        v.unmount().unwrap();
+        crate::common::volume::fsck(&device).unwrap();
+    }
+}
