@@ -140,7 +140,8 @@ impl Checker<'_> {
             return;
         }
         let expected = state.kind.map_or(0, |k| k as u8);
-        let typed = if self.has_types() { e.kind == expected } else { e.kind == 0 };
+        // A type of 0 is not known, and right for any.
+        let typed = e.kind == 0 || self.has_types() && e.kind == expected;
         self.found.require(typed, rules::DIR_TYPE, || {
             format!("directory {dir}: {:?} has type {}, and inode {ino} has {expected}", shown(), e.kind)
         });

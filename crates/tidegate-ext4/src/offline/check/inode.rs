@@ -100,7 +100,9 @@ impl Checker<'_> {
         self.check_unused_fields(n);
         let mapped = if n.is_mapped() { self.map(n)? } else { Mapped::default() };
         self.context = false;
-        let attributes = self.check_xattrs(n)?;
+        // Nobody looks for those of the resize inode.
+        let kept = ino == RESIZE_INO && self.sb.compat.contains(Compat::RESIZE_INODE);
+        let attributes = !kept && self.check_xattrs(n)?;
         let context = self.context || !n.has(InodeFlags::ENCRYPT);
         self.found.require(context, rules::INODE_FLAGS, || {
             format!("inode {ino} is flagged as encrypted, and has no attribute that says how")
@@ -187,7 +189,8 @@ impl Checker<'_> {
             Some(Kind::Dir) => size == m.end * bs && size > 0,
             Some(Kind::File) => {
                 let limit = if n.has(InodeFlags::EXTENTS) { bs << 32 } else { self.indirect_limit() };
-                let behind = m.written_end == 0 || size > (m.written_end - 1) * bs;
+                // A block that begins where the file ends is let pass, as by e2fsck.
+                let behind = m.written_end == 0 || size >= (m.written_end - 1) * bs;
                 // The hashes of fs-verity lie behind the end.
                 size <= limit && (behind || n.has(InodeFlags::VERITY))
             }

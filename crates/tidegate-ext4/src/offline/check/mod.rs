@@ -103,7 +103,15 @@ pub(in crate::offline) fn with_trees(
     queue: &Arc<RequestQueue>,
     options: CheckOptions,
 ) -> Result<(CheckReport, BTreeSet<u32>)> {
-    let sb = load_superblock(queue)?;
+    by(queue, load_superblock(queue)?, options)
+}
+
+/// The same, read by a superblock that need not be the one that lies there.
+pub(in crate::offline) fn by(
+    queue: &Arc<RequestQueue>,
+    sb: Superblock,
+    options: CheckOptions,
+) -> Result<(CheckReport, BTreeSet<u32>)> {
     refuse(&sb)?;
     let mut c = Checker::new(queue, sb, options);
     c.load_groups()?;
@@ -140,6 +148,12 @@ pub(in crate::offline) fn refuse(sb: &Superblock) -> Result<()> {
     }
 }
 
+/// Whether a superblock names no features.
+pub(in crate::offline) fn superblock_names_nothing(raw: &RawSuperblock) -> bool {
+    let words = [&raw.s_feature_compat, &raw.s_feature_incompat, &raw.s_feature_ro_compat];
+    words.iter().all(|word| word.get() == 0)
+}
+
 impl<'q> Checker<'q> {
     fn new(queue: &'q RequestQueue, sb: Superblock, options: CheckOptions) -> Self {
         let inodes = u64::from(sb.raw.s_inodes_count.get()) + 1;
@@ -170,6 +184,8 @@ impl<'q> Checker<'q> {
     fn check_state(&mut self) {
         let flex = self.sb.raw.s_log_groups_per_flex;
         self.found.require(flex <= 31, rules::SB_FLEX, || format!("s_log_groups_per_flex is {flex}"));
+        let none = self.sb.raw.s_rev_level.get() > 0 || superblock_names_nothing(&self.sb.raw);
+        self.found.require(none, rules::SB_REVISION, || "it names features, and is of revision 0".into());
         let (journal, raw) = (self.sb.journal, &self.sb.raw);
         let named = raw.s_journal_dev.get() != 0 || raw.s_journal_uuid != [0; 16];
         let names_none = match journal {

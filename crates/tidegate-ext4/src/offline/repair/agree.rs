@@ -109,15 +109,17 @@ pub(super) fn is_alike(own: &RawSuperblock, copy: &RawSuperblock) -> bool {
 }
 
 /// The superblock as most copies have it, and the fields that were changed for that. `sealed` says whether
-/// its own checksum was right, if it has one.
+/// its own checksum was right, if it has one. Of a tie the volume itself is the judge: `problems` counts those
+/// that a check finds by one reading. The first is believed unless its copies leave fewer, as in e2fsck.
 ///
 /// # Errors
-/// `Corrupt` where copies are at odds with it, and too few to be believed.
+/// `Corrupt` where copies are at odds with it, and the volume cannot be read either way.
 pub(super) fn agree(
     sb: Superblock,
     copies: &[Copy],
     sealed: bool,
     size: u64,
+    problems: &mut dyn FnMut(Superblock) -> Option<u64>,
 ) -> Result<(Superblock, Vec<String>)> {
     let mut raw = sb.raw.clone();
     let mut told = Vec::new();
@@ -136,12 +138,26 @@ pub(super) fn agree(
         if votes(bits) < own {
             continue;
         }
-        if votes(bits) == own {
-            let what = format!("its copies are at odds with {} of the first: nothing was changed", f.name);
-            return Err(Error::corrupt(what));
-        }
         let (from, to) = ((f.get)(&raw), (f.get)(&raw) ^ bits);
-        (f.set)(&mut raw, to);
+        let mut other = raw.clone();
+        (f.set)(&mut other, to);
+        if votes(bits) == own {
+            let mut by = |raw: &RawSuperblock| {
+                let mut raw = raw.clone();
+                seal(&mut raw);
+                Superblock::parse(raw.as_bytes(), size).ok().and_then(&mut *problems)
+            };
+            let (first, other) = (by(&raw), by(&other));
+            if first.is_none() && other.is_none() {
+                let what =
+                    format!("its copies are at odds with {} of the first: nothing was changed", f.name);
+                return Err(Error::corrupt(what));
+            }
+            if first.unwrap_or(u64::MAX) <= other.unwrap_or(u64::MAX) {
+                continue;
+            }
+        }
+        raw = other;
         told.push(format!("{} {from:#x} as {to:#x}", f.name));
     }
     if told.is_empty() {

@@ -133,7 +133,7 @@ impl Repair<'_, '_> {
             Some(Kind::File) => {
                 let limit = if n.has(InodeFlags::EXTENTS) { bs << 32 } else { self.indirect_limit() };
                 let least = map.written_end().saturating_sub(1) * bs;
-                let short = map.written_end() > 0 && size <= least && !n.has(InodeFlags::VERITY);
+                let short = map.written_end() > 0 && size < least && !n.has(InodeFlags::VERITY);
                 let large = size >> 31 != 0 && !self.allow_large();
                 if size > limit || short || large { map.written_end() * bs } else { size }
             }

@@ -280,6 +280,7 @@ impl<'q, 'c> Repair<'q, 'c> {
             meta: blocks(),
             seen: blocks(),
             map_blocks: blocks(),
+            sealed_nodes: None,
             shared: BTreeSet::new(),
             claims: 0,
             walked: 0,

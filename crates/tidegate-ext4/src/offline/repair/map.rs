@@ -1,7 +1,7 @@
 //! Where a file's blocks are, read as far as it makes sense.
 
 use super::Repair;
-use crate::format::crc::crc32c;
+use super::sealed::is_sealed;
 use crate::format::raw::*;
 use crate::offline::node::{MAX_FILE_BLOCKS, Node, header};
 use std::collections::BTreeSet;
@@ -205,11 +205,13 @@ impl Repair<'_, '_> {
         if at < w.next || u64::from(le32(&child, EXTENT_ENTRY)) != at {
             w.map.bad(|| format!("the node for block {at} begins with another"));
         }
-        let tail = EXTENT_ENTRY * (usize::from(le16(&child, 4)) + 1);
-        let sealed = !self.sb.has_csum()
-            || tail + 4 <= child.len() && crc32c(w.node.seed, &child[..tail]) == le32(&child, tail);
+        let sealed = !self.sb.has_csum() || is_sealed(w.node.seed, &child);
         if !sealed && le16(&child, 0) != EXTENT_MAGIC {
             w.map.bad(|| format!("block {leaf} holds no extents"));
+            return Ok(());
+        }
+        if !sealed && self.is_anothers_node(leaf)? {
+            w.map.bad(|| format!("block {leaf} holds extents of another inode"));
             return Ok(());
         }
         if !sealed {

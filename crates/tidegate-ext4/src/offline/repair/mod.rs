@@ -15,6 +15,7 @@
 //! | `orphans` | files without a name |
 //! | `inode`, `fields`, `special` | inodes by themselves, and those of the format's own |
 //! | `map`, `build` | where a file's blocks are: read as far as it makes sense, and made anew |
+//! | `sealed` | nodes of maps whose checksum says whose they are |
 //! | `claim` | blocks with two owners |
 //! | `xattr` | extended attributes |
 //! | `dir`, `entries`, `names`, `hashed` | directories, their blocks, their names, and made anew |
@@ -40,6 +41,7 @@ mod lost;
 mod map;
 mod names;
 mod orphans;
+mod sealed;
 mod special;
 mod superblock;
 mod xattr;
@@ -107,6 +109,8 @@ struct Repair<'q, 'c> {
     attributes: BTreeMap<u64, u32>,
     /// Blocks of maps.
     map_blocks: Bits,
+    /// Nodes of extent trees with the checksum that their inode gives them; once somebody has asked.
+    sealed_nodes: Option<Bits>,
     /// Inodes whose maps are made anew, with what they lead to.
     rebuild: BTreeMap<u32, Vec<Run>>,
     /// Directories that are made anew, with what they get.

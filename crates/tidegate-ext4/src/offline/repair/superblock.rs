@@ -1,12 +1,13 @@
 //! The superblock, and its copies in other groups.
 
-use super::Repair;
 use super::agree::{agree, is_alike};
-use super::disk::Stage;
+use super::disk::{Disk, Stage};
+use super::{Repair, groups};
 use crate::format::crc::{START, crc32c};
 use crate::format::gate::Superblock;
 use crate::format::raw::*;
 use crate::format::units::GroupNo;
+use crate::offline::check::{self, CheckOptions, superblock_names_nothing};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tidegate_block::{BioFlags, RequestQueue, Sector};
@@ -36,9 +37,23 @@ pub(super) struct Found {
     pub(super) mended: Option<(String, String)>,
 }
 
-/// Whether a volume whose superblock is gone has a copy of it.
-pub fn has_copy(queue: &RequestQueue) -> bool {
-    best(copies(queue, &[])).is_some()
+/// Whether a volume whose superblock is gone has a copy of it, or has lost nothing but the mark of one.
+pub fn has_copy(queue: &Arc<RequestQueue>) -> bool {
+    let unmarked = || read(queue, SUPER_OFFSET as u64).is_ok_and(|bytes| with_magic(queue, &bytes).is_some());
+    best(copies(queue, &[])).is_some() || unmarked()
+}
+
+/// A superblock that lacks its magic alone, with it: its checksum is right then, or the descriptors and
+/// inodes that it leads to are.
+fn with_magic(queue: &Arc<RequestQueue>, bytes: &[u8]) -> Option<(Superblock, Vec<u8>)> {
+    let mut raw = RawSuperblock::read_from_bytes(bytes).ok()?;
+    if raw.s_magic.get() == EXT4_MAGIC {
+        return None;
+    }
+    raw.s_magic = EXT4_MAGIC.into();
+    let sb = Superblock::parse(raw.as_bytes(), queue.device().size()).ok()?;
+    let known = sb.has_csum() || groups::load(&mut Disk::new(queue, sb.block_size), &sb).is_ok();
+    known.then(|| (sb, raw.as_bytes().to_vec()))
 }
 
 /// Whether the first superblock can be read by, and nothing but its copies says whether a bit of it is wrong.
@@ -60,6 +75,16 @@ pub(super) fn find(queue: &Arc<RequestQueue>, sound: bool) -> Result<Found> {
         Ok(bytes) => (bytes, None),
         Err(e) => (vec![0; SUPER_SIZE], Some(e)),
     };
+    if let Some((sb, bytes)) = with_magic(queue, &bytes) {
+        let mended = ("it lacks its magic".to_owned(), "has it".to_owned());
+        return match sb.has_csum() {
+            true => Ok(Found { sb, mended: Some(mended) }),
+            false => Ok(Found { mended: Some(mended), ..agreed(queue, sb, &bytes, None)? }),
+        };
+    }
+    if let Some(found) = of_revision(queue, &bytes) {
+        return Ok(found);
+    }
     let e = match Superblock::parse(&bytes, size) {
         Ok(sb) if sound || sb.has_csum() => return Ok(Found { sb, mended: None }),
         Ok(sb) => return agreed(queue, sb, &bytes, None),
@@ -79,11 +104,37 @@ pub(super) fn find(queue: &Arc<RequestQueue>, sound: bool) -> Result<Found> {
     Ok(Found { sb, mended: Some((e.to_string(), format!("as in group {group}"))) })
 }
 
+/// How many problems a check finds that reads the volume by `sb`; `None` where it cannot.
+fn problems(queue: &Arc<RequestQueue>, sb: Superblock) -> Option<u64> {
+    check::by(queue, sb, CheckOptions::default()).ok().map(|(report, _)| report.total_problems)
+}
+
+/// A superblock of revision 0 that names features: without them, or of revision 1 where a check finds fewer
+/// problems by that.
+fn of_revision(queue: &Arc<RequestQueue>, bytes: &[u8]) -> Option<Found> {
+    let raw = RawSuperblock::read_from_bytes(bytes).ok()?;
+    if raw.s_magic.get() != EXT4_MAGIC || raw.s_rev_level.get() != 0 || superblock_names_nothing(&raw) {
+        return None;
+    }
+    let (mut none, mut newer) = (raw.clone(), raw);
+    (none.s_feature_compat, none.s_feature_incompat, none.s_feature_ro_compat) = Default::default();
+    newer.s_rev_level = 1.into();
+    let mut readings = Vec::new();
+    for (raw, to) in [(none, "none"), (newer, "revision 1")] {
+        let Ok(sb) = Superblock::parse(raw.as_bytes(), queue.device().size()) else { continue };
+        let Some(found) = problems(queue, sb.clone()) else { continue };
+        readings.push((found, sb, to));
+    }
+    let (_, sb, to) = readings.into_iter().min_by_key(|r| r.0)?;
+    Some(Found { sb, mended: Some(("features of a volume of revision 0".into(), to.into())) })
+}
+
 /// The superblock with what its copies say of what matters; `e` is what was wrong with it.
 fn agreed(queue: &Arc<RequestQueue>, sb: Superblock, bytes: &[u8], e: Option<Error>) -> Result<Found> {
     let mut copies = copies(queue, bytes);
     copies.retain(|c| c.unlike == 0 || e.is_some());
-    let (sb, told) = agree(sb, &copies, e.is_none(), queue.device().size())?;
+    let mut problems = |sb: Superblock| problems(queue, sb);
+    let (sb, told) = agree(sb, &copies, e.is_none(), queue.device().size(), &mut problems)?;
     let mended = match (e, told.is_empty()) {
         (None, true) => None,
         (None, false) => Some(("its copies say otherwise".into(), told.join(", "))),

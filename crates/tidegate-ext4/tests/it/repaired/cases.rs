@@ -219,8 +219,38 @@ fn a_lost_superblock_comes_from_a_copy() {
     let Some((dir, mut bytes, before)) = damaged(&["-t", "ext4", "-b", "1024"], "24M", &[]) else { return };
     bytes[1024..2048].fill(0);
     let device = Arc::new(MemoryDevice::from_bytes(&bytes));
-    assert!(tidegate_ext4::repair::has_copy(&RequestQueue::new(device, QueueLimits::default())));
+    assert!(tidegate_ext4::repair::has_copy(&Arc::new(RequestQueue::new(device, QueueLimits::default()))));
     let (r, now) = mended(&dir, &bytes);
     assert!(r.told[0].starts_with("superblock: the first: "), "{:?}", r.told);
     assert_eq!(now.paths, before.paths);
+}
+
+/// Whose a node of extents is, its checksum says: an inode before the owner does not take it.
+#[test]
+fn a_node_of_extents_stays_with_the_inode_that_its_checksum_names() {
+    let Some((dir, _, _)) = damaged(EXT4, "12M", &[]) else { return };
+    let (image, file) = (dir.path().join("x.img"), dir.path().join("other"));
+    let other = std::fs::File::create_new(&file).unwrap();
+    for n in 0..40 {
+        std::os::unix::fs::FileExt::write_all_at(&other, &[n as u8 + 101; 900], n * 7_000).unwrap();
+    }
+    must(
+        "debugfs",
+        &["-w", "-R", &format!("write {} other", file.to_str().unwrap()), image.to_str().unwrap()],
+    );
+    let before = contents(&std::fs::read(&image).unwrap()).unwrap();
+    let node = |name: &str| {
+        let said = must("debugfs", &["-R", &format!("stat {name}"), image.to_str().unwrap()]);
+        let node = said.split("(ETB0):").nth(1).unwrap_or_else(|| panic!("{name}: no tree: {said}"));
+        let number = said.split("Inode: ").nth(1).unwrap();
+        (first_number(number), first_number(&node.replace(',', " ")))
+    };
+    let ((pieces, _), (other, theirs)) = (node("pieces"), node("other"));
+    assert!(pieces < other, "the owner comes behind");
+    // The first index entry of `pieces` leads to the other's node.
+    let lead = format!("sif pieces block[4] {theirs}");
+    must("debugfs", &["-w", "-R", &lead, image.to_str().unwrap()]);
+    let (r, now) = mended(&dir, &std::fs::read(&image).unwrap());
+    assert!(r.told.iter().any(|t| t.contains("holds extents of another inode")), "{:?}", r.told);
+    assert_eq!(kept(&before, &now), before.files.values().sum::<usize>() - 1, "{:?}", r.told);
 }

@@ -11,7 +11,12 @@ const INCOMPAT: usize = SUPER + 0x60;
 const RO_COMPAT: usize = SUPER + 0x64;
 const UUID: usize = SUPER + 0x68;
 const LABEL: usize = SUPER + 0x78;
+const REVISION: usize = SUPER + 0x4c;
 const RESERVED: usize = SUPER + 0xce;
+const MAGIC: usize = SUPER + 0x38;
+const BLOCKS_PER_GROUP: usize = SUPER + 0x20;
+/// Free blocks of the first group, of descriptors of 32 bytes.
+const FREE: usize = SUPER + 1024 + 12;
 /// The copy in group 1 of a volume of 1 KiB blocks.
 const COPY: usize = 8193 * 1024;
 
@@ -77,28 +82,65 @@ fn one_wrong_bit_without_checksums_is_outvoted_by_the_copies() {
     assert!(r.report.unwrap().outcome == Outcome::Clean && r.bytes == bytes);
 }
 
+/// One copy says this and the superblock that: what they lead to says who is right.
 #[test]
-fn without_enough_copies_nothing_is_thrown_away() {
+fn the_volume_decides_between_the_superblock_and_its_only_copy() {
     if skip() {
         return;
     }
-    for (size, found) in [("4M", true), ("12M", false)] {
+    for size in ["4M", "12M"] {
         let dir = scratch();
         let whole = base(dir.path(), PLAIN, size);
         let before = contents(&whole).unwrap();
         for (at, bit) in [(INCOMPAT, 0x40), (INCOMPAT, 0x02), (INCOMPAT, 0x42), (FIRST_INO, 0x80)] {
             let mut bytes = whole.clone();
             bytes[at] ^= bit;
-            let r = repair_bytes(&bytes);
-            if found && at == INCOMPAT {
-                assert_eq!(r.report.unwrap().outcome, Outcome::Corrected, "{bit:#x}");
-                assert_eq!(contents(&r.bytes).unwrap().paths, before.paths, "{:?}", r.told);
+            if size == "4M" && at == FIRST_INO {
+                // No copy, and no sign of it: nothing is thrown away.
+                let r = repair_bytes(&bytes);
+                assert!(r.report.is_err() || r.report.is_ok_and(|r| r.outcome == Outcome::Left), "{bit:#x}");
+                assert!(r.bytes == bytes, "{bit:#x}: it was written: {:?}", r.told);
                 continue;
             }
-            // One copy says this and the superblock that: nobody is right.
-            assert!(r.report.is_err() || r.report.is_ok_and(|r| r.outcome == Outcome::Left), "{bit:#x}");
-            assert!(r.bytes == bytes, "{bit:#x}: it was written: {:?}", r.told);
+            let r = repair_bytes(&bytes);
+            assert_eq!(r.report.unwrap().outcome, Outcome::Corrected, "{bit:#x}");
+            assert_eq!(contents(&r.bytes).unwrap().paths, before.paths, "{:?}", r.told);
+            // It is the copy that is wrong where the volume is not as it says.
+            if size == "12M" {
+                let mut bytes = whole.clone();
+                bytes[at + COPY - SUPER] ^= bit;
+                bytes[FREE] ^= 1;
+                let r = repair_bytes(&bytes);
+                assert_eq!(r.report.unwrap().outcome, Outcome::Corrected, "{bit:#x}");
+                assert_eq!(contents(&r.bytes).unwrap().paths, before.paths, "{:?}", r.told);
+                assert_eq!(r.bytes[at], whole[at]);
+            }
         }
+    }
+}
+
+#[test]
+fn a_superblock_without_its_magic_gets_it_where_all_else_is_right() {
+    if skip() {
+        return;
+    }
+    for args in [&["-t", "ext4", "-b", "1024"][..], PLAIN, &["-t", "ext2", "-b", "1024"]] {
+        let dir = scratch();
+        let whole = base(dir.path(), args, "4M");
+        let mut bytes = whole.clone();
+        bytes[MAGIC..MAGIC + 2].fill(0);
+        let device = Arc::new(MemoryDevice::from_bytes(&bytes));
+        assert!(tidegate_ext4::repair::has_copy(&Arc::new(RequestQueue::new(
+            device,
+            QueueLimits::default()
+        ))));
+        let r = repair_bytes(&bytes);
+        assert_eq!(r.report.unwrap().outcome, Outcome::Corrected, "{args:?}");
+        assert!(r.bytes == whole, "{args:?}: {:?}", r.told);
+        // Another field that is wrong, too, leaves nothing to go by.
+        bytes[BLOCKS_PER_GROUP] ^= 1;
+        let r = repair_bytes(&bytes);
+        assert!(r.report.is_err() && r.bytes == bytes, "{args:?}: {:?}", r.told);
     }
 }
 
@@ -107,9 +149,8 @@ fn copies_of_descriptors_are_made_good_while_the_first_ones_are() {
     if skip() {
         return;
     }
-    // Where block 0 of the copy in group 1 has where group 2's inodes begin, and the first one its free blocks.
+    // Where block 0 of the copy in group 1 has where group 2's inodes begin.
     const TABLE: usize = 2 * 32 + 8;
-    const FREE: usize = SUPER + 1024 + 12;
     let dir = scratch();
     let whole = base(dir.path(), PLAIN, "32M");
     let before = contents(&whole).unwrap();
@@ -152,4 +193,29 @@ fn the_second_copy_of_sparse_super2_is_in_the_last_group() {
     let r = repair_bytes(&bytes);
     assert_eq!(r.report.unwrap().outcome, Outcome::Corrected);
     assert_eq!(contents(&r.bytes).unwrap().paths, before.paths, "{:?}", r.told);
+}
+
+#[test]
+fn revision_0_has_no_features() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    let old = base(dir.path(), &["-t", "ext2", "-r", "0", "-b", "1024"], "4M");
+    for (at, bit) in [(COMPAT, 0x04), (INCOMPAT, 0x02), (INCOMPAT, 0x40), (RO_COMPAT, 0x01)] {
+        let mut bytes = old.clone();
+        bytes[at] |= bit;
+        assert!(!check_bytes(&bytes).unwrap().is_clean(), "{at:#x}");
+        let r = repair_bytes(&bytes);
+        assert_eq!(r.report.unwrap().outcome, Outcome::Corrected, "{at:#x}");
+        assert!(r.bytes == old, "{at:#x}: {:?}", r.told);
+    }
+    // It is the revision that is wrong of a volume that has all that its features are for.
+    let dir = scratch();
+    let whole = base(dir.path(), &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,^has_journal"], "4M");
+    let mut bytes = whole.clone();
+    bytes[REVISION] = 0;
+    let r = repair_bytes(&bytes);
+    assert_eq!(r.report.unwrap().outcome, Outcome::Corrected);
+    assert!(r.bytes == whole, "{:?}", r.told);
 }
