@@ -7,11 +7,18 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use tidegate::vfs::{JOURNAL_DATA, SetAttr};
+use tidegate::vfs::{Cred, JOURNAL_DATA, SetAttr};
 
 /// Makes everything durable, as syncfs(2) does where the kernel forwards it: `_IO(0xf5, 0x74)`. See
 /// [`full_sync`].
 pub const TIDEGATE_IOC_SYNC: u32 = 0xf574;
+
+/// Chooses the streams of a file, a bit each, where the volume leaves that to programs (`stream_policy=amfs`):
+/// `_IOW(0xf5, 0x75, __u32)`. See [`Vfs::choose_streams`](tidegate::vfs::Vfs::choose_streams).
+pub const TIDEGATE_IOC_SET_STREAMS: u32 = 0x4004_f575;
+
+/// The streams that were chosen for a file: `_IOR(0xf5, 0x76, __u32)`.
+pub const TIDEGATE_IOC_GET_STREAMS: u32 = 0x8004_f576;
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
@@ -87,6 +94,15 @@ impl Server {
             FS_IOC_GETVERSION => Ok(self.inode(node)?.attr().generation.to_le_bytes().to_vec()),
             FS_IOC_FSGETXATTR => self.fs_get_xattr(node),
             FS_IOC_FSSETXATTR => self.fs_set_xattr(caller, node, input),
+            TIDEGATE_IOC_SET_STREAMS => {
+                let cred = Cred { uid: caller.uid, gid: caller.gid, groups: Vec::new() };
+                self.vfs().choose_streams(&cred, &*self.inode(node)?, word(input, 0)?).map_errno()?;
+                Ok(Vec::new())
+            }
+            TIDEGATE_IOC_GET_STREAMS => {
+                let streams = self.vfs().fs().chosen_streams(&*self.inode(node)?).map_errno()?;
+                Ok(streams.to_le_bytes().to_vec())
+            }
             FITRIM => self.trim(caller, input),
             F2FS_IOC_WRITE_CHECKPOINT | TIDEGATE_IOC_SYNC => {
                 if cmd == F2FS_IOC_WRITE_CHECKPOINT {

@@ -3,13 +3,13 @@
 use crate::bdi::Bdi;
 use crate::fs::InodeParts;
 use crate::mapping::AddressSpace;
-use crate::types::{Attr, DeviceNumber, FileType, Ino};
+use crate::types::{Attr, DeviceNumber, FileType, Ino, WriteHint};
 use std::any::Any;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicBool, AtomicU32, AtomicU64,
-    Ordering::{Acquire, Release, SeqCst},
+    AtomicBool, AtomicU8, AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 use tidegate_rt::{LockClass, Mutex, MutexGuard, RwLock};
 
@@ -39,6 +39,8 @@ pub struct Inode {
     pub(crate) linkable: AtomicBool,
     /// Belongs to the file system itself (nodes, metadata): written after what makes it dirty.
     pub(crate) internal: bool,
+    /// The lifetime of its data, as a program has said it: a [`WriteHint`].
+    write_hint: AtomicU8,
     /// On one of the bdi's lists.
     pub(crate) listed: AtomicBool,
     /// When it was first dirtied since last written, on the monotonic clock.
@@ -63,6 +65,7 @@ impl Inode {
             freed: AtomicBool::new(false),
             linkable: AtomicBool::new(false),
             internal: false,
+            write_hint: AtomicU8::new(0),
             listed: AtomicBool::new(false),
             dirtied_when: AtomicU64::new(0),
             referenced: AtomicBool::new(true),
@@ -122,6 +125,16 @@ impl Inode {
     /// How many names it has. Takes no lock.
     pub fn nlink(&self) -> u32 {
         self.seen.nlink.load(Acquire)
+    }
+
+    /// The lifetime of data that is written to it now. Takes no lock.
+    pub fn write_hint(&self) -> WriteHint {
+        WriteHint::from_number(self.write_hint.load(Relaxed)).unwrap_or_default()
+    }
+
+    /// Says how long data lives that is written to it from now on, until it goes from memory. Takes no lock.
+    pub fn set_write_hint(&self, hint: WriteHint) {
+        self.write_hint.store(hint as u8, Relaxed);
     }
 
     /// The file system's part.

@@ -49,6 +49,7 @@ pub mod namei;
 pub mod observe;
 pub mod offline;
 pub mod perm;
+mod placement;
 pub mod read_only;
 mod readahead;
 mod reclaim;

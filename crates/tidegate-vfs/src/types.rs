@@ -279,3 +279,30 @@ impl Cred {
         self.gid == gid || self.groups.contains(&gid)
     }
 }
+
+/// The lifetime of data that is written now, as a program says it (`RWH_WRITE_LIFE_*`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum WriteHint {
+    /// Nobody has said.
+    #[default]
+    NotSet = 0,
+    /// Nothing is known of it, a program has said.
+    None = 1,
+    /// Shortly.
+    Short = 2,
+    /// Longer than that.
+    Medium = 3,
+    /// Longer than that.
+    Long = 4,
+    /// As long as data lives.
+    Extreme = 5,
+}
+
+impl WriteHint {
+    /// The hint with this number.
+    pub fn from_number(n: u8) -> Option<WriteHint> {
+        use WriteHint::*;
+        [NotSet, None, Short, Medium, Long, Extreme].get(usize::from(n)).copied()
+    }
+}

@@ -11,9 +11,10 @@
 
 use crate::file::place::Placed;
 use crate::file::write_io::{Bios, Extent, Grown, LastBio, Pages, Sender};
+use crate::inode::fi;
 use crate::segment::curseg::Allocated;
 use crate::segment::log::{Log, LogId};
-use crate::volume::options::WritePages;
+use crate::volume::options::{StreamPolicy, WritePages};
 use crate::volume::sbi::F2fs;
 use std::sync::Arc;
 use tidegate_block::{BioFlags, PAGE_SIZE, Segment};
@@ -243,11 +244,13 @@ impl F2fs {
         if pass.how == Placement::Rescue {
             return kind.into();
         }
+        let n = self.streams(kind);
+        if self.switches.stream_policy() == StreamPolicy::Chosen {
+            return LogId { kind, stream: fi(inode).chosen.next(n, run.pages) };
+        }
         let before = pass.run.take().filter(|r| r.end == run.index && r.pages + run.pages <= MAX_EXTENT);
-        let (log, pages) = before.map_or_else(
-            || (LogId { kind, stream: self.next_stream(self.streams(kind)) }, 0),
-            |r| (r.log, r.pages),
-        );
+        let (log, pages) =
+            before.map_or_else(|| (LogId { kind, stream: self.next_stream(n) }, 0), |r| (r.log, r.pages));
         let end = run.index + run.pages as u64;
         pass.run = Some(BlockRun { log, end, pages: pages + run.pages });
         log

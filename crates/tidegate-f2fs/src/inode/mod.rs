@@ -25,6 +25,7 @@ pub(crate) mod xattr;
 use crate::dir::names::Names;
 use crate::file::affinity::Writer;
 use crate::file::extent::{Extent, ExtentCache};
+use crate::file::stream::ChosenStreams;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
 use crate::inode::fsync_state::FsyncState;
@@ -33,7 +34,9 @@ use crate::segment::log::Log;
 use crate::volume::sbi::F2fs;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 use tidegate_rt::{LockClass, Mutex, Timespec};
-use tidegate_vfs::{Attr, DeviceNumber, Error, ErrorKind, FileType, Ino, Inode, InodeParts, Result};
+use tidegate_vfs::{
+    Attr, DeviceNumber, Error, ErrorKind, FileType, Ino, Inode, InodeParts, Result, WriteHint,
+};
 use zerocopy::{FromBytes, IntoBytes};
 
 pub(crate) static I_DNODE: LockClass = LockClass::new("fi->i_dnode", 200);
@@ -63,6 +66,7 @@ pub(crate) struct F2fsInode {
     pub meta: dirty::State,
     /// One more than the stream that its data goes to; 0 before the first.
     pub stream: AtomicU8,
+    pub chosen: ChosenStreams,
     pub writer: Writer,
 }
 
@@ -172,6 +176,7 @@ impl F2fs {
             fsync: FsyncState::of_read(self.flushes.completed()),
             meta: dirty::State::default(),
             stream: AtomicU8::new(0),
+            chosen: ChosenStreams::default(),
             writer: Writer::default(),
         };
         self.check_inode(raw, file_type, &private).map_err(bad)?;
@@ -315,14 +320,18 @@ impl F2fs {
         })
     }
 
-    /// The log for an inode's data.
+    /// The log for an inode's data. As in Linux, what is kept of a file comes before what its program says of its data.
     pub(crate) fn data_log(&self, inode: &Inode) -> Log {
         if inode.is_dir() || fi(inode).has_advise(advise::HOT) {
-            Log::HotData
-        } else if fi(inode).has_advise(advise::COLD) {
-            Log::ColdData
-        } else {
-            Log::WarmData
+            return Log::HotData;
+        }
+        if fi(inode).has_advise(advise::COLD) {
+            return Log::ColdData;
+        }
+        match inode.write_hint() {
+            WriteHint::Short => Log::HotData,
+            WriteHint::Extreme => Log::ColdData,
+            _ => Log::WarmData,
         }
     }
 

@@ -142,6 +142,14 @@ impl FileSystem for F2fs {
         self.list_xattr(inode)
     }
 
+    fn choose_streams(&self, inode: &Inode, streams: u32) -> Result<()> {
+        self.choose_streams_of(inode, streams)
+    }
+
+    fn chosen_streams(&self, inode: &Inode) -> Result<u32> {
+        Ok(fi(inode).chosen.get())
+    }
+
     fn sectors(&self, inode: &Inode) -> u64 {
         let a = inode.attr();
         let f = fi(inode);

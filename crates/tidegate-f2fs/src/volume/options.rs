@@ -54,6 +54,8 @@ positions! {
         RoundRobin = "srr",
         /// The one that its file has had from its first run on.
         PerFile = "spf",
+        /// Those that a program has chosen for the file, a segment's worth in turn; the first if none did.
+        Chosen = "amfs",
         /// One that a file is given when it is written beside others, and has until it is left alone.
         Auto = "auto",
     }

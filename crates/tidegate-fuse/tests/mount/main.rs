@@ -45,6 +45,7 @@ mod programs;
 mod rig;
 mod setid;
 mod shutdown;
+mod streams;
 mod stress;
 mod trees;
 mod whiteout;

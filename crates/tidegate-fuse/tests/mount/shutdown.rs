@@ -10,7 +10,7 @@ const FS_IOC_SHUTDOWN: u32 = 0x8004_587d;
 const EINVAL: i32 = 22;
 
 /// An ioctl whose argument points to `word`; 0 or the errno. Perl is on every Debian, and needs no unsafe code.
-fn ioctl(path: &Path, cmd: u32, word: u32) -> i32 {
+pub fn ioctl(path: &Path, cmd: u32, word: u32) -> i32 {
     let program = "open(F,'<',$ARGV[0]) or exit 255; $w = pack('L',$ARGV[2]); \
                    exit(defined(ioctl(F,$ARGV[1],$w)) ? 0 : $!+0)";
     let mut perl = Command::new("perl");

@@ -175,6 +175,31 @@ pub trait FileSystem: Send + Sync {
     /// `i_rwsem` of both directories and both inodes, exclusive.
     fn rename(&self, r: &Rename<'_>) -> Result<Option<Ino>>;
 
+    /// Has the data of a regular file go to these of the streams that data of its kind has, a bit each, as long
+    /// as its inode is in memory; 0 takes that back.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a stream that there is not; `Unsupported` where the format has none.
+    ///
+    /// # Locks
+    /// Any but the format's own.
+    fn choose_streams(&self, inode: &Inode, streams: u32) -> Result<()> {
+        let _ = (inode, streams);
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    /// The streams that were chosen for it; 0 when none were.
+    ///
+    /// # Errors
+    /// `Unsupported` where the format has none.
+    ///
+    /// # Locks
+    /// Any.
+    fn chosen_streams(&self, inode: &Inode) -> Result<u32> {
+        let _ = inode;
+        Err(ErrorKind::Unsupported.into())
+    }
+
     /// A file that was open for writing is closed.
     ///
     /// # Locks

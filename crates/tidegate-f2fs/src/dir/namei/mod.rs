@@ -7,6 +7,7 @@ use crate::dir::names::Names;
 use crate::durable::since_cp::Since;
 use crate::file::affinity::Writer;
 use crate::file::extent::ExtentCache;
+use crate::file::stream::ChosenStreams;
 use crate::file::truncate::CutStep;
 use crate::format::dentry::type_to_raw;
 use crate::format::raw::*;
@@ -139,6 +140,7 @@ impl F2fs {
             fsync: FsyncState::of_made(),
             meta: dirty::State::default(),
             stream: AtomicU8::new(0),
+            chosen: ChosenStreams::default(),
             writer: Writer::default(),
         };
         match new.file_type {

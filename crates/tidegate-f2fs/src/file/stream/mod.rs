@@ -8,11 +8,75 @@ use crate::segment::log::{Log, LogId};
 use crate::volume::options::{StreamFlush, StreamPolicy};
 use crate::volume::sbi::F2fs;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{
+    AtomicU32,
+    Ordering::{Relaxed, SeqCst},
+};
 use tidegate_rt::Mutex;
-use tidegate_vfs::Inode;
+use tidegate_vfs::{Error, ErrorKind, Inode, Result};
+
+/// The streams that a program has chosen for a file, and where it is among them.
+#[derive(Default)]
+pub(crate) struct ChosenStreams {
+    /// A bit for each; 0 when nobody has chosen.
+    bits: AtomicU32,
+    /// The stream that is written to in the lowest byte; above it, how many pages that got since the file came
+    /// to it.
+    at: AtomicU32,
+}
+
+impl ChosenStreams {
+    /// A bit for each.
+    pub(crate) fn get(&self) -> u32 {
+        self.bits.load(Relaxed)
+    }
+
+    /// Those of the first `n`, of which there is one at least.
+    fn of_first(&self, n: u8) -> u32 {
+        match self.get() & ((1 << n) - 1) {
+            0 => 1,
+            bits => bits,
+        }
+    }
+
+    /// The one of the first `n`, unless several are chosen.
+    fn only(&self, n: u8) -> Option<u8> {
+        let bits = self.of_first(n);
+        bits.is_power_of_two().then_some(bits.trailing_zeros() as u8)
+    }
+
+    /// The one of the first `n` for so many more pages: the next once this one got a segment's worth.
+    pub(crate) fn next(&self, n: u8, pages: usize) -> u8 {
+        let bits = self.of_first(n);
+        let at = self.at.load(Relaxed);
+        let (stream, got) = (at as u8, at >> 8);
+        let is_chosen = |s: u8| bits >> s & 1 == 1;
+        let (stream, got) = match stream < n && is_chosen(stream) && got < BLOCKS_PER_SEG {
+            true => (stream, got),
+            false => ((1..=n).map(|i| (stream % n + i) % n).find(|s| is_chosen(*s)).unwrap_or(0), 0),
+        };
+        let got = (got + pages as u32).min(BLOCKS_PER_SEG);
+        self.at.store(got << 8 | u32::from(stream), Relaxed);
+        stream
+    }
+}
 
 impl F2fs {
+    /// Has a file's data go to these streams of its kind, where the policy leaves that to programs.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for one that there is not.
+    pub(crate) fn choose_streams_of(&self, inode: &Inode, streams: u32) -> Result<()> {
+        let kind = self.data_log(inode);
+        let n = self.streams(kind);
+        if streams >> n != 0 {
+            let what = format!("streams {streams:#x}, and data of its kind has {n}");
+            return Err(Error::new(ErrorKind::InvalidArgument, what).in_inode(inode.ino));
+        }
+        fi(inode).chosen.bits.store(streams, Relaxed);
+        Ok(())
+    }
+
     /// The stream that a pass over an inode puts all its data into, where the policy has one for the file;
     /// one that cannot be opened now has the first log of its kind in its place.
     pub(crate) fn stream_of_pass(&self, inode: &Inode) -> Option<LogId> {
@@ -24,6 +88,7 @@ impl F2fs {
         let refused = |stream| self.cursegs.is_refused(LogId { kind, stream });
         let stream = match self.switches.stream_policy() {
             StreamPolicy::RoundRobin => return None,
+            StreamPolicy::Chosen => fi(inode).chosen.only(n)?,
             StreamPolicy::PerFile => fi(inode).pin_stream(|| self.next_stream(n)) % n,
             StreamPolicy::Auto => {
                 let beside = |end| self.is_followed(kind, end);
@@ -65,3 +130,6 @@ impl F2fs {
         !c.ssr && !fills_segment && self.sit.segment_start(c.segno).plus(c.next_blkoff as u32) != end
     }
 }
+
+#[cfg(test)]
+mod tests;
