@@ -27,6 +27,8 @@ mod repaired;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)] // other processes are driven and waited for
 mod rig;
 mod shifted;
+#[allow(clippy::disallowed_types, clippy::disallowed_methods)] // programs that judge are given real time
+mod soaked;
 mod switches;
 mod undone;
 mod unread;
