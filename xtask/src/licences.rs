@@ -1,32 +1,56 @@
-//! Whether everything that is built in may be given on under MIT OR Apache-2.0, and the crates that are built
-//! in twice.
+//! Whether all that is built in may be given on under MIT OR Apache-2.0, comes from where it should, and is built in once:
+//! by cargo-deny where that is installed, else here by the same `deny.toml`. Advisories are cargo-deny's alone.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use tidegate_testing::workspace;
 
-/// Licences that ask for no more than their text to be kept.
-const TAKEN: &[&str] = &[
-    "0BSD",
-    "Apache-2.0",
-    "Apache-2.0 WITH LLVM-exception",
-    "BSD-2-Clause",
-    "BSD-3-Clause",
-    "BSL-1.0",
-    "ISC",
-    "MIT",
-    "Unicode-3.0",
-    "Unlicense",
-    "Zlib",
-];
+/// The parts of `deny.toml` that are checked here.
+#[derive(Deserialize)]
+struct Deny {
+    licenses: Licenses,
+    bans: Bans,
+}
 
-/// Checks every dependency's licence, and prints which packages there are in several versions.
+#[derive(Deserialize)]
+struct Licenses {
+    allow: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Bans {
+    skip: Vec<Skip>,
+}
+
+/// A version that may be there beside another.
+#[derive(Deserialize)]
+struct Skip {
+    #[serde(rename = "crate")]
+    package: String,
+}
+
+const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+/// Checks every dependency.
 ///
 /// # Errors
-/// A licence that is not taken, with its package; cargo cannot say what the dependencies are.
+/// The packages that `deny.toml` does not let in; cargo cannot say what the dependencies are.
 pub fn check() -> Result<()> {
+    let deny = |args: &[&str]| {
+        let mut command = Command::new(workspace::cargo());
+        command.arg("deny").args(args).current_dir(workspace::root());
+        command
+    };
+    let asked = deny(&["--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if asked.is_ok_and(|status| status.success()) {
+        let status = deny(&["check"]).status().context("running cargo deny")?;
+        ensure!(status.success(), "cargo deny check: {status}");
+        return Ok(());
+    }
+    println!("cargo-deny is not installed: advisories are not looked at");
     let out = Command::new(workspace::cargo())
         .args(["metadata", "--format-version", "1", "--locked"])
         .current_dir(workspace::root())
@@ -36,38 +60,54 @@ pub fn check() -> Result<()> {
         bail!("cargo metadata: {}", String::from_utf8_lossy(&out.stderr));
     }
     let metadata: Value = serde_json::from_slice(&out.stdout).context("what cargo metadata says")?;
+    let rules = std::fs::read_to_string(workspace::root().join("deny.toml")).context("deny.toml")?;
+    let wrong = wrong(&metadata, &toml::from_str(&rules).context("deny.toml")?)?;
+    ensure!(wrong.is_empty(), "deny.toml does not let in: {}", wrong.join("; "));
+    Ok(())
+}
+
+/// The packages that the rules do not let in, and the rules that no package needs.
+fn wrong(metadata: &Value, deny: &Deny) -> Result<Vec<String>> {
     let packages = metadata["packages"].as_array().context("cargo metadata names no packages")?;
-    let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    let mut refused = Vec::new();
+    let mut versions: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let mut wrong = Vec::new();
     for p in packages {
         let text = |key: &str| p[key].as_str().unwrap_or_default();
-        versions.entry(text("name")).or_default().insert(text("version"));
-        if !is_taken(text("license")) {
-            refused.push(format!("{} {}: \"{}\"", text("name"), text("version"), text("license")));
+        let package = format!("{}@{}", text("name"), text("version"));
+        if !is_taken(text("license"), &deny.licenses.allow) {
+            wrong.push(format!("{package}: licence \"{}\"", text("license")));
+        }
+        if !p["source"].is_null() && text("source") != REGISTRY {
+            wrong.push(format!("{package}: from {}", text("source")));
+        }
+        versions.entry(text("name")).or_default().insert(package);
+    }
+    let is_skipped = |package: &&String| deny.bans.skip.iter().any(|s| s.package == **package);
+    for several in versions.values() {
+        let kept: Vec<_> = several.iter().filter(|p| !is_skipped(p)).collect();
+        if kept.len() > 1 {
+            wrong.push(format!("several versions: {kept:?}"));
         }
     }
-    for (name, versions) in versions.iter().filter(|(_, v)| v.len() > 1) {
-        println!("{name} is built in {} versions: {versions:?}", versions.len());
-    }
-    match refused.is_empty() {
-        true => Ok(()),
-        false => bail!("licences that are not in {TAKEN:?}: {}", refused.join("; ")),
-    }
+    let several = |package: &str| versions.values().any(|v| v.len() > 1 && v.contains(package));
+    let unneeded = deny.bans.skip.iter().filter(|s| !several(&s.package));
+    wrong.extend(unneeded.map(|s| format!("skipped in vain: {}", s.package)));
+    Ok(wrong)
 }
 
 /// Whether an SPDX expression leaves a choice that is taken. A slash is an old way to write OR.
-fn is_taken(expression: &str) -> bool {
+fn is_taken(expression: &str, allow: &[String]) -> bool {
     let expression = expression.replace('/', " OR ");
     let expression = expression.trim();
     if let Some(parts) = apart(expression, " OR ") {
-        return parts.into_iter().any(is_taken);
+        return parts.into_iter().any(|p| is_taken(p, allow));
     }
     if let Some(parts) = apart(expression, " AND ") {
-        return parts.into_iter().all(is_taken);
+        return parts.into_iter().all(|p| is_taken(p, allow));
     }
     match expression.strip_prefix('(').and_then(|e| e.strip_suffix(')')) {
-        Some(inner) => is_taken(inner),
-        None => TAKEN.contains(&expression),
+        Some(inner) => is_taken(inner, allow),
+        None => allow.iter().any(|a| a == expression),
     }
 }
 
@@ -89,6 +129,10 @@ fn apart<'a>(expression: &'a str, word: &str) -> Option<Vec<&'a str>> {
 mod tests {
     use super::*;
 
+    fn allow() -> Vec<String> {
+        ["MIT", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "Unicode-3.0"].map(String::from).into()
+    }
+
     #[test]
     fn a_licence_is_taken_where_one_choice_is() {
         for yes in [
@@ -98,10 +142,34 @@ mod tests {
             "(MIT OR Apache-2.0) AND Unicode-3.0",
             "Apache-2.0 WITH LLVM-exception OR GPL-3.0",
         ] {
-            assert!(is_taken(yes), "{yes}");
+            assert!(is_taken(yes, &allow()), "{yes}");
         }
         for no in ["", "GPL-2.0", "MIT AND GPL-2.0", "(MIT OR GPL-2.0) AND LGPL-2.1", "MIT WITH something"] {
-            assert!(!is_taken(no), "{no}");
+            assert!(!is_taken(no, &allow()), "{no}");
         }
+    }
+
+    #[test]
+    fn each_rule_finds_what_is_against_it() {
+        let package = |name: &str, version: &str, license: &str, source: &str| serde_json::json!({ "name": name, "version": version, "license": license, "source": source });
+        let skip = |package: &str| Skip { package: package.into() };
+        let rules = |skip| Deny { licenses: Licenses { allow: allow() }, bans: Bans { skip } };
+        let twice = [package("a", "1.0.0", "MIT", REGISTRY), package("a", "2.0.0", "MIT", REGISTRY)];
+        let found = |packages: &[Value], skip| {
+            wrong(&serde_json::json!({ "packages": packages }), &rules(skip)).unwrap().join("; ")
+        };
+        assert_eq!(found(&twice, vec![skip("a@1.0.0")]), "");
+        assert_eq!(found(&twice, vec![]), "several versions: [\"a@1.0.0\", \"a@2.0.0\"]");
+        assert_eq!(found(&twice[..1], vec![skip("a@1.0.0")]), "skipped in vain: a@1.0.0");
+        assert_eq!(
+            found(&[package("b", "1.0.0", "GPL-2.0", REGISTRY)], vec![]),
+            "b@1.0.0: licence \"GPL-2.0\""
+        );
+        assert_eq!(found(&[package("b", "1.0.0", "MIT", "git+x")], vec![]), "b@1.0.0: from git+x");
+    }
+
+    #[test]
+    fn what_is_built_in_is_let_in() {
+        check().unwrap();
     }
 }

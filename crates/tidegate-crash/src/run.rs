@@ -264,7 +264,7 @@ impl Machine {
     /// One that has `root` for its root directory.
     pub fn below(volume: &Volume, model: Model, root: &str) -> Self {
         let (vfs, ops) = (volume.vfs().clone(), volume.ops().clone());
-        let format = if ops.name() == "f2fs" { Format::F2fs } else { Format::Ext4 };
+        let format = volume.kind();
         Machine { vfs, ops, model, held: Default::default(), format, root: root.into() }
     }
 

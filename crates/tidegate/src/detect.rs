@@ -16,12 +16,34 @@ pub enum Format {
 }
 
 impl Format {
+    /// All of them.
+    pub const ALL: [Format; 2] = [Format::F2fs, Format::Ext4];
+
+    /// Its name, as mount(8) has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::F2fs => "f2fs",
+            Format::Ext4 => "ext4",
+        }
+    }
+
     /// The command that repairs an image of it.
     pub fn repaired_by(self) -> &'static str {
         match self {
             Format::F2fs => "tidegate check --repair",
             Format::Ext4 => "tidegate check --repair",
         }
+    }
+}
+
+impl std::str::FromStr for Format {
+    type Err = String;
+
+    /// # Errors
+    /// The names that there are.
+    fn from_str(name: &str) -> std::result::Result<Format, String> {
+        let known = || Format::ALL.map(Format::name).join(" or ");
+        Format::ALL.into_iter().find(|f| f.name() == name).ok_or_else(known)
     }
 }
 

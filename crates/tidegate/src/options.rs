@@ -74,6 +74,7 @@ impl FormatOptions {
     }
 
     /// Has the engine make a mistake on purpose.
+    #[doc(hidden)]
     pub fn plant(&mut self, bug: crate::planted::Planted) {
         self.f2fs.planted = bug;
     }

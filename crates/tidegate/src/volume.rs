@@ -105,7 +105,8 @@ impl Volume {
         self.ops.name()
     }
 
-    fn kind(&self) -> Format {
+    /// The format.
+    pub fn kind(&self) -> Format {
         match &self.engine {
             Engine::F2fs(_) => Format::F2fs,
             Engine::Ext4(_) => Format::Ext4,

@@ -16,8 +16,8 @@ use tidegate::{Error, Progress, Result, Unfinished};
 #[derive(clap::Args)]
 pub struct Args {
     /// Format of the volume
-    #[arg(short = 't', long, alias = "type", value_name = "FORMAT", default_value = "f2fs")]
-    format: FormatName,
+    #[arg(short = 't', long, alias = "type", value_name = "FORMAT", default_value = "f2fs", value_parser = format())]
+    format: Format,
     /// Size of the image, such as 64M or 1.5T, or `auto` to fit the content of --from; left out, it is `auto`
     /// with --from, else that of the image that is there; an empty file keeps its size
     #[arg(long, value_parser = size, value_name = "SIZE|auto")]
@@ -63,20 +63,10 @@ pub struct Args {
     image: PathBuf,
 }
 
-/// A format by name.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub(super) enum FormatName {
-    F2fs,
-    Ext4,
-}
-
-impl std::convert::From<FormatName> for Format {
-    fn from(name: FormatName) -> Format {
-        match name {
-            FormatName::F2fs => Format::F2fs,
-            FormatName::Ext4 => Format::Ext4,
-        }
-    }
+/// A format by its name.
+pub(super) fn format() -> impl clap::builder::TypedValueParser<Value = Format> {
+    use clap::builder::{PossibleValuesParser, TypedValueParser};
+    PossibleValuesParser::new(Format::ALL.map(Format::name)).try_map(|name| name.parse::<Format>())
 }
 
 /// Options for ext4 alone.
@@ -148,7 +138,7 @@ impl Ext4Args {
 /// The volume that is asked for, without its size.
 fn new_volume(args: &Args) -> Result<NewVolume> {
     let image = || tidegate::error::show(tidegate::error::path_bytes(&args.image));
-    let format = args.format.into();
+    let format = args.format;
     let mut features = args.features.clone();
     let plain =
         |f: &str| if format == Format::Ext4 { f.trim_start_matches('^').to_string() } else { f.into() };

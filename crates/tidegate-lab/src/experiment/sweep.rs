@@ -20,7 +20,6 @@ use crate::workload::Spec;
 use serde::Deserialize;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
-use tidegate::detect::Format;
 use tidegate::observe::Wanted;
 use tidegate::{Elevator, Queues, WfqOptions};
 use tidegate_vfs::MemoryLimits;
@@ -193,11 +192,8 @@ impl File {
         }
         if let Some(format) = &self.format {
             not("format", Contestant::is_model, "only sim:NAME and preset:NAME do")?;
-            hardware.format = match &**format {
-                "f2fs" => Format::F2fs,
-                "ext4" => Format::Ext4,
-                _ => return Err(Error::spec(format!("format = {format:?}: f2fs or ext4"))),
-            };
+            let known = |known| Error::spec(format!("format = {format:?}: {known}"));
+            hardware.format = format.parse().map_err(known)?;
         }
         Ok(hardware)
     }

@@ -4,24 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// A file system to make.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// By Tidegate.
-    F2fs,
-    /// By `mke2fs`.
-    Ext4,
-}
-
-impl Format {
-    /// As mount(8) calls it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Format::F2fs => "f2fs",
-            Format::Ext4 => "ext4",
-        }
-    }
-}
+pub use tidegate::detect::Format;
 
 /// The volume that is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,11 +35,10 @@ impl FromStr for Named {
     /// A file that is called as a format has a path with a slash: `./f2fs`.
     fn from_str(s: &str) -> std::result::Result<Self, String> {
         let (what, options) = s.split_once(',').unwrap_or((s, ""));
-        let what = match what {
-            "" => return Err("f2fs, ext4 or the path of an image is needed".into()),
-            "f2fs" => What::New(Format::F2fs),
-            "ext4" => What::New(Format::Ext4),
-            path => What::Image(path.into()),
+        let what = match what.parse() {
+            _ if what.is_empty() => return Err("f2fs, ext4 or the path of an image is needed".into()),
+            Ok(format) => What::New(format),
+            Err(_) => What::Image(what.into()),
         };
         Ok(Named { what, options: options.into() })
     }

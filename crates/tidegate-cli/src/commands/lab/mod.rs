@@ -1,6 +1,6 @@
 //! `tidegate lab`: the effect of a switch, measured; volumes and directories raced.
 
-use super::mkfs::FormatName;
+use super::mkfs::format;
 use crate::global::Global;
 use crate::out::{self, Out};
 use crate::units::size;
@@ -149,8 +149,8 @@ struct Compare {
     #[arg(long, value_parser = size, default_value = "4k")]
     size: u64,
     /// The format of the new volumes of sim:NAME and preset:NAME; f2fs unless told
-    #[arg(long, value_enum)]
-    format: Option<FormatName>,
+    #[arg(long, value_parser = format())]
+    format: Option<tidegate::detect::Format>,
     /// When fs_mark makes files durable, as its -S: 0 never, 1 each, 2 by one sync, 3 all in reverse, 5 all
     #[arg(long, default_value_t = 1)]
     sync: u8,
@@ -253,7 +253,7 @@ fn race(args: &Compare, dir: &Path, global: &Global) -> Result<()> {
                 format!("{other} has its own; for sim:NAME and preset:NAME"),
             ));
         }
-        opening.hardware.format = format.into();
+        opening.hardware.format = format;
     }
     writable(dir)?;
     let look = Look::new(compare::runs(&args.targets, args.runs.into(), global.watch.wanted()), global)?;
