@@ -106,7 +106,7 @@ pub(in crate::offline) fn with_trees(
     by(queue, load_superblock(queue)?, options)
 }
 
-/// The same, read by a superblock that need not be the one that lies there.
+/// As [`with_trees`], read by a superblock that need not be the one that lies there.
 pub(in crate::offline) fn by(
     queue: &Arc<RequestQueue>,
     sb: Superblock,

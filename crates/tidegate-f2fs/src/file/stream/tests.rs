@@ -96,7 +96,7 @@ fn a_stream_that_there_is_not_is_refused() {
     open.vfs.unmount().unwrap();
 }
 
-/// What is kept of a file comes before what its program says.
+/// The stream that is kept for a file comes before the one that its program names.
 #[test]
 fn data_that_lives_shortly_is_hot_and_for_ever_cold() {
     let open = volume("");
