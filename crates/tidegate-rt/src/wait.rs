@@ -113,6 +113,11 @@ impl WaitQueue {
         }
     }
 
+    /// How many threads are asleep here. Others may come or go meanwhile.
+    pub fn waiters(&self) -> usize {
+        self.waiters.load(SeqCst) as usize
+    }
+
     /// Lets every waiter look at its condition again. Cheap when nobody waits.
     pub fn wake_all(&self) {
         // Pairs with the increment in `wait`: either we see the waiter, or it sees the new condition.

@@ -116,7 +116,10 @@ pub struct Bdi {
     pub(crate) epochs: Epochs,
     pub(crate) lists: Mutex<Lists>,
     pub(crate) flusher: Condvar,
+    /// Threads over the dirty limit that changed names or attributes.
     throttled: WaitQueue,
+    /// Threads over the dirty limit that write data.
+    writers: WaitQueue,
     /// A whole pass could write nothing: waiting for it would be for ever.
     pub(crate) stuck: AtomicBool,
     /// Pages whose write failed, each as often as it did.
@@ -148,6 +151,7 @@ impl Bdi {
             lists: Mutex::new(&LIST_LOCK, Lists::default()),
             flusher: Condvar::new(),
             throttled: WaitQueue::new(),
+            writers: WaitQueue::new(),
             stuck: AtomicBool::new(false),
             nr_failed: AtomicU64::new(0),
             seen_failed: AtomicU64::new(0),
@@ -263,6 +267,15 @@ impl Bdi {
         if self.over_background() {
             self.flusher.notify_one();
         }
+        let _ = self.wait_for_room(&self.throttled, || self.limits.dirty);
+        self.shrink();
+    }
+
+    /// As [`Bdi::balance_dirty_pages`], for threads that wrote data: they wait as [`Bdi::admit`] does.
+    pub fn balance_written_pages(&self) {
+        if self.over_background() {
+            self.flusher.notify_one();
+        }
         let _ = self.admit();
         self.shrink();
     }
@@ -272,11 +285,16 @@ impl Bdi {
     /// # Errors
     /// `Io` when the flusher tries in vain meanwhile: memory would fill with pages that cannot be written.
     pub fn admit(&self) -> Result<()> {
+        self.wait_for_room(&self.writers, || self.writers_limit())
+    }
+
+    /// Waits in `queue` until dirty pages and write-back are within `limit`.
+    fn wait_for_room(&self, queue: &WaitQueue, limit: impl Fn() -> u64) -> Result<()> {
         if self.over(self.limits.dirty) {
             let failed = self.failed_passes.load(SeqCst);
             let _span = BALANCE.enter([self.dirty_bytes()]);
-            let free = || !self.over(self.limits.dirty) || self.stuck.load(SeqCst);
-            while !self.throttled.wait_timeout(Duration::from_millis(100), free) {
+            let free = || !self.over(limit()) || self.stuck.load(SeqCst);
+            while !queue.wait_timeout(Duration::from_millis(100), free) {
                 if self.failed_passes.load(SeqCst) - failed >= VAIN_PASSES {
                     let what = "too much is in memory that could not be written";
                     return Err(Error::new(ErrorKind::Io, what));
@@ -285,6 +303,14 @@ impl Bdi {
             }
         }
         Ok(())
+    }
+
+    /// Bytes within which writers that wait go on. For one it is the dirty limit. If several went on there, each end of
+    /// I/O would wake all of them for one write each: these wait for an eighth of the way down to `background`.
+    fn writers_limit(&self) -> u64 {
+        let MemoryLimits { dirty, background, .. } = self.limits;
+        let several = self.writers.waiters() > 1;
+        dirty - if several { dirty.saturating_sub(background) / 8 } else { 0 }
     }
 
     pub(crate) fn write_failed(&self, pages: u64) {
@@ -310,6 +336,9 @@ impl Bdi {
     pub(crate) fn writeback_ended(&self) {
         if !self.over(self.limits.dirty) {
             self.throttled.wake_all();
+        }
+        if !self.over(self.writers_limit()) {
+            self.writers.wake_all();
         }
     }
 

@@ -42,7 +42,7 @@ impl File {
             self.write_locked(pos + done as u64, part)?;
             drop(guard);
             done += part.len();
-            self.vfs.balance()?;
+            self.vfs.balance_written()?;
             if done == data.len() {
                 break;
             }
@@ -148,7 +148,7 @@ impl File {
         self.vfs.bdi.mark_dirty(&self.inode);
         self.vfs.fs.wrote(&self.inode, pos..end)?;
         drop(guard);
-        self.vfs.balance()
+        self.vfs.balance_written()
     }
 
     fn before_write(&self, pos: u64, len: u64) -> Result<()> {

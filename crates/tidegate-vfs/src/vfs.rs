@@ -163,6 +163,12 @@ impl Vfs {
         self.fs.balance()
     }
 
+    /// As [`Vfs::balance`], for operations that wrote data.
+    pub(crate) fn balance_written(&self) -> Result<()> {
+        self.bdi.balance_written_pages();
+        self.fs.balance()
+    }
+
     /// Frees an inode that lost its last name or its last user. No lock held. A failure takes nothing back:
     /// the name is gone, and the inode stays an orphan for the next mount.
     pub(crate) fn evict_if_unused(&self, inode: &Arc<Inode>) {

@@ -27,7 +27,7 @@ fn measured(experiment: &str, runs: u32, settings: &[&str], smaller: impl Fn(&mu
 fn good(cases: &[Case], comparisons: &[&str]) {
     for name in comparisons {
         let found = cases.iter().flat_map(|c| &c.comparisons).find(|c| c.name == *name).unwrap();
-        assert_eq!(found.reproduces, Yes, "{name}: {}", found.why);
+        assert_eq!(found.reproduces, Yes, "{found:?}");
     }
 }
 
