@@ -50,7 +50,7 @@ struct Thing {
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// What a sync made durable: at which event, and until which event nothing else was begun.
+/// The promise of a sync: the event at which it was durable, and the event until which nothing else was begun.
 struct Promise {
     since: u64,
     until: Option<u64>,
@@ -63,7 +63,7 @@ struct Promise {
 struct Soak {
     v: Arc<Vfs>,
     device: Arc<Recorder>,
-    /// What was on the device when its record begins.
+    /// The device's content when its record begins.
     base: Vec<u8>,
     records: Vec<Record>,
     rng: Rng,
@@ -93,7 +93,7 @@ fn mount(device: Arc<Recorder>, how: &str) -> Arc<Vfs> {
 }
 
 impl Soak {
-    /// What the device would hold after a power cut at event `cut`: all that a flush has covered by then, and
+    /// The device's content after a power cut at event `cut`: all that a flush has covered by then, and
     /// some of the rest.
     fn after_cut(&mut self, cut: u64) -> Vec<u8> {
         let mut now = self.device.take();
@@ -126,7 +126,7 @@ impl Soak {
     }
 }
 
-/// What Linux finds below a directory, by path.
+/// The tree that Linux finds below a directory, by path.
 fn kernel_tree(dir: &Path) -> BTreeMap<String, Thing> {
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::PermissionsExt;
@@ -285,7 +285,7 @@ fn round(dir: &Path, seed: u64, until: Instant) -> Result<String, String> {
         let found = kernel_tree(Mounted::new(&image, "rw").ok_or("no mount")?.path());
         compare(&found, &s.paths, &s.things, None).map_err(tell)?;
         fsck(&image).map_err(|e| format!("{what}: after Linux: {e}"))?;
-        // What Linux left is where it goes on.
+        // The next round goes on with the volume that Linux left.
         s.base = std::fs::read(&image).unwrap();
         s.device = Arc::new(Recorder::new(Arc::new(MemoryDevice::from_bytes(&s.base))));
         (s.records, s.promises, s.moved) = Default::default();
