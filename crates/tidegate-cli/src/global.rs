@@ -10,6 +10,7 @@ use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tidegate::detect::Format;
 use tidegate::error::Failed;
 use tidegate::vfs::MemoryLimits;
 use tidegate::{Backend, Error, OpenOptions, Result, Timespec, Volume};
@@ -102,7 +103,7 @@ impl Global {
         place.check()?;
         self.opening(&place.image);
         let volume = Volume::open(&place.image, &self.open_options(true)?)?;
-        self.tell_recovered(&volume);
+        self.tell_opened(&volume);
         Ok(volume)
     }
 
@@ -137,11 +138,19 @@ impl Global {
         self.opened.replace(Some(image.to_path_buf()));
     }
 
-    /// Says what opening the volume brought back.
-    pub fn tell_recovered(&self, volume: &Volume) {
+    /// Says what opening the volume brought back, and which of the options it does not have.
+    pub fn tell_opened(&self, volume: &Volume) {
+        self.tell_without_effect(volume.options_without_effect(), volume.kind());
         let (n, image) = (volume.recovered(), volume.image());
         if n > 0 && !self.quiet {
             out::line(format_args!("{image}: {n} files that were fsynced before a power cut are recovered"));
+        }
+    }
+
+    /// Says which options a volume of this format does not have.
+    pub fn tell_without_effect(&self, options: &[String], format: Format) {
+        for option in options {
+            out::note(format_args!("option \"{option}\" has no effect on {}", format.name()));
         }
     }
 
@@ -154,7 +163,7 @@ impl Global {
         self.opening(&place.image);
         let volume = Volume::open(&place.image, &self.open_options(false)?)?;
         volume.check_writable()?;
-        self.tell_recovered(&volume);
+        self.tell_opened(&volume);
         Ok(volume)
     }
 

@@ -1,5 +1,6 @@
 //! How to open a volume.
 
+use crate::detect::Format;
 use tidegate_block::{Backend, Elevator};
 use tidegate_ext4::Ext4Options;
 use tidegate_f2fs::F2fsOptions;
@@ -60,6 +61,8 @@ impl Default for OpenOptions {
 pub struct FormatOptions {
     pub(crate) f2fs: F2fsOptions,
     pub(crate) ext4: Ext4Options,
+    /// Options that one format alone has, with that format.
+    of_one: Vec<(Format, String)>,
 }
 
 impl FormatOptions {
@@ -69,8 +72,18 @@ impl FormatOptions {
     /// `InvalidArgument` when its value is wrong.
     pub fn set(&mut self, option: &str) -> Result<bool> {
         // Each format that has such an option takes it.
-        let of_ext4 = self.ext4.set(option)?;
-        Ok(self.f2fs.set(option)? || of_ext4)
+        let (of_f2fs, of_ext4) = (self.f2fs.set(option)?, self.ext4.set(option)?);
+        if of_f2fs != of_ext4 {
+            let format = if of_f2fs { Format::F2fs } else { Format::Ext4 };
+            self.of_one.push((format, option.to_owned()));
+        }
+        Ok(of_f2fs || of_ext4)
+    }
+
+    /// The options, of those that were set, which a volume of this format does not have.
+    pub fn without_effect(&self, on: Format) -> Vec<String> {
+        let others = self.of_one.iter().filter(|(format, _)| *format != on);
+        others.map(|(_, option)| option.clone()).collect()
     }
 
     /// Has the engine make a mistake on purpose.

@@ -31,6 +31,7 @@ pub struct Volume {
     ops: Arc<dyn VolumeOps>,
     vfs: Arc<Vfs>,
     started: tidegate_rt::Nanos,
+    without_effect: Vec<String>,
 }
 
 impl Volume {
@@ -72,7 +73,9 @@ impl Volume {
             sync_wait: options.sync_wait,
         };
         let vfs = Vfs::mount(ops.clone(), bdi, mount).map_err(of)?;
-        Ok(Volume { image: image.to_string(), path: image.into(), queue, engine, ops, vfs, started })
+        let (image, path) = (image.to_string(), image.into());
+        let without_effect = options.format.without_effect(format);
+        Ok(Volume { image, path, queue, engine, ops, vfs, started, without_effect })
     }
 
     /// The name that errors have for it: the image's path, as it can be shown.
@@ -166,6 +169,11 @@ impl Volume {
         self.vfs.set_sync_wait(options.sync_wait);
         self.queue.set_wbt(options.wbt);
         Ok(())
+    }
+
+    /// The mount options that it was opened with and that its format does not have.
+    pub fn options_without_effect(&self) -> &[String] {
+        &self.without_effect
     }
 
     /// How many files opening it recovered that were fsynced after the last commit.

@@ -220,6 +220,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     let reproducible = source_date_epoch()?;
     let options = new_volume(args)?;
     let mut open = global.open_options(false)?;
+    global.tell_without_effect(&open.format.without_effect(options.format), options.format);
     tidegate::keep_for_reuse(KEPT);
     if global.cache.is_none() {
         open.memory = open.memory.with_cache(CACHE);

@@ -50,7 +50,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
         return options(args, global).map(drop);
     }
     if args.foreground {
-        return serve(args, global, |volume| global.tell_recovered(volume));
+        return serve(args, global, |volume| global.tell_opened(volume));
     }
     if std::env::var_os(SERVING).is_none() {
         return start(args);
@@ -60,7 +60,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     let _ = std::fs::write("/proc/self/comm", "tidegate");
     let left = Cell::new(false);
     let served = serve(args, global, |volume| {
-        global.tell_recovered(volume);
+        global.tell_opened(volume);
         leave_terminal();
         left.set(true);
     });

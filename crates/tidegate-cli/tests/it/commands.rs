@@ -98,6 +98,22 @@ fn checkpoints_are_explained() {
 }
 
 #[test]
+fn options_of_another_format_are_told() {
+    let b = Bench::new();
+    for (format, of_it, of_another) in
+        [("f2fs", "mode=lfs", "journal=jbd2"), ("ext4", "journal=jbd2", "mode=lfs")]
+    {
+        let image = format!("{format}.img");
+        b.ok(&["mkfs", "--format", format, "--size", "64M", &image, "--quiet"]);
+        let options = format!("{of_it},{of_another}");
+        let out = b.command(&["ls", "-o", &options, &format!("{image}:/")]).output().unwrap();
+        assert!(out.status.success(), "{out:?}");
+        let told = format!("tidegate: note: option \"{of_another}\" has no effect on {format}\n");
+        assert_eq!(String::from_utf8(out.stderr).unwrap(), told);
+    }
+}
+
+#[test]
 fn options_are_told_and_taken() {
     let b = Bench::new();
     b.ok(&["mkfs", "--size", "64M", "a.img", "--quiet"]);
