@@ -295,6 +295,10 @@ impl Bdi {
             let _span = BALANCE.enter([self.dirty_bytes()]);
             let free = || !self.over(limit()) || self.stuck.load(SeqCst);
             while !queue.wait_timeout(Duration::from_millis(100), free) {
+                // Threads of the other queue, or pages that cannot be written, may keep it above `limit` for ever.
+                if !self.over(self.limits.dirty) {
+                    break;
+                }
                 if self.failed_passes.load(SeqCst) - failed >= VAIN_PASSES {
                     let what = "too much is in memory that could not be written";
                     return Err(Error::new(ErrorKind::Io, what));

@@ -37,6 +37,33 @@ fn writers_wait_while_too_much_is_dirty() {
     });
 }
 
+/// Several writers wait for less than the limit, so that they do not wake each other for one page. If the rest
+/// stays between the two, they go on without an error all the same.
+#[test]
+fn writers_go_on_though_others_stay_below_the_limit() {
+    each_seed(false, |vfs, _| {
+        let bdi = vfs.bdi().clone();
+        let set = |bytes: u64| bdi.nr_writeback.store(bytes / PAGE, SeqCst);
+        set(LIMITS.dirty + PAGE);
+        let writer = || {
+            let vfs = vfs.clone();
+            thread::spawn("writer", move || vfs.bdi().admit()).unwrap()
+        };
+        let writers = [writer(), writer()];
+        thread::sleep(MS);
+        assert_eq!(bdi.writers.waiters(), 2);
+        set(LIMITS.dirty - PAGE);
+        bdi.writeback_ended();
+        assert_eq!(bdi.writers.waiters(), 2, "an eighth less than the limit lets them go on at once");
+        for _ in 0..VAIN_PASSES {
+            bdi.write_failed(1);
+            bdi.judge_pass();
+        }
+        assert!(writers.into_iter().all(|w| w.join().is_ok()));
+        set(0);
+    });
+}
+
 #[test]
 fn nothing_is_written_below_the_background_threshold() {
     each_seed(false, |vfs, device| {

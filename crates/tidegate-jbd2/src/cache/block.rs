@@ -18,7 +18,7 @@ impl Block {
         Block { buf: Arc::new(PageBuf::zeroed(len.div_ceil(PAGE_SIZE))), len, verified: false }
     }
 
-    /// Whether its checksum was found right since it came from the device ([`Cache::set_verified`]); changes
+    /// Whether its checksum was found right since it came from the device ([`Cache::set_verified`](super::Cache::set_verified)); changes
     /// in memory leave that as it is. As `buffer_verified` in Linux.
     pub fn is_verified(&self) -> bool {
         self.verified

@@ -50,7 +50,10 @@ impl Repair<'_, '_> {
                 continue;
             }
             let child = self.disk.block(e.leaf())?;
-            if le16(&child, 0) == EXTENT_MAGIC && is_sealed(n.seed, &child) && found.set(e.leaf()) {
+            // The depth falls from node to node: a chain made to be deep ends here.
+            let below = header(&child)
+                .is_some_and(|c| c.eh_magic.get() == EXTENT_MAGIC && c.eh_depth.get() < h.eh_depth.get());
+            if below && is_sealed(n.seed, &child) && found.set(e.leaf()) {
                 self.find_sealed(n, &child, found)?;
             }
         }

@@ -110,7 +110,8 @@ fn problems(queue: &Arc<RequestQueue>, sb: Superblock) -> Option<u64> {
 }
 
 /// A superblock of revision 0 that names features: without them, or of revision 1 where a check finds fewer
-/// problems by that.
+/// problems by that. A reading that no check can follow says nothing of the other: then one without any
+/// problem counts, and else the copies are asked.
 fn of_revision(queue: &Arc<RequestQueue>, bytes: &[u8]) -> Option<Found> {
     let raw = RawSuperblock::read_from_bytes(bytes).ok()?;
     if raw.s_magic.get() != EXT4_MAGIC || raw.s_rev_level.get() != 0 || superblock_names_nothing(&raw) {
@@ -124,6 +125,9 @@ fn of_revision(queue: &Arc<RequestQueue>, bytes: &[u8]) -> Option<Found> {
         let Ok(sb) = Superblock::parse(raw.as_bytes(), queue.device().size()) else { continue };
         let Some(found) = problems(queue, sb.clone()) else { continue };
         readings.push((found, sb, to));
+    }
+    if readings.len() < 2 {
+        readings.retain(|(found, ..)| *found == 0);
     }
     let (_, sb, to) = readings.into_iter().min_by_key(|r| r.0)?;
     Some(Found { sb, mended: Some(("features of a volume of revision 0".into(), to.into())) })

@@ -218,4 +218,12 @@ fn revision_0_has_no_features() {
     let r = repair_bytes(&bytes);
     assert_eq!(r.report.unwrap().outcome, Outcome::Corrected);
     assert!(r.bytes == whole, "{:?}", r.told);
+    // Zeros over the revision and what follows: the copies know better than a reading without features.
+    let dir = scratch();
+    let whole = base(dir.path(), &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,^has_journal"], "32M");
+    let mut bytes = whole.clone();
+    bytes[REVISION..REVISION + 16].fill(0);
+    let r = repair_bytes(&bytes);
+    assert_eq!(r.report.unwrap().outcome, Outcome::Corrected);
+    assert!(r.bytes == whole, "{:?}", r.told);
 }
