@@ -11,6 +11,8 @@ const INCOMPAT: usize = SUPER + 0x60;
 const RO_COMPAT: usize = SUPER + 0x64;
 const UUID: usize = SUPER + 0x68;
 const LABEL: usize = SUPER + 0x78;
+/// A bit of `RO_COMPAT`.
+const HUGE_FILE: u8 = 0x08;
 const REVISION: usize = SUPER + 0x4c;
 const RESERVED: usize = SUPER + 0xce;
 const MAGIC: usize = SUPER + 0x38;
@@ -142,6 +144,16 @@ fn a_superblock_without_its_magic_gets_it_where_all_else_is_right() {
         let r = repair_bytes(&bytes);
         assert!(r.report.is_err() && r.bytes == bytes, "{args:?}: {:?}", r.told);
     }
+    // Copies are older and differ in a feature: a sound volume is not held against them.
+    let dir = scratch();
+    let mut whole = base(dir.path(), PLAIN, "32M");
+    whole[RO_COMPAT] ^= HUGE_FILE;
+    assert!(check_bytes(&whole).unwrap().is_clean());
+    let mut bytes = whole.clone();
+    bytes[MAGIC..MAGIC + 2].fill(0);
+    let r = repair_bytes(&bytes);
+    assert_eq!(r.report.unwrap().outcome, Outcome::Corrected);
+    assert_eq!(r.bytes[SUPER..SUPER + 1024], whole[SUPER..SUPER + 1024], "{:?}", r.told);
 }
 
 #[test]
