@@ -28,16 +28,16 @@ mod tests {
 
     #[test]
     fn places_of_the_engine_have_names() {
-        let text = include_str!("../../../../tidegate-f2fs/src/segment/curseg/mod.rs");
+        let text = include_str!("../../../../tidegate-f2fs/src/segment/curseg/alloc.rs");
         let line = text.lines().position(|l| l.contains(" c = self.cursegs.lock(log);")).unwrap() as u32 + 1;
         for file in [
-            "crates/tidegate-f2fs/src/segment/curseg/mod.rs",
-            "/src/crates/tidegate-f2fs/src/segment/curseg/mod.rs",
+            "crates/tidegate-f2fs/src/segment/curseg/alloc.rs",
+            "/src/crates/tidegate-f2fs/src/segment/curseg/alloc.rs",
         ] {
             assert_eq!(at(file, line), Some("F2fs::allocate_extents"), "{file}:{line}");
         }
         assert_eq!(
-            (at("crates/tidegate-f2fs/src/segment/curseg/mod.rs", 1), at("nowhere.rs", 1)),
+            (at("crates/tidegate-f2fs/src/segment/curseg/alloc.rs", 1), at("nowhere.rs", 1)),
             (None, None)
         );
     }
