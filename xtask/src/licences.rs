@@ -51,6 +51,11 @@ pub fn check() -> Result<()> {
         return Ok(());
     }
     println!("cargo-deny is not installed: advisories are not looked at");
+    check_here()
+}
+
+/// The part of the check that needs neither cargo-deny nor the network.
+fn check_here() -> Result<()> {
     let out = Command::new(workspace::cargo())
         .args(["metadata", "--format-version", "1", "--locked"])
         .current_dir(workspace::root())
@@ -170,6 +175,6 @@ mod tests {
 
     #[test]
     fn what_is_built_in_is_let_in() {
-        check().unwrap();
+        check_here().unwrap();
     }
 }

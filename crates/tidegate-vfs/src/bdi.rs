@@ -264,19 +264,20 @@ impl Bdi {
     /// threshold, waits above the limit, reclaims clean pages above the cache limit. When pages cannot be
     /// written, it does not wait for ever; [`Bdi::admit`] then refuses more.
     pub fn balance_dirty_pages(&self) {
-        if self.over_background() {
-            self.flusher.notify_one();
-        }
-        let _ = self.wait_for_room(&self.throttled, || self.limits.dirty);
-        self.shrink();
+        self.balance(|| self.wait_for_room(&self.throttled, || self.limits.dirty));
     }
 
     /// As [`Bdi::balance_dirty_pages`], for threads that wrote data: they wait as [`Bdi::admit`] does.
     pub fn balance_written_pages(&self) {
+        self.balance(|| self.admit());
+    }
+
+    fn balance(&self, wait: impl FnOnce() -> Result<()>) {
         if self.over_background() {
             self.flusher.notify_one();
         }
-        let _ = self.admit();
+        // The next change is refused instead: this one is made.
+        let _ = wait();
         self.shrink();
     }
 

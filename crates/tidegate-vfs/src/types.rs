@@ -287,15 +287,15 @@ pub enum WriteHint {
     /// Nobody has said.
     #[default]
     NotSet = 0,
-    /// Nothing is known of it, a program has said.
+    /// A program has said that it knows nothing of it.
     None = 1,
-    /// Shortly.
+    /// A short time.
     Short = 2,
-    /// Longer than that.
+    /// A longer time than `Short`.
     Medium = 3,
-    /// Longer than that.
+    /// A longer time than `Medium`.
     Long = 4,
-    /// As long as data lives.
+    /// The longest time: data that is hardly ever overwritten.
     Extreme = 5,
 }
 
