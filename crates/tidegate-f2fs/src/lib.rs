@@ -3,7 +3,8 @@
 //! It does: everything an F2FS volume with the features in [`gate::SUPPORTED`] holds, through
 //! [`tidegate_vfs::FileSystem`], with the durability that fsync promises; make volumes ([`mkfs`]); check
 //! ([`check`]) and repair ([`repair`]) them. It does not: decode compressed or encrypted files (their
-//! volumes open read-only), or span devices.
+//! volumes open read-only), or open the devices of a volume on several: it takes them as one
+//! ([`tidegate_block::Linear`]).
 //!
 //! | module | holds |
 //! |---|---|
@@ -41,7 +42,7 @@ pub mod volume;
 pub use format::{gate, raw, units};
 pub use offline::{check, mkfs, repair};
 pub use volume::info::{self, VolumeInfo};
-pub use volume::open::{self, is_f2fs};
+pub use volume::open::{self, devices, is_f2fs};
 pub use volume::options::{self, F2fsOptions};
 pub use volume::planted;
 pub use volume::sbi::{self, F2fs};

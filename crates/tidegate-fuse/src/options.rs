@@ -37,6 +37,10 @@ pub const WORDS: &[(&str, &str)] = &[
     ("uid=1000", "everything seems to belong to this user"),
     ("gid=1000", "everything seems to belong to this group"),
     ("offset=1M", "where in the image the volume begins: a partition of a disk"),
+    (
+        "device=/dev/sdc",
+        "another device of the volume, in order, where it is not at the path that the volume lists",
+    ),
     ("cache=256M", "memory for the serving process"),
     ("threads=8", "threads that serve requests"),
     ("transport=best", "how requests come: best, uring, dev"),

@@ -293,6 +293,7 @@ mod tests {
         let image = dir.join("a.img");
         let request = tidegate::mkfs::Request {
             image: image.clone(),
+            devices: Vec::new(),
             size: tidegate::mkfs::Size::Bytes(64 << 20),
             from: None,
             options: Default::default(),

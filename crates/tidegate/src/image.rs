@@ -100,6 +100,11 @@ impl Claim {
         self.found != Found::Nothing
     }
 
+    /// The file that is there, opened and locked.
+    pub(crate) fn held(&self) -> Option<&Arc<dyn Device>> {
+        self.held.as_ref()
+    }
+
     /// Whether a new file can take the place of the old one: that has this one name, and is not mounted there
     /// by itself.
     fn gives_way(&self) -> bool {

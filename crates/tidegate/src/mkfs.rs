@@ -1,6 +1,7 @@
 //! Making a volume, filled and sized to fit if that is wanted.
 
 use crate::detect::Format;
+use crate::devices::Others;
 use crate::error::{About, Error, Refusal, Result, path_bytes, show};
 use crate::estimate::{self, Content};
 use crate::found::is_superblock;
@@ -68,7 +69,9 @@ pub enum From {
 pub struct Request {
     /// Where.
     pub image: PathBuf,
-    /// How large.
+    /// F2FS: other devices or files, behind the image; each has its size.
+    pub devices: Vec<PathBuf>,
+    /// How large, without the other devices.
     pub size: Size,
     /// The content that goes in.
     pub from: Option<From>,
@@ -130,6 +133,7 @@ pub fn mkfs(mut request: Request) -> Result<Made> {
     request.open.format.ext4.filling = true;
     let shown = show(path_bytes(&request.image));
     let mut claim = Claim::new(&request.image, request.force, request.open.backend)?;
+    let others = Others::claim(&request)?;
     request.unfinished.begin(&shown, &claim);
     let there = claim.there();
     let mut bytes = match (request.size, there) {
@@ -140,6 +144,12 @@ pub fn mkfs(mut request: Request) -> Result<Made> {
         (_, Existing::Device) => 0,
         (Size::Keep, Existing::File(n, _)) if n > 0 => n,
         (Size::Keep, _) => return Err(Error::argument(shown, "a new image needs a size or content to fit")),
+        (Size::Fit, _) if !others.is_empty() => {
+            return Err(Error::argument(
+                shown,
+                "on several devices a volume is not made to fit: give --size for this one",
+            ));
+        }
         (Size::Fit, _) => {
             let content = measure(&mut request, there)?;
             summary.phase("measure", start);
@@ -150,7 +160,7 @@ pub fn mkfs(mut request: Request) -> Result<Made> {
     for attempt in 1.. {
         request.progress.reset();
         request.unfinished.again();
-        match make(&mut request, bytes, &mut claim, &mut summary) {
+        match make(&mut request, bytes, (&mut claim, &others), &mut summary) {
             Err(e) if e.is_no_space() && request.size == Size::Fit && attempt < ATTEMPTS => {
                 bytes += more(request.options.format, bytes);
                 summary.phases.clear();
@@ -181,7 +191,7 @@ fn too_small(request: &mut Request, e: Error, there: Existing, bytes: u64) -> Er
         return e
             .and("the source grew while it was read; give --size, or try again when nobody writes to it");
     }
-    if there == Existing::Device {
+    if there == Existing::Device || !request.devices.is_empty() {
         return e.and("the device is too small for what --from holds");
     }
     // A stream that was not kept is used up.
@@ -330,7 +340,7 @@ fn smallest_of(smallest: u64, step: u64, largest: u64, enough: impl Fn(u64) -> b
 fn make(
     request: &mut Request,
     bytes: u64,
-    claim: &mut Claim,
+    (claim, others): (&mut Claim, &Others),
     summary: &mut Summary,
 ) -> Result<([u8; 16], Vec<String>)> {
     let shown = show(path_bytes(&request.image));
@@ -338,7 +348,7 @@ fn make(
     let there = claim.there();
     // Without an existing volume, refuse before anything is changed.
     if there != Existing::Device {
-        request.options.room(&shown, bytes)?;
+        request.options.room(&shown, bytes + others.bytes())?;
     }
     let (replace, unfinished) = (request.from.is_some(), request.unfinished.clone());
     let image = NewImage::create(claim, bytes, replace, request.open.backend, &unfinished)?;
@@ -346,8 +356,9 @@ fn make(
     let held =
         (image.in_place() && replace).then(|| Arc::new(Held::new(image.device.clone(), 2, is_superblock)));
     let device = held.clone().map_or_else(|| image.device.clone(), |h| h as Arc<dyn Device>);
-    let queue = Arc::new(RequestQueue::new(device, QueueLimits::default()));
-    let options = NewVolume { no_discard: there != Existing::Device, ..request.options.clone() };
+    let (device, devices) = others.behind(&request.image, device)?;
+    let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
+    let options = NewVolume { no_discard: there != Existing::Device, devices, ..request.options.clone() };
     let uuid = options.make(&shown, &queue)?;
     summary.phase("format", start);
     let mut notes = Vec::new();
@@ -383,7 +394,7 @@ fn make(
         files: request.progress.files(),
         dirs: request.progress.dirs(),
         bytes: request.progress.bytes(),
-        image_bytes: image.device.size(),
+        image_bytes: device.size(),
         phases: std::mem::take(&mut summary.phases),
         ..io
     };

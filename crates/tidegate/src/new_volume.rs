@@ -28,6 +28,8 @@ pub struct NewVolume {
     /// F2FS: on zones, which are its sections: those of a zoned device, or of `segments_per_section` on
     /// another. It is written in order, on any device.
     pub zoned: bool,
+    /// F2FS: the devices that the queue's is made of, in order, as the superblock lists them; none for one device.
+    pub devices: Vec<DevicePart>,
     /// All times of its first directories; now if none is given.
     pub time: Option<Timespec>,
     /// Owner and group of its first directories.
@@ -35,6 +37,8 @@ pub struct NewVolume {
     /// Leave what is on the device as it is where the volume does not write; else it is discarded first.
     pub no_discard: bool,
 }
+
+pub use tidegate_f2fs::mkfs::DevicePart;
 
 /// How long the journal of an ext4 volume is.
 pub use tidegate_ext4::mkfs::JournalSize;
@@ -212,6 +216,7 @@ impl NewVolume {
             root_uid: self.root_owner.0,
             root_gid: self.root_owner.1,
             discard: !self.no_discard,
+            devices: self.devices.clone(),
             segs_per_sec: self.segments_per_section.unwrap_or(usual.segs_per_sec),
             ..usual
         })

@@ -1,6 +1,7 @@
 //! How to open a volume.
 
 use crate::detect::Format;
+use std::path::PathBuf;
 use tidegate_block::{Backend, Elevator};
 use tidegate_ext4::Ext4Options;
 use tidegate_f2fs::F2fsOptions;
@@ -33,6 +34,8 @@ pub struct OpenOptions {
     pub sync_wait: SyncWait,
     /// Where in the image the volume begins, in bytes: a partition of a disk.
     pub offset: u64,
+    /// F2FS: paths of the devices behind the first, in order; those that the superblock lists where none is given.
+    pub devices: Vec<PathBuf>,
     /// Options of the formats; `read_only` and `fixed_time` above override theirs.
     pub format: FormatOptions,
 }
@@ -51,6 +54,7 @@ impl Default for OpenOptions {
             noatime: true,
             sync_wait: SyncWait::default(),
             offset: 0,
+            devices: Vec::new(),
             format: FormatOptions::default(),
         }
     }
@@ -94,7 +98,8 @@ impl FormatOptions {
 }
 
 impl OpenOptions {
-    /// Applies options spelled as for mount(8): `sync_wait=`, `wbt`, `offset=` and those of the formats.
+    /// Applies options spelled as for mount(8): `sync_wait=`, `wbt`, `offset=`, `device=` and those of the
+    /// formats.
     ///
     /// # Errors
     /// `InvalidArgument` naming the first that is unknown or has a wrong value; those before it are set.
@@ -122,6 +127,14 @@ impl OpenOptions {
         }
         if let Some(bytes) = option.strip_prefix("offset=") {
             self.offset = parse_offset(option, bytes)?;
+            return Ok(true);
+        }
+        if let Some(path) = option.strip_prefix("device=") {
+            if path.is_empty() {
+                let what = format!("option \"{option}\": no path of a device");
+                return Err(Error::new(ErrorKind::InvalidArgument, what));
+            }
+            self.devices.push(path.into());
             return Ok(true);
         }
         self.format.set(option)

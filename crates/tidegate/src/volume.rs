@@ -1,6 +1,7 @@
 //! An opened volume.
 
 use crate::detect::{Format, detect, too_short};
+use crate::devices;
 use crate::error::{Error, Refusal, Result, path_bytes, show};
 use crate::found::found;
 use crate::info::Info;
@@ -249,11 +250,12 @@ fn ext4_options(options: &OpenOptions, queue: &RequestQueue) -> Ext4Options {
     }
 }
 
-/// Opens and locks the image at `path`, which may be a place in a disk ([`within`]), without looking at its
-/// content.
+/// Opens and locks the image at `path`, which may be a place in a disk ([`within`]), and the other devices that its
+/// superblock lists. Of its content nothing else is looked at.
 ///
 /// # Errors
-/// Each begins with the path: missing, in use, not an image, too short for what is in it to be a volume.
+/// Each begins with the path: missing, in use, not an image, too short for what is in it to be a volume; another
+/// device that is not to be had, and how to name it.
 pub fn open_queue(path: &Path, options: &OpenOptions) -> Result<RequestQueue> {
     let how = tidegate_block::OpenOptions {
         read_only: options.read_only,
@@ -277,10 +279,18 @@ pub fn open_queue(path: &Path, options: &OpenOptions) -> Result<RequestQueue> {
     };
     let device = match offset {
         0 => device,
-        _ => Arc::new(slice(device, offset).map_err(|why| Error::argument(image, why))?),
+        _ => Arc::new(slice(device, offset).map_err(|why| Error::argument(image.clone(), why))?),
     };
-    let limits = QueueLimits { wbt: Some(Wbt::default()), ..QueueLimits::default() };
-    Ok(RequestQueue::with_elevator(device, limits, options.elevator))
+    let queue_on = |device| {
+        let limits = QueueLimits { wbt: Some(Wbt::default()), ..QueueLimits::default() };
+        RequestQueue::with_elevator(device, limits, options.elevator)
+    };
+    let queue = queue_on(device);
+    // The first device lists those behind it.
+    match devices::all_of(&image, &file, &queue, options)? {
+        None => Ok(queue),
+        Some(all) => Ok(queue_on(Arc::new(all))),
+    }
 }
 
 fn slice(device: Arc<dyn Device>, offset: u64) -> std::result::Result<Slice, String> {

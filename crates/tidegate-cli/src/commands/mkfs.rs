@@ -42,6 +42,9 @@ pub struct Args {
     /// own
     #[arg(long, value_name = "SIZE", value_parser = units::size, num_args = 0..=1, require_equals = true, default_missing_value = "2M")]
     zoned: Option<u64>,
+    /// Another device or file of an f2fs volume, behind the image; up to seven. It is there, and has its size
+    #[arg(short = 'c', long = "device", value_name = "DEVICE")]
+    devices: Vec<PathBuf>,
     #[command(flatten)]
     ext4: Ext4Args,
     /// The owner of the root directory, as UID:GID; left out, its owner at the source, and without --from the caller
@@ -157,6 +160,9 @@ fn new_volume(args: &Args) -> Result<NewVolume> {
             format!("{option} is for ext4: add --format ext4, or leave it out"),
         ));
     }
+    if format == Format::Ext4 && !args.devices.is_empty() {
+        return Err(Error::argument(image(), "--device is for f2fs: leave it out"));
+    }
     if args.ext4.journal == Some(Journal::None) {
         features.extend(["^has_journal", "^orphan_file"].map(String::from));
     }
@@ -227,6 +233,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     }
     let request = Request {
         image: args.image.clone(),
+        devices: args.devices.clone(),
         size: choose_size(args)?,
         from: args.from.as_deref().map(from).transpose()?,
         options,

@@ -9,6 +9,7 @@ mod common;
 mod commands;
 mod cp;
 mod cp_in;
+mod devices;
 mod disks;
 mod errors;
 mod ext4;

@@ -62,6 +62,8 @@ pub struct VolumeInfo {
     pub streams: Vec<(&'static str, u8, u32, u32)>,
     /// Extra streams that could be opened with the free segments there are.
     pub streams_to_spare: u32,
+    /// The devices of a volume on several, as its superblock lists them: the path of each, and the bytes of it.
+    pub devices: Vec<(String, u64)>,
     /// Of a volume on zones.
     pub zones: Option<ZonesInfo>,
     /// Unlinked inodes that are still there.
@@ -123,6 +125,7 @@ impl F2fs {
             main_segments: self.sb.main_segments,
             segs_per_sec: self.sb.segs_per_sec,
             made_by: text(&r.init_version),
+            devices: self.sb.devices(),
             checkpoint_version: cp.version(),
             checkpoint_pack: cp.pack,
             checkpoint_flags: cp.flags.iter_names().map(|f| f.0.to_lowercase()).collect(),

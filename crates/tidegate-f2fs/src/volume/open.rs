@@ -33,6 +33,16 @@ pub fn is_f2fs(queue: &RequestQueue) -> bool {
     })
 }
 
+/// The devices that the volume is on, in order, where its superblock lists several: the path of each and the bytes
+/// of it that the volume takes. The queue's need only be the first of them.
+pub fn devices(queue: &RequestQueue) -> Vec<(String, u64)> {
+    let copy = |n: u32| {
+        let block = queue.read_wait(BlockAddr(n).sector(), 1, BioFlags::META).ok()?;
+        Superblock::parse(&block, u64::MAX).ok()
+    };
+    copy(0).or_else(|| copy(1)).map_or(Vec::new(), |sb| sb.devices())
+}
+
 /// Reads the superblock: the first copy, or the second when the first is no good.
 ///
 /// # Errors

@@ -216,6 +216,7 @@ pub fn make_image(path: &Path, mib: u64) {
 pub fn make_f2fs(path: &Path, mib: u64) {
     let request = tidegate::mkfs::Request {
         image: path.to_path_buf(),
+        devices: Vec::new(),
         size: tidegate::mkfs::Size::Bytes(mib << 20),
         from: None,
         options: Default::default(),

@@ -30,6 +30,7 @@ pub(super) fn json(i: &VolumeInfo, backend: &str) -> Value {
             "blocks": i.block_count,
             "made_by": i.made_by,
             "areas": i.areas.iter().map(|(n, b)| (n.to_string(), json!(b))).collect::<serde_json::Map<_, _>>(),
+            "devices": i.devices.iter().map(|(path, n)| json!({ "path": path, "bytes": n })).collect::<Vec<_>>(),
             "main_segments": i.main_segments,
             "segments_per_section": i.segs_per_sec,
             "zones": i.zones.as_ref().map(|z| json!({
@@ -80,6 +81,11 @@ pub(super) fn lines(i: &VolumeInfo, image: &str, backend: &str) -> Vec<String> {
     let areas: Vec<String> = i.areas.iter().map(|(n, b)| format!("{n} {b}")).collect();
     out.push(format!("  areas at block {}", areas.join(", ")));
     out.push(format!("  main area      {} segments, {} in a section", i.main_segments, i.segs_per_sec));
+    if !i.devices.is_empty() {
+        let each: Vec<String> =
+            i.devices.iter().map(|(path, n)| format!("{} ({})", show(path.as_bytes()), bytes(*n))).collect();
+        out.push(format!("  devices        {}", each.join(", ")));
+    }
     if let Some(z) = &i.zones {
         let capacity = bytes(u64::from(z.capacity) * BLOCK);
         out.push(format!(

@@ -203,6 +203,22 @@ impl Superblock {
         addr.0 >= self.main_blkaddr && addr.0 - self.main_blkaddr < self.main_segments * BLOCKS_PER_SEG
     }
 
+    /// The devices that it is on, in order, where there are several: the path of each and the bytes of it that it
+    /// takes.
+    pub fn devices(&self) -> Vec<(String, u64)> {
+        let r = &self.raw;
+        let mut before = u64::from(r.segment0_blkaddr.get()) * wide(BLOCK_SIZE);
+        let mut all = Vec::new();
+        for d in r.devs.iter().take_while(|d| d.path[0] != 0) {
+            let end = d.path.iter().position(|b| *b == 0).unwrap_or(d.path.len());
+            let blocks = u64::from(d.total_segments.get()) * u64::from(BLOCKS_PER_SEG);
+            // The areas in front of the first segment are on the first.
+            let bytes = std::mem::take(&mut before) + blocks * wide(BLOCK_SIZE);
+            all.push((String::from_utf8_lossy(&d.path[..end]).into_owned(), bytes));
+        }
+        if all.len() > 1 { all } else { Vec::new() }
+    }
+
     /// The volume's name.
     pub fn label(&self) -> String {
         let units: Vec<u16> = self.raw.volume_name.iter().map(|c| c.get()).take_while(|c| *c != 0).collect();

@@ -67,14 +67,17 @@ fn geometry(l: &Layout, options: &MkfsOptions) -> RawSuperblock {
 }
 
 /// The devices and their segments, where there are several. The areas in front of the first segment are on
-/// the first.
+/// the first, and what is left behind the last zone is nobody's.
 fn put_devices(sb: &mut RawSuperblock, l: &Layout, options: &MkfsOptions) {
     let segment = u64::from(BLOCKS_PER_SEG) * BLOCK_SIZE as u64;
     let mut before = u64::from(l.segment0.0) * BLOCK_SIZE as u64;
+    let mut left = l.segment_count;
     for (slot, device) in sb.devs.iter_mut().zip(&options.devices) {
         slot.path[..device.path.len()].copy_from_slice(device.path.as_bytes());
         let segments = device.bytes.saturating_sub(std::mem::take(&mut before)) / segment;
-        slot.total_segments = (segments as u32).into();
+        let segments = left.min(u32::try_from(segments).unwrap_or(u32::MAX));
+        left -= segments;
+        slot.total_segments = segments.into();
     }
 }
 

@@ -1,0 +1,216 @@
+//! Volumes on several devices: the first lists the others.
+//!
+//! A superblock is input like any other, and a path in it could name a file that is none of the volume's business.
+//! So such a path is followed only from a block device to a block device, as Linux does, and from an image to a file
+//! beside it. All others are named by the caller.
+
+use crate::error::{About, Error, Refusal, Result, path_bytes, show};
+use crate::image::{Claim, Existing, dir_of, existing};
+use crate::mkfs::Request;
+use crate::new_volume::DevicePart;
+use crate::options::OpenOptions;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tidegate_block::{Device, Linear, RequestQueue};
+
+/// Bytes of a segment: each device has a whole number of them.
+const SEGMENT: u64 = 2 << 20;
+/// Bytes of a path in a superblock.
+const MAX_PATH: usize = 63;
+
+/// All devices of the volume whose first is open behind `queue`, as one; `None` of a volume on one.
+///
+/// # Errors
+/// One is missing, in use, too small or not to be opened unasked; more are named than there are.
+pub(crate) fn all_of(
+    image: &str,
+    file: &Path,
+    queue: &RequestQueue,
+    options: &OpenOptions,
+) -> Result<Option<Linear>> {
+    let listed = tidegate_f2fs::devices(queue);
+    let (count, named) = (listed.len(), options.devices.len());
+    if named >= count.max(1) {
+        let on = if count == 0 { "one device".into() } else { format!("{count} devices") };
+        let what = format!("a volume on {on}, and {named} more than the first are named (-o device=)");
+        return Err(Error::argument(image, what));
+    }
+    let Some(first) = listed.first() else { return Ok(None) };
+    let mut all = vec![(queue.device().clone(), first.1)];
+    let mut paths = vec![file.to_path_buf()];
+    for (n, (path, bytes)) in listed.iter().enumerate().skip(1) {
+        let path = match options.devices.get(n - 1) {
+            Some(path) => path.clone(),
+            None => followed(file, path).map_err(|why| {
+                let what = format!(
+                    "on {count} devices, of which it lists number {} as \"{}\": {why}; -o device=PATH names those \
+                     behind the first, one after the other",
+                    n + 1,
+                    show(path.as_bytes())
+                );
+                Error::refused(Refusal::Missing, image, what)
+            })?,
+        };
+        distinct(&path, &paths)?;
+        all.push((open(&path, *bytes, options)?, *bytes));
+        paths.push(path);
+    }
+    if all[0].0.size() < first.1 {
+        return Err(too_small(file, all[0].0.size(), first.1));
+    }
+    together(image, all).map(Some)
+}
+
+/// Where a path leads to that a superblock lists, if it is one to follow unasked.
+fn followed(image: &Path, path: &str) -> std::result::Result<PathBuf, String> {
+    let absent = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::NotFound => "there is none".to_string(),
+        _ => e.to_string(),
+    };
+    let is_device = |p: &Path| p.metadata().map(|m| m.file_type().is_block_device());
+    let path = Path::new(path);
+    if is_device(image).map_err(absent)? {
+        let found = path.is_absolute() && is_device(path).map_err(absent)?;
+        return found.then(|| path.into()).ok_or_else(|| "not the path of a block device".into());
+    }
+    let image = image.canonicalize().map_err(absent)?;
+    let beside = match path.parent() {
+        Some(dir) if dir.as_os_str().is_empty() => dir_of(&image).join(path),
+        _ => path.into(),
+    };
+    let is_file = beside.symlink_metadata().map_err(absent)?.is_file();
+    let same = dir_of(&beside).canonicalize().is_ok_and(|dir| dir == dir_of(&image));
+    (is_file && same).then_some(beside).ok_or_else(|| "not a file beside the image".into())
+}
+
+/// Refuses a device that is named twice.
+fn distinct(path: &Path, others: &[PathBuf]) -> Result<()> {
+    let id = |p: &Path| {
+        let m = p.metadata().ok()?;
+        Some(if m.file_type().is_block_device() { (m.rdev(), 0) } else { (m.dev(), m.ino()) })
+    };
+    match id(path) {
+        Some(own) if others.iter().any(|o| id(o) == Some(own)) => {
+            Err(Error::argument(show(path_bytes(path)), "two devices of one volume"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn open(path: &Path, bytes: u64, options: &OpenOptions) -> Result<Arc<dyn Device>> {
+    let how = tidegate_block::OpenOptions {
+        read_only: options.read_only,
+        backend: options.backend,
+        direct: options.direct,
+        claimed: false,
+        create: None,
+    };
+    let device =
+        tidegate_block::file::open(path, how).map_err(|e| Error::open(&show(path_bytes(path)), e))?;
+    if device.size() < bytes { Err(too_small(path, device.size(), bytes)) } else { Ok(device) }
+}
+
+fn too_small(path: &Path, has: u64, takes: u64) -> Error {
+    let what = format!("{has} bytes long, and the volume has {takes} there: not this device of it");
+    Error::refused(Refusal::NoVolume, show(path_bytes(path)), what)
+}
+
+fn together(image: &str, all: Vec<(Arc<dyn Device>, u64)>) -> Result<Linear> {
+    Linear::new(all).ok_or_else(|| {
+        let what =
+            "its devices do not go together: those with zones come last, and all zones are of one size";
+        Error::argument(image, what)
+    })
+}
+
+/// The devices of a new volume behind the first, claimed.
+pub(crate) struct Others(Vec<(PathBuf, Claim)>);
+
+impl Others {
+    /// Claims those that a request names.
+    ///
+    /// # Errors
+    /// One is missing or empty, in use, holds something, or is named twice.
+    pub(crate) fn claim(request: &Request) -> Result<Others> {
+        let mut all = Vec::new();
+        let mut paths = vec![request.image.clone()];
+        for path in &request.devices {
+            let shown = || show(path_bytes(path));
+            if matches!(existing(path)?, Existing::Nothing | Existing::File(..SEGMENT, _)) {
+                let what = "a volume's other devices are there before it is made; truncate -s 1G makes a file of 1 GiB";
+                return Err(Error::argument(shown(), what));
+            }
+            distinct(path, &paths)?;
+            all.push((path.clone(), Claim::new(path, request.force, request.open.backend)?));
+            paths.push(path.clone());
+        }
+        Ok(Others(all))
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn devices(&self) -> impl Iterator<Item = (&Path, &Arc<dyn Device>)> {
+        self.0.iter().filter_map(|(path, claim)| Some((&**path, claim.held()?)))
+    }
+
+    /// The bytes that a volume has on them.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.devices().map(|(_, d)| whole(d.size())).sum()
+    }
+
+    /// They and the first, as one; and how the superblock lists them. Just the first where there are none.
+    ///
+    /// # Errors
+    /// Their zones do not go together; a path is too long.
+    pub(crate) fn behind(
+        &self,
+        image: &Path,
+        first: Arc<dyn Device>,
+    ) -> Result<(Arc<dyn Device>, Vec<DevicePart>)> {
+        if self.is_empty() {
+            return Ok((first, Vec::new()));
+        }
+        if first.size() < SEGMENT {
+            return Err(Error::argument(show(path_bytes(image)), "a device of several has 2 MiB at least"));
+        }
+        let all: Vec<_> = std::iter::once((image, &first)).chain(self.devices()).collect();
+        let part = |(path, d): &(&Path, &Arc<dyn Device>)| {
+            Ok(DevicePart { path: listed(path, image)?, bytes: whole(d.size()) })
+        };
+        let parts = all.iter().map(part).collect::<Result<_>>()?;
+        let all = all.into_iter().map(|(_, d)| (d.clone(), whole(d.size()))).collect();
+        Ok((Arc::new(together(&show(path_bytes(image)), all)?), parts))
+    }
+}
+
+fn whole(bytes: u64) -> u64 {
+    bytes / SEGMENT * SEGMENT
+}
+
+/// How a superblock lists a device: a file beside the image by its name, all others by their absolute path.
+fn listed(path: &Path, image: &Path) -> Result<String> {
+    let about = path_bytes(path);
+    let is_device = path.metadata().is_ok_and(|m| m.file_type().is_block_device());
+    let real = |p: &Path| match p.file_name() {
+        // The image may not be there yet.
+        Some(name) if !p.exists() => dir_of(p).canonicalize().map(|dir| dir.join(name)),
+        _ => p.canonicalize(),
+    };
+    let (file, first) = (real(path).about(about)?, real(image).about(path_bytes(image))?);
+    let listed = match file.file_name() {
+        Some(name) if !is_device && dir_of(&file) == dir_of(&first) => name.into(),
+        _ => std::path::absolute(path).about(about)?,
+    };
+    match listed.to_str() {
+        Some(text) if text.len() <= MAX_PATH => Ok(text.into()),
+        _ => {
+            let what =
+                "a superblock lists devices by at most 63 bytes of UTF-8: make a link with a shorter path";
+            Err(Error::argument(show(about), what))
+        }
+    }
+}
