@@ -226,3 +226,24 @@ fn modules_have_one_style() {
     }
     assert!(found.is_empty(), "these should be mod.rs in their folders: {found:?}");
 }
+
+/// Tasks of a simulated world share a thread, so a thread's own is not theirs: `tidegate_rt::thread::local!` is.
+#[test]
+fn tasks_have_their_own_of_what_threads_have() {
+    // The macro itself; the current task and coroutine, an account of the kernel's and a number, which are a thread's.
+    const OF_THREADS: [&str; 5] = [
+        "tidegate-rt/src/thread/local.rs",
+        "tidegate-rt/src/thread/mod.rs",
+        "tidegate-rt/src/sim/task.rs",
+        "tidegate-rt/src/trace/causes.rs",
+        "tidegate-sys/src/coroutine/mod.rs",
+    ];
+    let found: BTreeSet<String> = sources()
+        .into_iter()
+        .filter(|(_, text)| text.contains("thread_local!(") || text.contains("thread_local! {"))
+        .map(|(path, _)| path.display().to_string())
+        .collect();
+    let wrong = |path: &&String| !OF_THREADS.iter().any(|known| path.ends_with(known));
+    assert_eq!(found.iter().filter(wrong).collect::<Vec<_>>(), Vec::<&String>::new());
+    assert_eq!(found.len(), OF_THREADS.len(), "one that is gone need not be named: {found:?}");
+}

@@ -45,8 +45,9 @@ impl LockClass {
 #[cfg(debug_assertions)]
 mod held {
     use super::LockClass;
+    use crate::thread;
     use std::cell::RefCell;
-    thread_local!(static HELD: RefCell<Vec<&'static LockClass>> = const { RefCell::new(Vec::new()) });
+    thread::local!(static HELD: RefCell<Vec<&'static LockClass>> = const { RefCell::new(Vec::new()) });
 
     pub(super) fn push(class: &'static LockClass, nested: bool) {
         HELD.with(|h| {

@@ -4,15 +4,15 @@
 //! device under its locks. Debug builds panic where somebody is about to ([`check`]), unless a [`Permit`]
 //! says why it may be. A wait under a permit is told from others ([`holds`]), so that it can be counted.
 
-use crate::class;
+use crate::{class, thread};
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-thread_local! {
+thread::local!(
     /// Locks of such classes that the thread holds.
-    static HOLDS: Cell<u32> = const { Cell::new(0) };
-    static PERMITS: Cell<u32> = const { Cell::new(0) };
-}
+    static HOLDS: Cell<u32> = const { Cell::new(0) }
+);
+thread::local!(static PERMITS: Cell<u32> = const { Cell::new(0) });
 
 pub(crate) fn taken() {
     HOLDS.set(HOLDS.get() + 1);
@@ -59,7 +59,7 @@ impl Drop for Permit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Condvar, LockClass, Mutex, RwLock, sim, thread};
+    use crate::{Condvar, LockClass, Mutex, RwLock, sim};
     use std::sync::Arc;
     use std::time::Duration;
 

@@ -2,6 +2,7 @@
 
 use crate::clock::{self, Nanos};
 use crate::sim::sync::{self, Address};
+use crate::thread;
 use crate::trace::causes;
 use std::cell::RefCell;
 use std::panic::Location;
@@ -12,7 +13,7 @@ use std::time::Duration;
 /// Does something that others may wait for; whether there was anything to do.
 pub type Poll = Rc<dyn Fn() -> bool>;
 
-thread_local!(static POLL: RefCell<Option<Poll>> = const { RefCell::new(None) });
+thread::local!(static POLL: RefCell<Option<Poll>> = const { RefCell::new(None) });
 
 /// Ends polling when it goes; see [`poll_with`].
 #[must_use]
@@ -21,18 +22,18 @@ pub struct Polling(Option<Poll>);
 /// From now on the calling thread does not sleep in a [`WaitQueue`] before `poll` has nothing left to
 /// do. So a thread can wait for a device that completes only when asked, in an order of its own.
 pub fn poll_with(poll: Poll) -> Polling {
-    Polling(POLL.replace(Some(poll)))
+    Polling(POLL.with(|p| p.replace(Some(poll))))
 }
 
 impl Drop for Polling {
     fn drop(&mut self) {
-        POLL.set(self.0.take());
+        POLL.with(|p| p.replace(self.0.take()));
     }
 }
 
 /// Polls once, if there is something to poll; whether that did anything.
 pub fn poll() -> bool {
-    let poll = POLL.with_borrow(Clone::clone);
+    let poll = POLL.with(|p| p.borrow().clone());
     poll.is_some_and(|p| p())
 }
 

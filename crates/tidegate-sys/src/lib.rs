@@ -11,9 +11,11 @@
 //! | [`uring`] | reads and writes of files by io_uring |
 //! | [`fuse_ring`] | requests of the kernel's FUSE client by io_uring |
 //! | [`host`] | single calls: an ioctl, priorities, write-back of a file |
+//! | [`coroutine`] | computations with stacks of their own |
 //! | [`child`] | the end of a child process with what it used |
 
 pub mod child;
+pub mod coroutine;
 pub mod fuse_ring;
 pub mod host;
 pub mod slab;

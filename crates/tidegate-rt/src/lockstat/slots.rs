@@ -18,11 +18,11 @@ const ASKS: u64 = 8;
 static THREADS: parking_lot::Mutex<Threads> =
     parking_lot::Mutex::new(Threads { live: Vec::new(), ended: Vec::new(), spare: Vec::new() });
 
-thread_local! {
+thread::local!(
     /// The thread's counts, once it has any. Nothing is to be dropped here, so that looking is a load.
-    static MINE: Cell<Option<&'static Slots>> = const { Cell::new(None) };
-    static OWNER: Owner = Owner::of_this_thread();
-}
+    static MINE: Cell<Option<&'static Slots>> = const { Cell::new(None) }
+);
+thread::local!(static OWNER: Owner = Owner::of_this_thread());
 
 /// The counts of threads.
 struct Threads {
@@ -52,7 +52,10 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        MINE.set(None);
+        // A task's goes when the task has ended: then the caller is another.
+        if MINE.get().is_some_and(|mine| std::ptr::eq(mine, self.0)) {
+            MINE.set(None);
+        }
         let threads = &mut *THREADS.lock();
         threads.live.retain(|s| !std::ptr::eq(*s, self.0));
         if self.0.is_current() {
@@ -69,7 +72,7 @@ impl Drop for Owner {
 /// The calling thread's counts, of the present epoch; none when it is about to end.
 #[cold]
 fn mine() -> Option<&'static Slots> {
-    let mine = OWNER.try_with(|owner| owner.0).ok()?;
+    let mine = OWNER.try_with(|owner| owner.0)?;
     if !mine.is_current() {
         mine.begin_anew();
     }

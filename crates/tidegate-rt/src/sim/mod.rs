@@ -1,7 +1,6 @@
 //! The simulated world: the same program in virtual time, in an order that a seed decides.
 //!
-//! It does: run tasks (threads of the operating system, of which one moves at a time) on a number of
-//! simulated CPUs; jump over time in which nobody has anything to do; charge CPU time for the work in
+//! It does: run tasks (coroutines on one thread of the operating system) on a number of simulated CPUs; jump over time in which nobody has anything to do; charge CPU time for the work in
 //! [`Costs`]; record trace events of its own; tell a deadlock from a wait, with the waiting tasks, their lock
 //! classes and the holders. It does not: see what goes around this crate. Memory accesses cost nothing, and a
 //! task that waits for the real world (a device, a socket) stops the simulated one.
@@ -11,7 +10,8 @@
 //! | `config` | [`Config`], [`Costs`] |
 //! | `sched` | CPUs, events in virtual time, who is next |
 //! | `state` | tasks, their waits, what happens when |
-//! | `task` | a task's thread: handing over, paying for CPU time |
+//! | `task` | a task: the current one, paying for CPU time, its end |
+//! | `world` | the thread that a world runs on, and its coroutines |
 //! | `sync` | waiting for locks, condition variables and wait queues |
 //! | `report` | [`Deadlock`] |
 //!
@@ -24,7 +24,7 @@
 //! must not look at addresses, at the order of a hash map, or at threads outside.
 //!
 //! Worlds do not mix: things that are made in one run (a lock that is held, a thread) are of no use in
-//! another. Several runs may go on in one process, each on threads of its own.
+//! another. Several runs may go on in one process, each on the thread that began it.
 
 mod config;
 #[cfg(test)]
@@ -36,6 +36,7 @@ pub(crate) mod sync;
 pub(crate) mod task;
 #[cfg(test)]
 mod tests;
+mod world;
 
 pub use config::{Config, Costs};
 pub use report::Deadlock;
@@ -43,7 +44,7 @@ pub use report::Deadlock;
 use crate::clock::Nanos;
 use crate::trace::Event;
 use sched::Sim;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 
 /// The outcome of a run.
 #[derive(Debug)]
@@ -73,32 +74,26 @@ pub fn run<R: Send + 'static>(seed: u64, cpus: usize, f: impl FnOnce() -> R + Se
 /// As [`run`], with everything that can be chosen; it returns when every task has ended.
 ///
 /// # Errors
-/// [`Deadlock`] when tasks are left that can never go on. Their threads stay asleep for good.
+/// [`Deadlock`] when tasks are left that can never go on. Their stacks stay as they are for good.
 ///
 /// # Panics
-/// When `f` or a task that it joins panics, or no thread can be started.
+/// When `f` or a task that it joins panics, or there is no memory for a stack.
 pub fn run_with<R: Send + 'static>(
     config: &Config,
     f: impl FnOnce() -> R + Send + 'static,
 ) -> Result<Outcome<R>, Deadlock> {
     let sim = Sim::new(config);
-    let (sender, receiver) = std::sync::mpsc::channel();
-    let main = move || {
-        let _ = sender.send(catch_unwind(AssertUnwindSafe(f)));
-    };
-    let thread = task::start(&sim, "main", main).expect("a thread for the simulated world");
-    sim.begin();
-    let ended = sim.wait_for_end();
+    let main = task::start(&sim, "main", f).expect("a stack for the simulated world");
+    let ended = world::run(&sim);
     // A task that panicked may have left others waiting for it: the panic is the cause.
-    match receiver.try_recv() {
-        Ok(Ok(value)) => {
+    match main.result() {
+        Some(Ok(value)) => {
             ended?;
-            drop(thread.join());
             let (elapsed, switches, events) = sim.results();
             Ok(Outcome { value, elapsed, switches, events })
         }
-        Ok(Err(panic)) => resume_unwind(panic),
-        Err(_) => Err(ended.err().unwrap_or_default()),
+        Some(Err(panic)) => resume_unwind(panic),
+        None => Err(ended.err().unwrap_or_default()),
     }
 }
 

@@ -3,16 +3,18 @@
 use super::config::{Config, Costs};
 use super::report::{self, Deadlock};
 use super::state::{Blocked, Event, Key, Mode, Reason, State, TaskId, Ticket, Waiter, Wanting};
-use super::task::Baton;
+use super::task::Body;
 use crate::class::LockClass;
 use crate::clock::Nanos;
 use crate::trace::Event as TraceEvent;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
+use std::io;
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
+use tidegate_sys::coroutine::{self, Stack};
 
 /// Virtual time in which a run must come to its end, in nanoseconds: a day. A task that only waits for timers that
 /// others set again and again would never be found otherwise.
@@ -37,8 +39,12 @@ pub(crate) struct Sim {
     clock: AtomicU64,
     /// Not a lock of the simulated world: it keeps that together.
     state: parking_lot::Mutex<State>,
-    end: parking_lot::Condvar,
+    /// The task that moves next, as [`Sim::next_task`] has it.
+    next: AtomicUsize,
 }
+
+/// No task is left that can move.
+const NOBODY: usize = usize::MAX;
 
 impl Sim {
     pub fn new(config: &Config) -> Arc<Sim> {
@@ -53,7 +59,7 @@ impl Sim {
             keep: config.trace,
             clock: AtomicU64::new(1),
             state: parking_lot::Mutex::new(State::new(config.seed)),
-            end: parking_lot::Condvar::new(),
+            next: AtomicUsize::new(NOBODY),
         })
     }
 
@@ -86,25 +92,45 @@ impl Sim {
     }
 
     /// A new task, ready to move.
-    pub fn add(&self, name: &str, baton: Arc<Baton>) -> TaskId {
-        self.state.lock().add(name, baton)
+    pub fn add(&self, name: &str, body: Body) -> TaskId {
+        self.state.lock().add(name, body)
     }
 
-    /// Lets the first task move; called from outside.
+    /// The name and the work of a task that has not begun.
+    pub fn begins(&self, task: TaskId) -> Option<(String, Body)> {
+        let task = &mut self.state.lock().tasks[task];
+        task.body.take().map(|body| (task.name.clone(), body))
+    }
+
+    /// Chooses the first task; called from outside.
     pub fn begin(&self) {
-        let mut s = self.state.lock();
-        self.pass_on(&mut s);
+        let next = self.next(&mut self.state.lock());
+        self.pass_to(next);
     }
 
-    /// Waits, outside, until no task is left that can move.
-    pub fn wait_for_end(&self) -> Result<(), Deadlock> {
-        let mut s = self.state.lock();
-        loop {
-            match s.ended.take() {
-                Some(ended) => return ended,
-                None => self.end.wait(&mut s),
-            }
-        }
+    /// The task that the last one passed on to; none at the end of the run.
+    pub fn next_task(&self) -> Option<TaskId> {
+        Some(self.next.load(Relaxed)).filter(|n| *n != NOBODY)
+    }
+
+    fn pass_to(&self, next: Option<TaskId>) {
+        self.next.store(next.unwrap_or(NOBODY), Relaxed);
+    }
+
+    /// How the run has ended, once nobody moves.
+    pub fn end(&self) -> Result<(), Deadlock> {
+        self.state.lock().ended.take().unwrap_or(Ok(()))
+    }
+
+    /// A stack for a task of `size` bytes: one of a task that has ended, or a new one.
+    pub fn stack(&self, size: usize) -> io::Result<Stack> {
+        let used = self.state.lock().stacks.pop();
+        used.map_or_else(|| Stack::map(size).map_err(io::Error::from), Ok)
+    }
+
+    /// Keeps the stack of a task that has ended.
+    pub fn keep_stack(&self, stack: Stack) {
+        self.state.lock().stacks.push(stack);
     }
 
     pub fn results(&self) -> (Nanos, u64, Vec<TraceEvent>) {
@@ -298,7 +324,7 @@ impl Sim {
         self.state.lock().tasks[task].done
     }
 
-    /// The end of a task; its thread moves no more in this world.
+    /// The end of a task, which passes on to the next.
     pub fn exit(&self, me: TaskId) {
         let mut s = self.state.lock();
         s.tasks[me].done = true;
@@ -307,7 +333,8 @@ impl Sim {
         while let Some(waiter) = s.first(Key::End(me)) {
             self.wake_one(&mut s, waiter);
         }
-        self.pass_on(&mut s);
+        let next = self.next(&mut s);
+        self.pass_to(next);
     }
 
     /// Lets a waiter go on; whether it slept.
@@ -328,26 +355,16 @@ impl Sim {
         }
     }
 
-    /// Hands over to the next task and comes back when `me` is.
+    /// Passes on to the next task and comes back when `me` is.
     fn give_way(&self, mut s: parking_lot::MutexGuard<'_, State>, me: TaskId) {
         let next = self.next(&mut s);
         if next == Some(me) {
             return;
         }
         s.switches += 1;
-        let mine = s.tasks[me].baton.clone();
-        let theirs = next.map(|n| s.tasks[n].baton.clone());
         drop(s);
-        if let Some(b) = theirs {
-            b.pass();
-        }
-        mine.wait();
-    }
-
-    fn pass_on(&self, s: &mut State) {
-        if let Some(next) = self.next(s) {
-            s.tasks[next].baton.pass();
-        }
+        self.pass_to(next);
+        coroutine::suspend();
     }
 
     /// The task that moves next, at what is then the time. With nobody left the run has ended.
@@ -364,7 +381,6 @@ impl Sim {
             }
             let Some(Reverse((at, _, _, event))) = s.events.pop().filter(|_| s.now < LIMIT) else {
                 s.ended = Some(if s.live == 0 { Ok(()) } else { Err(report::of(s)) });
-                self.end.notify_all();
                 return None;
             };
             match event {

@@ -1,14 +1,14 @@
 //! The state of a simulated world: tasks, their waits, and events to come.
 
 use super::report::Deadlock;
-use super::task::Baton;
+use super::task::Body;
 use crate::class::LockClass;
 use crate::rng::Rng;
 use crate::trace::Event as TraceEvent;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::panic::Location;
-use std::sync::Arc;
+use tidegate_sys::coroutine::Stack;
 
 /// A task, by the order in which they were started.
 pub(super) type TaskId = usize;
@@ -72,7 +72,8 @@ pub(super) struct Blocked {
 /// A task, as the scheduler sees it.
 pub(super) struct TaskState {
     pub name: String,
-    pub baton: Arc<Baton>,
+    /// Its work, until it begins.
+    pub body: Option<Body>,
     pub blocked: Option<Blocked>,
     /// Waits that ended before the task went to sleep for them.
     pub woken: Vec<Ticket>,
@@ -125,6 +126,8 @@ pub(super) struct State {
     /// CPU time that all tasks have used, in nanoseconds.
     pub cpu_time: u64,
     pub trace: VecDeque<TraceEvent>,
+    /// Of tasks that have ended.
+    pub stacks: Vec<Stack>,
     pub ended: Option<Result<(), Deadlock>>,
 }
 
@@ -145,16 +148,17 @@ impl State {
             switches: 0,
             cpu_time: 0,
             trace: VecDeque::new(),
+            stacks: Vec::new(),
             ended: None,
         }
     }
 
     /// A new task, ready to move.
-    pub fn add(&mut self, name: &str, baton: Arc<Baton>) -> TaskId {
+    pub fn add(&mut self, name: &str, body: Body) -> TaskId {
         let id = self.tasks.len();
         self.tasks.push(TaskState {
             name: name.to_owned(),
-            baton,
+            body: Some(body),
             blocked: None,
             woken: Vec::new(),
             timed_out: false,

@@ -1,50 +1,74 @@
-//! A task's thread: whose turn it is, and its debt of CPU time.
+//! A task: the current one, its debt of CPU time, its end.
 
 use super::sched::Sim;
 use super::state::{Key, Mode, Reason, TaskId};
+use std::any::Any;
 use std::cell::{Cell, RefCell};
-use std::panic::Location;
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use tidegate_sys::coroutine::Stack;
 
 /// Simulated tasks of the process: while there are none, nobody looks further.
 static TASKS: AtomicUsize = AtomicUsize::new(0);
 
-thread_local!(static CURRENT: RefCell<Option<Task>> = const { RefCell::new(None) });
+thread_local!(
+    /// The task that moves on this thread.
+    static CURRENT: RefCell<Option<Rc<Task>>> = const { RefCell::new(None) }
+);
 
-/// Lets one thread sleep until another passes on to it.
-#[derive(Default)]
-pub(crate) struct Baton {
-    mine: parking_lot::Mutex<bool>,
-    passed: parking_lot::Condvar,
+/// The work of a task that has not begun, and the stack for it.
+pub(crate) struct Body {
+    pub stack: Stack,
+    pub work: Box<dyn FnOnce() + Send>,
 }
 
-impl Baton {
-    pub fn pass(&self) {
-        *self.mine.lock() = true;
-        self.passed.notify_one();
-    }
-
-    pub fn wait(&self) {
-        let mut mine = self.mine.lock();
-        while !std::mem::take(&mut *mine) {
-            self.passed.wait(&mut mine);
-        }
-    }
-}
-
-/// The calling thread, as a task.
+/// The caller, as a task.
 pub(crate) struct Task {
     sim: Arc<Sim>,
     id: TaskId,
+    name: String,
     /// Nanoseconds charged and not paid for.
     debt: Cell<u64>,
     /// All that was ever charged.
     ran: Cell<u64>,
+    /// Its own of each [`Local`](crate::thread::Local), by number.
+    own: RefCell<Vec<Option<Rc<dyn Any>>>>,
 }
 
 impl Task {
+    pub fn new(sim: Arc<Sim>, id: TaskId, name: String) -> Task {
+        let (debt, ran, own) = (Cell::new(0), Cell::new(0), RefCell::new(Vec::new()));
+        Task { sim, id, name, debt, ran, own }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its own of the local `number`, made if it has none.
+    pub fn own<T: 'static>(&self, number: usize, initial: fn() -> T) -> Rc<T> {
+        let own = self.own.borrow().get(number).cloned().flatten();
+        match own.map(Rc::downcast) {
+            Some(Ok(own)) => own,
+            _ => self.make_own(number, initial),
+        }
+    }
+
+    /// Making one may ask for others.
+    #[cold]
+    fn make_own<T: 'static>(&self, number: usize, initial: fn() -> T) -> Rc<T> {
+        let made = Rc::new(initial());
+        let mut own = self.own.borrow_mut();
+        if own.len() <= number {
+            own.resize(number + 1, None);
+        }
+        own[number] = Some(made.clone());
+        made
+    }
+
     pub fn sim(&self) -> &Arc<Sim> {
         &self.sim
     }
@@ -129,57 +153,88 @@ pub(crate) fn with<R>(f: impl FnOnce(&Task) -> R) -> Option<R> {
 #[cold]
 #[inline(never)]
 fn look<R>(f: impl FnOnce(&Task) -> R) -> Option<R> {
-    CURRENT.try_with(|c| c.borrow().as_ref().map(f)).ok().flatten()
+    // Others move, and are the current one, before this is over.
+    let current = CURRENT.try_with(|c| c.borrow().clone()).ok().flatten()?;
+    Some(f(&current))
 }
 
-/// Ends the task, by a panic as well.
-struct Exit;
-
-impl Drop for Exit {
-    fn drop(&mut self) {
-        let task = CURRENT.with(|c| c.borrow_mut().take());
-        if let Some(t) = task {
-            t.settle();
-            TASKS.fetch_sub(1, SeqCst);
-            t.sim.exit(t.id);
-        }
-    }
+/// Makes a task the current one of the thread, or none; the one before.
+pub(super) fn make_current(task: Option<Rc<Task>>) -> Option<Rc<Task>> {
+    CURRENT.with(|c| c.replace(task))
 }
 
-/// A thread for a new task of `sim`, which moves when its turn comes.
+/// The calling task has done its work.
+pub(super) fn end() {
+    with(|t| {
+        t.settle();
+        TASKS.fetch_sub(1, SeqCst);
+        t.sim.exit(t.id);
+    });
+}
+
+/// Bytes for a task's calls: as many as the standard library gives a thread.
+fn stack_size() -> usize {
+    static SIZE: OnceLock<usize> = OnceLock::new();
+    *SIZE.get_or_init(|| {
+        let told = std::env::var("RUST_MIN_STACK").ok().and_then(|n| n.parse().ok());
+        told.unwrap_or(2 << 20)
+    })
+}
+
+/// A new task of `sim`, which moves when its turn comes.
 pub(crate) fn start<T: Send + 'static>(
     sim: &Arc<Sim>,
     name: &str,
     f: impl FnOnce() -> T + Send + 'static,
 ) -> std::io::Result<Joined<T>> {
-    let baton = Arc::new(Baton::default());
-    let (told, tell) = std::sync::mpsc::channel::<TaskId>();
-    let (mine, world) = (baton.clone(), sim.clone());
-    let body = move || {
-        // Nobody tells a task that could not be added.
-        let id = tell.recv().ok()?;
-        mine.wait();
-        CURRENT
-            .with(|c| *c.borrow_mut() = Some(Task { sim: world, id, debt: Cell::new(0), ran: Cell::new(0) }));
-        let _exit = Exit;
-        Some(f())
-    };
-    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body)?;
+    let stack = sim.stack(stack_size())?;
+    let ended = Arc::new(Ended::default());
+    let theirs = ended.clone();
+    let work = move || theirs.tell(catch_unwind(AssertUnwindSafe(f)));
     TASKS.fetch_add(1, SeqCst);
-    let id = sim.add(name, baton);
-    let _ = told.send(id);
-    Ok(Joined { sim: sim.clone(), id, thread })
+    let id = sim.add(name, Body { stack, work: Box::new(work) });
+    Ok(Joined { sim: sim.clone(), id, ended })
+}
+
+/// The end of a task's work.
+struct Ended<T> {
+    result: parking_lot::Mutex<Option<std::thread::Result<T>>>,
+    told: parking_lot::Condvar,
+}
+
+impl<T> Default for Ended<T> {
+    fn default() -> Self {
+        Ended { result: parking_lot::Mutex::new(None), told: parking_lot::Condvar::new() }
+    }
+}
+
+impl<T> Ended<T> {
+    fn tell(&self, result: std::thread::Result<T>) {
+        *self.result.lock() = Some(result);
+        self.told.notify_all();
+    }
+
+    /// Waits in real time, which nobody in its world needs to.
+    fn wait(&self) -> std::thread::Result<T> {
+        let mut result = self.result.lock();
+        loop {
+            match result.take() {
+                Some(result) => return result,
+                None => self.told.wait(&mut result),
+            }
+        }
+    }
 }
 
 /// A task to wait for.
 pub(crate) struct Joined<T> {
     sim: Arc<Sim>,
     id: TaskId,
-    thread: std::thread::JoinHandle<Option<T>>,
+    ended: Arc<Ended<T>>,
 }
 
 impl<T> Joined<T> {
-    /// Waits in virtual time for the task's end, then for its thread's.
+    /// Waits for the task's end, a task of its world in virtual time.
     #[track_caller]
     pub fn join(self) -> std::thread::Result<T> {
         let at = Location::caller();
@@ -191,7 +246,12 @@ impl<T> Joined<T> {
                 self.sim.sleep(t.id, (key, ticket), None, Reason::Join, at);
             }
         });
-        self.thread.join().map(|v| v.expect("a task that was added"))
+        self.ended.wait()
+    }
+
+    /// The result of its work, if that has ended.
+    pub fn result(&self) -> Option<std::thread::Result<T>> {
+        self.ended.result.lock().take()
     }
 
     pub fn is_finished(&self) -> bool {

@@ -7,6 +7,7 @@ use super::{RECORDING, Recorded};
 use crate::clock::{self, Nanos};
 use crate::profile::Tree;
 use crate::profile::live::{Live, Shown};
+use crate::thread;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -110,12 +111,12 @@ impl Threads {
     }
 }
 
-thread_local!(static LOCAL: Mine = {
+thread::local!(static LOCAL: Mine = {
     let mut threads = THREADS.lock();
     threads.sweep();
     let local = Arc::new(Local {
-        thread: crate::thread::id(),
-        name: std::thread::current().name().unwrap_or("thread").to_string(),
+        thread: thread::id(),
+        name: thread::name(),
         events: parking_lot::Mutex::new(Ring::default()),
         calls: parking_lot::Mutex::new(Shown::default()),
     });

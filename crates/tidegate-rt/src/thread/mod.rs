@@ -5,8 +5,10 @@ use crate::trace::causes;
 use std::panic::Location;
 use std::time::Duration;
 
-/// Declares statics of which each thread has its own: `thread::local!(static X: Cell<u32> = const { … })`.
-pub use std::thread_local as local;
+pub use crate::thread_local as local;
+pub use local::Local;
+
+mod local;
 
 /// Waits for a thread and takes its result.
 pub struct JoinHandle<T>(Handle<T>);
@@ -77,4 +79,10 @@ pub fn id() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     thread_local!(static ID: u32 = NEXT.fetch_add(1, Ordering::Relaxed));
     task::with(|t| t.id() as u32 + 1).unwrap_or_else(|| ID.with(|i| *i))
+}
+
+/// The calling thread's name; `thread` where it has none.
+pub(crate) fn name() -> String {
+    let of_thread = || std::thread::current().name().unwrap_or("thread").to_owned();
+    task::with(|t| t.name().to_owned()).unwrap_or_else(of_thread)
 }

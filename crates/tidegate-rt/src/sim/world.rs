@@ -1,0 +1,55 @@
+//! The thread that a world runs on: its tasks are coroutines there, and it goes from one to the next.
+
+use super::report::Deadlock;
+use super::sched::Sim;
+use super::state::TaskId;
+use super::task::{self, Body, Task};
+use std::rc::Rc;
+use std::sync::Arc;
+use tidegate_sys::coroutine::Coroutine;
+
+/// A task that has begun and has not ended.
+struct Begun {
+    task: Rc<Task>,
+    coroutine: Coroutine,
+}
+
+/// Lets tasks move until none can.
+pub(super) fn run(sim: &Arc<Sim>) -> Result<(), Deadlock> {
+    let mut tasks: Vec<Option<Begun>> = Vec::new();
+    sim.begin();
+    while let Some(id) = sim.next_task() {
+        if tasks.len() <= id {
+            tasks.resize_with(id + 1, || None);
+        }
+        let place = &mut tasks[id];
+        let Some(moving) = place.take().or_else(|| begin(sim, id)) else { break };
+        *place = go_on(moving, sim);
+    }
+    sim.end()
+}
+
+fn begin(sim: &Arc<Sim>, id: TaskId) -> Option<Begun> {
+    let (name, Body { stack, work }) = sim.begins(id)?;
+    let body = || {
+        work();
+        task::end();
+    };
+    let coroutine = Coroutine::new(&name, stack, body);
+    Some(Begun { task: Rc::new(Task::new(sim.clone(), id, name)), coroutine })
+}
+
+/// Lets a task move until it passes on; the task, if it has not ended.
+fn go_on(mut moving: Begun, sim: &Sim) -> Option<Begun> {
+    // The caller may be a task of another world, or even code that is run by one of this.
+    let outer = task::make_current(Some(moving.task.clone()));
+    let ended = moving.coroutine.resume();
+    task::make_current(outer);
+    if !ended {
+        return Some(moving);
+    }
+    if let Some(stack) = moving.coroutine.into_stack() {
+        sim.keep_stack(stack);
+    }
+    None
+}
