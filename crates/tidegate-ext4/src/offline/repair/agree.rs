@@ -109,62 +109,89 @@ pub(super) fn is_alike(own: &RawSuperblock, copy: &RawSuperblock) -> bool {
 }
 
 /// The superblock as most copies have it, and the fields that were changed for that. `sealed` says whether
-/// its own checksum was right, if it has one. Of a tie the volume itself is the judge: `problems` counts those
-/// that a check finds by one reading. The first is believed unless its copies leave fewer, as in e2fsck.
+/// its own checksum was right, if it has one. Of ties the volume itself is the judge: `problems` counts those
+/// that a check finds by one reading, and `None` says that it cannot read by that. The first is believed in
+/// all fields that are tied unless its copies leave fewer, as in e2fsck: so two checks do for all.
 ///
 /// # Errors
-/// `Corrupt` where copies are at odds with it, and the volume cannot be read either way.
+/// `Corrupt` where copies are at odds with it, and the volume cannot be read either way; those of `problems`.
 pub(super) fn agree(
     sb: Superblock,
     copies: &[Copy],
     sealed: bool,
     size: u64,
-    problems: &mut dyn FnMut(Superblock) -> Option<u64>,
+    problems: &mut dyn FnMut(Superblock) -> Result<Option<u64>>,
 ) -> Result<(Superblock, Vec<String>)> {
-    let mut raw = sb.raw.clone();
-    let mut told = Vec::new();
-    let more = if sealed { &[][..] } else { UNSEALED };
     // A kernel that needs a feature raises the revision of the first alone; a copy of the older one knows of
     // no features.
     let of_older = |c: &&Copy| c.sb.raw.s_rev_level.get() < sb.raw.s_rev_level.get();
     let copies: Vec<&Copy> = copies.iter().filter(|c| !of_older(c)).collect();
+    let (first, other) = (vote(&sb.raw, &copies, sealed, false), vote(&sb.raw, &copies, sealed, true));
+    let (raw, told) = if first.1 == other.1 {
+        first
+    } else {
+        let mut by = |raw: &RawSuperblock| match Superblock::parse(raw.as_bytes(), size) {
+            Ok(sb) => problems(sb),
+            Err(_) => Ok(None),
+        };
+        let found = by(&first.0)?;
+        // Nothing is fewer than none.
+        let found_by_copies = if found == Some(0) { None } else { by(&other.0)? };
+        match (found, found_by_copies) {
+            (None, None) => {
+                let tied: Vec<_> = other.1.iter().filter(|t| !first.1.contains(t)).map(|t| t.name).collect();
+                let what = format!(
+                    "its copies are at odds with {} of the first: nothing was changed",
+                    tied.join(", ")
+                );
+                return Err(Error::corrupt(what));
+            }
+            (own, copies) if own.unwrap_or(u64::MAX) <= copies.unwrap_or(u64::MAX) => first,
+            _ => other,
+        }
+    };
+    if told.is_empty() {
+        return Ok((sb, Vec::new()));
+    }
+    Ok((Superblock::parse(raw.as_bytes(), size)?, told.iter().map(ToString::to_string).collect()))
+}
+
+/// A field that was changed.
+#[derive(PartialEq)]
+struct Told {
+    name: &'static str,
+    from: u32,
+    to: u32,
+}
+
+impl std::fmt::Display for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {:#x} as {:#x}", self.name, self.from, self.to)
+    }
+}
+
+/// The superblock as most of it and of its copies have it, sealed, and the fields that are others by that. As
+/// the copies have it where they are as many as those that have it as the first, if `ties` says so.
+fn vote(own: &RawSuperblock, copies: &[&Copy], sealed: bool, ties: bool) -> (Box<RawSuperblock>, Vec<Told>) {
+    let (mut raw, mut told) = (Box::new(own.clone()), Vec::new());
+    let more = if sealed { &[][..] } else { UNSEALED };
     for f in FIELDS.iter().chain(more) {
         let others: Vec<u32> = copies.iter().map(|c| f.other(&raw, &c.sb.raw)).collect();
         let votes = |bits: u32| others.iter().filter(|o| **o == bits).count();
-        let own = votes(0) + usize::from(sealed);
+        let first = votes(0) + usize::from(sealed);
         let Some(bits) = others.iter().copied().filter(|o| *o != 0).max_by_key(|o| votes(*o)) else {
             continue;
         };
-        if votes(bits) < own {
-            continue;
+        if votes(bits) > first || ties && votes(bits) == first {
+            let (from, to) = ((f.get)(&raw), (f.get)(&raw) ^ bits);
+            (f.set)(&mut raw, to);
+            told.push(Told { name: f.name, from, to });
         }
-        let (from, to) = ((f.get)(&raw), (f.get)(&raw) ^ bits);
-        let mut other = raw.clone();
-        (f.set)(&mut other, to);
-        if votes(bits) == own {
-            let mut by = |raw: &RawSuperblock| {
-                let mut raw = raw.clone();
-                seal(&mut raw);
-                Superblock::parse(raw.as_bytes(), size).ok().and_then(&mut *problems)
-            };
-            let (first, other) = (by(&raw), by(&other));
-            if first.is_none() && other.is_none() {
-                let what =
-                    format!("its copies are at odds with {} of the first: nothing was changed", f.name);
-                return Err(Error::corrupt(what));
-            }
-            if first.unwrap_or(u64::MAX) <= other.unwrap_or(u64::MAX) {
-                continue;
-            }
-        }
-        raw = other;
-        told.push(format!("{} {from:#x} as {to:#x}", f.name));
     }
-    if told.is_empty() {
-        return Ok((sb, told));
+    if !told.is_empty() {
+        seal(&mut raw);
     }
-    seal(&mut raw);
-    Ok((Superblock::parse(raw.as_bytes(), size)?, told))
+    (raw, told)
 }
 
 impl Repair<'_, '_> {

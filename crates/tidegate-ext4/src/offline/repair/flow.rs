@@ -48,6 +48,8 @@ pub fn repair(
             check: Default::default(),
         },
         sound,
+        // What was wrong with it is written below.
+        believed: true,
         trees: BTreeSet::new(),
         doubted: BTreeSet::new(),
     };
@@ -72,6 +74,8 @@ struct Flow<'q, 'c> {
     report: RepairReport,
     /// It was, read by its first superblock, before anything was changed.
     sound: bool,
+    /// Its copies were held against the first superblock, which is as it was then.
+    believed: bool,
     /// Directories whose hash trees the last check found damaged.
     trees: BTreeSet<u32>,
     /// Groups that are not believed to know which inodes were never used.
@@ -117,9 +121,16 @@ impl Flow<'_, '_> {
         Ok(self.report)
     }
 
+    /// The first superblock; its copies are asked where it may have changed since they were.
+    fn superblock(&mut self) -> Result<Superblock> {
+        let found = superblock::find(self.queue, self.sound || self.believed)?;
+        self.believed |= found.mended.is_none();
+        Ok(found.sb)
+    }
+
     /// One repair; whether there were orphans, or none where it could not be done.
     fn round(&mut self, overlay: Option<Replay>) -> Result<Option<bool>> {
-        let sb = superblock::find(self.queue, self.sound)?.sb;
+        let sb = self.superblock()?;
         refuse_changes(&sb)?;
         let mut r = Repair::load(self.queue, sb, self.options, self.on_change, overlay)?;
         r.bad_trees = self.trees.clone();
@@ -193,6 +204,8 @@ impl Flow<'_, '_> {
             return Ok((!replay.is_clean()).then_some(replay));
         }
         replay.write_blocks(self.queue)?;
+        // The journal may have held another superblock.
+        self.believed = false;
         if errno != 0 {
             self.mark(|raw| {
                 let state = State::from_bits_retain(raw.s_state.get()) | State::ERROR;
@@ -211,11 +224,13 @@ impl Flow<'_, '_> {
     }
 
     /// Changes the superblock by itself.
-    fn mark(&self, change: impl FnOnce(&mut RawSuperblock)) -> Result<()> {
-        let mut sb = superblock::find(self.queue, self.sound)?.sb;
+    fn mark(&mut self, change: impl FnOnce(&mut RawSuperblock)) -> Result<()> {
+        let mut sb = self.superblock()?;
         change(&mut sb.raw);
         superblock::seal(&mut sb.raw);
-        Disk::new(self.queue, sb.block_size).write_superblock(&sb.raw)
+        Disk::new(self.queue, sb.block_size).write_superblock(&sb.raw)?;
+        self.believed = true;
+        Ok(())
     }
 
     /// The journal, whose first block is `head`, tells of no error any more.

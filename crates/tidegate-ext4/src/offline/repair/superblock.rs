@@ -63,11 +63,11 @@ pub(super) fn depends_on_copies(queue: &RequestQueue) -> bool {
 }
 
 /// Finds the superblock as it lies there, or a copy that can stand in for it. `sound` says that the volume
-/// is, read by the first: copies are not asked then, as they may be older.
+/// is, read by the first, or that its copies were asked: they are not asked then, as they may be older.
 ///
 /// # Errors
 /// The first one's fault if none can be used; `Unsupported` if it has unknown features; `Corrupt` if its
-/// copies are at odds with it.
+/// copies are at odds with it; those of the device where the volume has to decide.
 pub(super) fn find(queue: &Arc<RequestQueue>, sound: bool) -> Result<Found> {
     let size = queue.device().size();
     // A superblock that cannot be read is as one that is gone.
@@ -78,12 +78,12 @@ pub(super) fn find(queue: &Arc<RequestQueue>, sound: bool) -> Result<Found> {
     if let Some((sb, bytes)) = with_magic(queue, &bytes) {
         let mended = ("it lacks its magic".to_owned(), "has it".to_owned());
         // As where the magic is there: copies of a sound volume are not asked, as they may be older.
-        return match sb.has_csum() || problems(queue, sb.clone()) == Some(0) {
+        return match sb.has_csum() || problems(queue, sb.clone())? == Some(0) {
             true => Ok(Found { sb, mended: Some(mended) }),
             false => Ok(Found { mended: Some(mended), ..agreed(queue, sb, &bytes, None)? }),
         };
     }
-    if let Some(found) = of_revision(queue, &bytes) {
+    if !sound && let Some(found) = of_revision(queue, &bytes)? {
         return Ok(found);
     }
     let e = match Superblock::parse(&bytes, size) {
@@ -106,32 +106,56 @@ pub(super) fn find(queue: &Arc<RequestQueue>, sound: bool) -> Result<Found> {
 }
 
 /// How many problems a check finds that reads the volume by `sb`; `None` where it cannot.
-fn problems(queue: &Arc<RequestQueue>, sb: Superblock) -> Option<u64> {
-    check::by(queue, sb, CheckOptions::default()).ok().map(|(report, _)| report.total_problems)
+///
+/// # Errors
+/// Those of the device: a block that could not be read says nothing of the superblock.
+fn problems(queue: &Arc<RequestQueue>, sb: Superblock) -> Result<Option<u64>> {
+    match check::by(queue, sb, CheckOptions::default()) {
+        Ok((report, _)) => Ok(Some(report.total_problems)),
+        Err(e) if e.errno().is_some() => Err(e),
+        Err(_) => Ok(None),
+    }
 }
 
 /// A superblock of revision 0 that names features: without them, or of revision 1 where a check finds fewer
 /// problems by that. A reading that no check can follow says nothing of the other: then one without any
 /// problem counts, and else the copies are asked.
-fn of_revision(queue: &Arc<RequestQueue>, bytes: &[u8]) -> Option<Found> {
-    let raw = RawSuperblock::read_from_bytes(bytes).ok()?;
+///
+/// # Errors
+/// Those of the device.
+fn of_revision(queue: &Arc<RequestQueue>, bytes: &[u8]) -> Result<Option<Found>> {
+    let Ok(raw) = RawSuperblock::read_from_bytes(bytes) else { return Ok(None) };
     if raw.s_magic.get() != EXT4_MAGIC || raw.s_rev_level.get() != 0 || superblock_names_nothing(&raw) {
-        return None;
+        return Ok(None);
     }
     let (mut none, mut newer) = (raw.clone(), raw);
     (none.s_feature_compat, none.s_feature_incompat, none.s_feature_ro_compat) = Default::default();
     newer.s_rev_level = 1.into();
+    // Revision 0 leaves the fields of revision 1 empty, and means these. A volume that was of revision 1 may have
+    // lost others: its copies know.
+    let empty = newer.s_first_ino.get() == 0 || newer.s_inode_size.get() == 0;
+    if newer.s_first_ino.get() == 0 {
+        newer.s_first_ino = GOOD_OLD_FIRST_INO.into();
+    }
+    if newer.s_inode_size.get() == 0 {
+        newer.s_inode_size = GOOD_OLD_INODE_SIZE.into();
+    }
     let mut readings = Vec::new();
     for (raw, to) in [(none, "none"), (newer, "revision 1")] {
         let Ok(sb) = Superblock::parse(raw.as_bytes(), queue.device().size()) else { continue };
-        let Some(found) = problems(queue, sb.clone()) else { continue };
+        let Some(found) = problems(queue, sb.clone())? else { continue };
         readings.push((found, sb, to));
     }
     if readings.len() < 2 {
         readings.retain(|(found, ..)| *found == 0);
     }
-    let (_, sb, to) = readings.into_iter().min_by_key(|r| r.0)?;
-    Some(Found { sb, mended: Some(("features of a volume of revision 0".into(), to.into())) })
+    let best = readings.into_iter().min_by_key(|r| r.0);
+    let of_newer = || copies(queue, bytes).iter().any(|c| c.sb.raw.s_rev_level.get() > 0);
+    let best = best.filter(|(found, ..)| *found == 0 || !empty || !of_newer());
+    Ok(best.map(|(_, sb, to)| Found {
+        sb,
+        mended: Some(("features of a volume of revision 0".into(), to.into())),
+    }))
 }
 
 /// The superblock with what its copies say of what matters; `e` is what was wrong with it.
