@@ -44,6 +44,11 @@ pub(super) fn first_clear(map: &[u8], range: Range<u32>) -> Option<u32> {
     None
 }
 
+/// How many bits of a range are clear.
+pub(super) fn clear_in(map: &[u8], range: Range<u32>) -> u32 {
+    range.filter(|n| !is_set(map, *n)).count() as u32
+}
+
 /// How many bits from `from` on are clear, up to `end`, at most `max`.
 pub(super) fn clear_run(map: &[u8], from: u32, end: u32, max: u32) -> u32 {
     let end = end.min(from.saturating_add(max));

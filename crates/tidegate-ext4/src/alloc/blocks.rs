@@ -4,7 +4,7 @@
 //! first run that is long enough, group by group, else the longest that was met.
 
 use super::bitmap::{clear_run, fill, first_clear, is_set};
-use super::damaged::Bitmap;
+use super::damaged::{Bitmap, costs_group};
 use crate::format::gate::{GroupDesc, rule};
 use crate::format::raw::GroupFlags;
 use crate::format::units::{BlockAddr, GroupNo};
@@ -45,10 +45,10 @@ impl Ext4 {
     }
 
     /// Takes a run of at most `want` blocks, as near behind `goal` as one is free; the first, and how many.
-    /// Groups whose bitmap is damaged are passed over.
+    /// Groups whose bitmap is damaged or cannot be read are passed over.
     ///
     /// # Errors
-    /// `NoSpace`, also where a damaged group is all that might have room; those of reading bitmaps.
+    /// `NoSpace`, also where such a group is all that might have room; those of reading descriptors.
     pub(crate) fn take_promised(
         &self,
         handle: &mut Handle<'_>,
@@ -106,7 +106,7 @@ impl Ext4 {
         let _lock = self.group_locks.lock(group);
         let desc = self.group(group)?;
         let mut map = match self.block_bitmap(&desc) {
-            Err(e) if e.kind() == ErrorKind::Corrupt => {
+            Err(e) if costs_group(&e) => {
                 self.pass_over(Bitmap::Blocks, &desc, &e);
                 return Ok(Some(Looked::Damaged(e)));
             }
@@ -129,7 +129,7 @@ impl Ext4 {
     }
 
     /// Gives blocks back. Those of metadata are forgotten by the caller. Those of a group whose bitmap is
-    /// damaged, or has them as free, stay as they are for e2fsck.
+    /// damaged or cannot be read, or has them as free, stay as they are for e2fsck.
     ///
     /// # Errors
     /// `Corrupt` for blocks outside of the volume; those of the journal.
@@ -157,10 +157,12 @@ impl Ext4 {
     /// The bitmap of a group of which blocks are to be freed. `None` where it cannot be trusted: they stay as
     /// they are then, as on Linux, and the file goes without them.
     fn map_to_free(&self, desc: &GroupDesc, bit: u32, len: u32, first: u64) -> Option<Vec<u8>> {
-        if self.damage_of(Bitmap::Blocks, desc).is_some() {
+        if self.frees_nothing(Bitmap::Blocks, desc) {
+            self.leave_in_use();
             return None;
         }
         let map = self.block_bitmap(desc).and_then(|map| {
+            self.was_read(Bitmap::Blocks, desc);
             let used = (bit..bit + len).all(|b| is_set(&map, b));
             let what = format_args!(
                 "group {}: some of {len} blocks from {first} on are free, and are freed",
@@ -169,7 +171,11 @@ impl Ext4 {
             rule(used, what)?;
             Ok(map)
         });
-        map.inspect_err(|e| self.pass_over(Bitmap::Blocks, desc, e)).ok()
+        let left = |e: &Error| {
+            self.pass_over(Bitmap::Blocks, desc, e);
+            self.leave_in_use();
+        };
+        map.inspect_err(left).ok()
     }
 
     /// Stores a bitmap and its checksum; `freed` blocks more are free than before.

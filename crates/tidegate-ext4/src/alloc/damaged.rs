@@ -1,13 +1,16 @@
-//! Groups whose bitmap is damaged: nothing is taken from them, and blocks that they call free are promised to
-//! nobody. And blocks of inode tables that cannot be read, whose inodes nobody gets.
+//! Groups whose bitmap is damaged or cannot be read: nothing is taken from them, and blocks that they call free are
+//! promised to nobody. And blocks of inode tables that cannot be read, whose inodes nobody gets.
 
 use crate::format::gate::GroupDesc;
 use crate::format::units::BlockAddr;
 use crate::volume::sbi::Ext4;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use tidegate_rt::trace::EventPoint;
 use tidegate_rt::{LockClass, Mutex};
-use tidegate_vfs::Error;
+use tidegate_vfs::{Error, ErrorKind};
+
+static GROUP_CORRUPT: EventPoint<3> = EventPoint::new("ext4_group_corrupt", ["group", "inodes", "errno"]);
 
 static DAMAGED: LockClass = LockClass::new("ext4->damaged", 521);
 
@@ -18,14 +21,27 @@ pub(super) enum Bitmap {
     Inodes,
 }
 
+/// Reads of a bitmap that fail before nothing more is freed in its group: each may cost the device's time-out.
+const ASKED: u32 = 3;
+
+/// A group that is passed over.
+struct Passed {
+    why: Error,
+    /// How often its bitmap could not be used.
+    asked: u32,
+}
+
 /// Damage of bitmaps that was met since the volume was opened.
 pub(crate) struct Damaged {
     /// Whether there are any.
     any: AtomicBool,
-    found: Mutex<BTreeMap<(Bitmap, u32), Error>>,
+    found: Mutex<BTreeMap<(Bitmap, u32), Passed>>,
     /// Whether blocks of inode tables could not be read.
     any_unread: AtomicBool,
-    unread: Mutex<BTreeMap<BlockAddr, Error>>,
+    /// Them, and the free inodes that nobody gets by that.
+    unread: Mutex<BTreeMap<BlockAddr, (Error, u32)>>,
+    /// Whether the volume has faults for e2fsck: a block that could not be read once is none.
+    faults: AtomicBool,
 }
 
 impl Damaged {
@@ -35,22 +51,61 @@ impl Damaged {
             found: Mutex::new(&DAMAGED, BTreeMap::new()),
             any_unread: AtomicBool::new(false),
             unread: Mutex::new(&DAMAGED, BTreeMap::new()),
+            faults: AtomicBool::new(false),
         }
     }
 
-    /// Whether a bitmap was found damaged.
-    pub(crate) fn any(&self) -> bool {
-        self.any.load(Relaxed)
+    /// Whether e2fsck has to look: a bitmap was found damaged, or something could not be freed.
+    pub(crate) fn has_faults(&self) -> bool {
+        self.faults.load(Relaxed)
     }
+}
+
+/// Whether an error of reading a bitmap costs its group alone.
+pub(super) fn costs_group(e: &Error) -> bool {
+    matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Io)
 }
 
 impl Ext4 {
     /// The damage of a group's bitmap, if it is known.
     pub(super) fn damage_of(&self, bitmap: Bitmap, group: &GroupDesc) -> Option<Error> {
-        if !self.damaged.any() {
+        if !self.damaged.any.load(Relaxed) {
             return None;
         }
-        self.damaged.found.lock().get(&(bitmap, group.group.0)).cloned()
+        self.damaged.found.lock().get(&(bitmap, group.group.0)).map(|p| p.why.clone())
+    }
+
+    /// Whether nothing more is freed in a group. A bitmap that could not be read is asked for again.
+    pub(super) fn frees_nothing(&self, bitmap: Bitmap, group: &GroupDesc) -> bool {
+        let left = |p: &Passed| p.why.kind() != ErrorKind::Io || p.asked >= ASKED;
+        self.damaged.any.load(Relaxed)
+            && self.damaged.found.lock().get(&(bitmap, group.group.0)).is_some_and(left)
+    }
+
+    /// A group's bitmap was read: if it could not be before, its blocks or inodes are given again.
+    pub(super) fn was_read(&self, bitmap: Bitmap, group: &GroupDesc) {
+        if !self.damaged.any.load(Relaxed) {
+            return;
+        }
+        let passed = self.damaged.found.lock().remove(&(bitmap, group.group.0)).is_some();
+        let Ok(space) = self.space() else { return };
+        if passed {
+            let free = self.free_of(bitmap, group);
+            space.change(|f| match bitmap {
+                Bitmap::Blocks => f.give_blocks_again(free),
+                Bitmap::Inodes => f.give_inodes_again(free),
+            });
+        }
+    }
+
+    /// Free blocks or inodes of a group, as it says; of inodes, those in blocks of the table that can be read.
+    fn free_of(&self, bitmap: Bitmap, group: &GroupDesc) -> u64 {
+        if bitmap == Bitmap::Blocks {
+            return group.free_blocks.into();
+        }
+        let table = group.inode_table..group.inode_table.plus(self.sb.itable_blocks());
+        let unread: u32 = self.damaged.unread.lock().range(table).map(|u| u.1.1).sum();
+        group.free_inodes.saturating_sub(unread).into()
     }
 
     /// The error that a block of an inode table gave, if it could not be read.
@@ -58,25 +113,50 @@ impl Ext4 {
         if !self.damaged.any_unread.load(Relaxed) {
             return None;
         }
-        self.damaged.unread.lock().get(&block).cloned()
+        self.damaged.unread.lock().get(&block).map(|u| u.0.clone())
     }
 
-    /// Passes over the inodes of a block of an inode table from now on.
-    pub(super) fn pass_over_table(&self, block: BlockAddr, why: &Error) {
+    /// Passes over the inodes of a block of an inode table from now on. `free` inodes that nobody gets by
+    /// that are taken out of the count.
+    pub(super) fn pass_over_table(&self, block: BlockAddr, free: u32, why: &Error) {
         self.damaged.any_unread.store(true, Relaxed);
-        self.damaged.unread.lock().insert(block, why.clone());
-    }
-
-    /// Passes over a group from now on, and takes what it says is free out of the counts.
-    pub(super) fn pass_over(&self, bitmap: Bitmap, group: &GroupDesc, why: &Error) {
-        self.damaged.any.store(true, Relaxed);
-        let new = self.damaged.found.lock().insert((bitmap, group.group.0), why.clone()).is_none();
+        let new = self.damaged.unread.lock().insert(block, (why.clone(), free)).is_none();
         let Ok(space) = self.space() else { return };
         if new {
-            space.change(|free| match bitmap {
-                Bitmap::Blocks => free.blocks = free.blocks.saturating_sub(group.free_blocks.into()),
-                Bitmap::Inodes => free.inodes = free.inodes.saturating_sub(group.free_inodes.into()),
-            });
+            space.change(|f| f.pass_inodes(free.into(), true));
         }
+    }
+
+    /// Something stays in use that nobody uses, as the bitmap of its group cannot be trusted.
+    pub(super) fn leave_in_use(&self) {
+        self.damaged.faults.store(true, Relaxed);
+    }
+
+    /// Passes over a group from now on, and takes what it says is free out of the counts. The volume itself
+    /// goes on counting that where the bitmap could not be read, as nothing is wrong with it then.
+    pub(super) fn pass_over(&self, bitmap: Bitmap, group: &GroupDesc, why: &Error) {
+        self.damaged.any.store(true, Relaxed);
+        let asked = {
+            let mut found = self.damaged.found.lock();
+            let new = || Passed { why: why.clone(), asked: 0 };
+            let passed = found.entry((bitmap, group.group.0)).or_insert_with(new);
+            passed.asked += 1;
+            passed.asked
+        };
+        let Ok(space) = self.space() else { return };
+        if asked > 1 {
+            return;
+        }
+        let errno = why.errno().map_or(0, |e| e.raw_os_error() as u64);
+        GROUP_CORRUPT.record([group.group.0.into(), (bitmap == Bitmap::Inodes).into(), errno]);
+        let is_unread = why.kind() == ErrorKind::Io;
+        if !is_unread {
+            self.damaged.faults.store(true, Relaxed);
+        }
+        let free = self.free_of(bitmap, group);
+        space.change(|f| match bitmap {
+            Bitmap::Blocks => f.pass_blocks(free, is_unread),
+            Bitmap::Inodes => f.pass_inodes(free, is_unread),
+        });
     }
 }

@@ -4,9 +4,9 @@
 //! Directories at the top are spread over groups with room; those below stay near their parent while that has
 //! room (Orlov's rule, simplified).
 
-use super::bitmap::{fill, first_clear, is_set};
+use super::bitmap::{clear_in, fill, first_clear, is_set};
 use super::blocks::no_room;
-use super::damaged::Bitmap;
+use super::damaged::{Bitmap, costs_group};
 use crate::format::gate::{GroupDesc, rule};
 use crate::format::raw::{GroupFlags, ROOT_INO};
 use crate::format::units::GroupNo;
@@ -25,12 +25,12 @@ impl Ext4 {
         (GroupNo(n / self.sb.inodes_per_group), n % self.sb.inodes_per_group)
     }
 
-    /// Takes an inode for something in directory `parent`. Groups whose bitmap is damaged are passed over,
-    /// and inodes whose block of the table cannot be read.
+    /// Takes an inode for something in directory `parent`. Groups whose bitmap is damaged or cannot be read are
+    /// passed over, and inodes whose block of the table cannot be read.
     ///
     /// # Errors
-    /// `NoSpace`, which says so, also where a damaged group is all that might have one; those of reading
-    /// bitmaps, and tables where no other inode is free.
+    /// `NoSpace`, which says so, also where such a group is all that might have one; those of reading
+    /// descriptors, and tables where no other inode is free.
     pub(crate) fn take_inode(&self, handle: &mut Handle<'_>, parent: u32, is_dir: bool) -> Result<u32> {
         let start = match is_dir {
             true => self.group_for_directory(parent)?,
@@ -93,7 +93,7 @@ impl Ext4 {
         let _lock = self.group_locks.lock(group);
         let desc = self.group(group)?;
         let mut map = match self.inode_bitmap(&desc) {
-            Err(e) if e.kind() == ErrorKind::Corrupt => {
+            Err(e) if costs_group(&e) => {
                 self.pass_over(Bitmap::Inodes, &desc, &e);
                 *passed = Some(no_room(Some(e)));
                 return Ok(None);
@@ -110,7 +110,8 @@ impl Ext4 {
     }
 
     /// The first inode of a group from `first` on that is free, and whose block of the table is held. Blocks
-    /// that cannot be read are remembered: nobody waits for the device again to say so.
+    /// that cannot be read are remembered: nobody waits for the device again to say so. One that may never
+    /// have been written is not passed over: from then on it would count as used, with whatever it holds.
     fn hold_free_inode(
         &self,
         handle: &mut Handle<'_>,
@@ -120,9 +121,11 @@ impl Ext4 {
         passed: &mut Option<Error>,
     ) -> Result<Option<u32>> {
         let per_block = self.sb.block_size / self.sb.inode_size;
-        let mut unread = 0;
+        let (mut unread, never_written) = (0, self.never_written(desc));
         while let Some(bit) = first_clear(map, first..self.sb.inodes_per_group) {
             let block = desc.inode_table.plus((bit / per_block).into());
+            let behind = (bit / per_block + 1) * per_block;
+            let is_end = behind > never_written;
             let why = match self.unread_table(block) {
                 Some(known) => known,
                 None => match self.hold_inode(handle, desc.group.0 * self.sb.inodes_per_group + bit + 1) {
@@ -130,22 +133,35 @@ impl Ext4 {
                     // The journal's errors are not the block's.
                     Err(e) if self.blocks.read(block).is_ok() => return Err(e),
                     Err(e) => {
-                        self.pass_over_table(block, &e);
+                        let end = if is_end { self.sb.inodes_per_group } else { behind };
+                        self.pass_over_table(block, clear_in(map, bit..end), &e);
                         unread += 1;
                         e
                     }
                 },
             };
             *passed = Some(why);
-            if unread == UNREAD_AT_ONCE {
+            if is_end || unread == UNREAD_AT_ONCE {
                 return Ok(None);
             }
-            first = (bit / per_block + 1) * per_block;
+            first = behind;
         }
         Ok(None)
     }
 
-    /// Gives an inode back. One of a group whose bitmap is damaged, or has it as free, stays as it is for e2fsck.
+    /// The first inode of a group's table behind which nothing may ever have been written.
+    fn never_written(&self, desc: &GroupDesc) -> u32 {
+        let all = self.sb.inodes_per_group;
+        match desc.flags {
+            _ if !self.sb.has_group_csum() => all,
+            flags if flags.contains(GroupFlags::INODE_ZEROED) => all,
+            flags if flags.contains(GroupFlags::INODE_UNINIT) => 0,
+            _ => all - desc.itable_unused,
+        }
+    }
+
+    /// Gives an inode back. One of a group whose bitmap is damaged or cannot be read, or has it as free, stays as
+    /// it is for e2fsck.
     ///
     /// # Errors
     /// Those of the journal.
@@ -153,10 +169,12 @@ impl Ext4 {
         let (group, bit) = self.inode_group(ino);
         let _lock = self.group_locks.lock(group);
         let desc = self.group(group)?;
-        if self.damage_of(Bitmap::Inodes, &desc).is_some() {
+        if self.frees_nothing(Bitmap::Inodes, &desc) {
+            self.leave_in_use();
             return Ok(());
         }
         let found = self.inode_bitmap(&desc).and_then(|map| {
+            self.was_read(Bitmap::Inodes, &desc);
             rule(is_set(&map, bit), format_args!("inode {ino}: it is free, and is freed"))?;
             Ok(map)
         });
@@ -164,6 +182,7 @@ impl Ext4 {
             Ok(map) => map,
             Err(e) => {
                 self.pass_over(Bitmap::Inodes, &desc, &e);
+                self.leave_in_use();
                 return Ok(());
             }
         };

@@ -9,7 +9,7 @@
 //! | `group` | reading and changing a group's descriptor |
 //! | `bitmap` | bitmaps, those that were never written included |
 //! | `blocks` | taking runs of blocks near a goal, and giving them back |
-//! | `damaged` | groups that nothing is taken from, as their bitmap is damaged |
+//! | `damaged` | groups that nothing is taken from, as their bitmap is damaged or cannot be read |
 //! | `freed` | blocks that a commit frees |
 //! | `inodes` | taking inodes near their directory, and giving them back |
 //! | `space` | counts, and space that is promised |

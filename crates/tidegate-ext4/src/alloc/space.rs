@@ -27,6 +27,9 @@ pub(crate) struct Free {
     pub directories: u64,
     /// Promised blocks for which one of a map is kept.
     pub data_per_map: u64,
+    /// Free blocks and inodes beside these, which nobody gets as what tells of them cannot be read: the volume
+    /// counts them.
+    pub unread: (u64, u64),
 }
 
 impl Free {
@@ -42,6 +45,32 @@ impl Free {
 }
 
 impl Free {
+    /// Takes free blocks out of the count; the volume goes on counting what `is_unread`.
+    pub(super) fn pass_blocks(&mut self, blocks: u64, is_unread: bool) {
+        let passed = blocks.min(self.blocks);
+        self.blocks -= passed;
+        self.unread.0 += if is_unread { passed } else { 0 };
+    }
+
+    /// Takes free inodes out of the count; the volume goes on counting what `is_unread`.
+    pub(super) fn pass_inodes(&mut self, inodes: u64, is_unread: bool) {
+        let passed = inodes.min(self.inodes);
+        self.inodes -= passed;
+        self.unread.1 += if is_unread { passed } else { 0 };
+    }
+
+    /// Counts blocks again that were passed over unread.
+    pub(super) fn give_blocks_again(&mut self, blocks: u64) {
+        let again = blocks.min(self.unread.0);
+        (self.blocks, self.unread.0) = (self.blocks + again, self.unread.0 - again);
+    }
+
+    /// Counts inodes again that were passed over unread.
+    pub(super) fn give_inodes_again(&mut self, inodes: u64) {
+        let again = inodes.min(self.unread.1);
+        (self.inodes, self.unread.1) = (self.inodes + again, self.unread.1 - again);
+    }
+
     /// Blocks that nobody was promised, for data or for its map.
     pub(crate) fn unpromised(&self) -> u64 {
         self.blocks.saturating_sub(self.kept(self.promised))

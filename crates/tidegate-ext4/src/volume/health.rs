@@ -251,7 +251,7 @@ impl Ext4 {
             valid = State::empty();
         }
         // e2fsck looks at a volume that says so without being told to.
-        let found = if self.damaged.any() { State::ERROR } else { State::empty() };
+        let found = if self.damaged.has_faults() { State::ERROR } else { State::empty() };
         self.write_super(|raw| {
             raw.s_state.set((State::from_bits_retain(raw.s_state.get()) | valid | found).bits());
             let features = raw.s_feature_incompat.get() & !Incompat::RECOVER.bits();
@@ -324,11 +324,12 @@ impl Ext4 {
     fn put_super(&self, bytes: &mut [u8], free: Option<Free>, f: impl Fn(&mut RawSuperblock)) {
         let Ok(raw) = <RawSuperblock as zerocopy::FromBytes>::mut_from_bytes(bytes) else { return };
         if let Some(free) = free {
-            raw.s_free_blocks_count_lo.set(free.blocks as u32);
+            let (blocks, inodes) = (free.blocks + free.unread.0, free.inodes + free.unread.1);
+            raw.s_free_blocks_count_lo.set(blocks as u32);
             if self.sb.incompat.contains(Incompat::BIT64) {
-                raw.s_free_blocks_count_hi.set((free.blocks >> 32) as u32);
+                raw.s_free_blocks_count_hi.set((blocks >> 32) as u32);
             }
-            raw.s_free_inodes_count.set(free.inodes as u32);
+            raw.s_free_inodes_count.set(inodes as u32);
         }
         raw.s_wtime.set(self.time_now().secs as u32);
         f(raw);

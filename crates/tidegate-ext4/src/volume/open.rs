@@ -152,7 +152,8 @@ impl Ext4 {
         let c = self.counts()?;
         let (blocks, inodes, directories) = (c.free_blocks, c.free_inodes, c.directories);
         let data_per_map = if self.filling { DATA_PER_MAP_NEW } else { DATA_PER_MAP };
-        self.space = Some(Space::new(Free { blocks, promised: 0, inodes, directories, data_per_map }));
+        let free = Free { blocks, inodes, directories, data_per_map, ..Free::default() };
+        self.space = Some(Space::new(free));
         self.blocks.allow_changes(journal);
         self.enter_use()?;
         self.conversions = (!self.filling).then(Conversions::new);

@@ -1,6 +1,7 @@
 //! Tests of ext4 volumes, one program: made by mke2fs, written by Linux, damaged by chance, judged by Linux
 //! and e2fsprogs.
 
+mod bitmaps;
 mod changed;
 mod checked;
 mod common;

@@ -286,6 +286,7 @@ fn inodes_behind_a_block_that_cannot_be_read_are_given() {
         let root = v.root().unwrap();
         let make = |n: u64| v.create(ROOT, &root, &name(n), 0o644).unwrap().ino.0;
         assert_eq!(make(0), 12, "{kind:?}");
+        let free = v.statfs().files_free;
         // Sixteen inodes lie in a block, and the first is number 1.
         let rule = Rule::new(Fault::Fail(Errno::IO)).op(Op::Read);
         faulty.set([rule.within(table + 4096..table + 8192)]);
@@ -294,6 +295,8 @@ fn inodes_behind_a_block_that_cannot_be_read_are_given() {
         let asked = faulty.failed();
         assert_eq!(make(8), 36, "{kind:?}");
         assert_eq!(faulty.failed(), asked, "{kind:?}");
+        // Eight were taken, and sixteen nobody gets.
+        assert_eq!(free - v.statfs().files_free, 24, "{kind:?}");
         faulty.set([]);
         v.unmount().unwrap();
         fsck(&device).unwrap_or_else(|e| panic!("{kind:?}: {e}"));
