@@ -395,6 +395,17 @@ impl Vfs {
         self.fs.wrote(inode, from..to)
     }
 
+    /// Zeroes what a file is about to lose of a page in the cache, where there is no room for blocks of the page
+    /// that are holes: behind the new end none is wanted, and before the file grows again its tail is written.
+    fn zero_unreserved(&self, inode: &Arc<Inode>, from: u64, to: u64) {
+        let index = from / PAGE;
+        let _change = self.begin_write(inode, index..index + 1);
+        let range = (from % PAGE) as usize..(to - index * PAGE) as usize;
+        if inode.mapping.modify(index, |p| p[range].fill(0)).is_some() {
+            self.bdi.mark_dirty(inode);
+        }
+    }
+
     /// Zeroes a range: whole pages lose their blocks, the pages at its ends are zeroed in part.
     fn zero_range(&self, inode: &Arc<Inode>, offset: u64, end: u64) -> Result<()> {
         let (first, last) = (offset.div_ceil(PAGE), end / PAGE);
@@ -428,7 +439,11 @@ impl Vfs {
         }
         let old = inode.size();
         if size < old {
-            self.zero_in_page(inode, size, size.next_multiple_of(PAGE).min(old.next_multiple_of(PAGE)))?;
+            let to = size.next_multiple_of(PAGE).min(old.next_multiple_of(PAGE));
+            match self.zero_in_page(inode, size, to) {
+                Err(e) if e.kind() == ErrorKind::NoSpace => self.zero_unreserved(inode, size, to),
+                zeroed => zeroed?,
+            }
         }
         self.zero_tail(inode, size)?;
         if !privileged {

@@ -94,3 +94,55 @@ fn directories_of_every_depth() {
         }
     });
 }
+
+/// A page that loses its end is written as a whole, and its holes want no blocks for that: on a full volume
+/// there are none. What is cut off stays gone when the file grows again.
+#[test]
+fn a_file_with_holes_is_cut_on_a_full_volume() {
+    if skip() {
+        return;
+    }
+    use crate::common::volume::{fresh, fsck, open_rw};
+    use tidegate_vfs::{Cred, ErrorKind, MemoryLimits, OpenFlags};
+    let device = fresh(8, &["-t", "ext4", "-b", "1024"]);
+    let open = || open_rw(device.clone(), MemoryLimits::default(), tidegate_rt::clock::realtime()).unwrap().1;
+    let v = open();
+    let root = v.root().unwrap();
+    let flags = OpenFlags::READ | OpenFlags::WRITE;
+    let file = |name: &[u8]| {
+        let inode = v.lookup(&root, name).or_else(|_| v.create(&Cred::ROOT, &root, name, 0o644)).unwrap();
+        v.open(&Cred::ROOT, &inode, flags).unwrap()
+    };
+    let f = file(b"holes");
+    f.write_at(0, &[1; 500]).unwrap();
+    f.fsync(false).unwrap();
+    f.truncate(4096).unwrap();
+    f.fsync(false).unwrap();
+    let all = file(b"all");
+    let mut at = 0;
+    for len in [65536, 1024] {
+        loop {
+            match all.write_at(at, &vec![7; len]) {
+                Ok(_) => at += len as u64,
+                Err(e) => break assert_eq!(e.kind(), ErrorKind::NoSpace),
+            }
+        }
+    }
+    f.truncate(100).unwrap();
+    f.truncate(2000).unwrap();
+    let mut wanted = vec![0; 2000];
+    wanted[..100].fill(1);
+    let mut bytes = vec![0; 4096];
+    assert_eq!(f.read_at(0, &mut bytes).unwrap(), 2000);
+    assert!(bytes[..2000] == wanted);
+    v.sync().unwrap();
+    drop((f, all, root));
+    v.unmount().unwrap();
+    drop(v);
+    fsck(&device).unwrap();
+    let v = open();
+    let inode = v.lookup(&v.root().unwrap(), b"holes").unwrap();
+    let f = v.open(&Cred::ROOT, &inode, flags).unwrap();
+    assert_eq!(f.read_at(0, &mut bytes).unwrap(), 2000);
+    assert!(bytes[..2000] == wanted);
+}
