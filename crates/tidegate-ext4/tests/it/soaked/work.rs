@@ -1,4 +1,4 @@
-//! Operations by chance, on a volume and in the model of it.
+//! Operations by chance, on a volume and in the model of it. A worker has a directory to itself, or all.
 
 use super::*;
 
@@ -7,20 +7,19 @@ const LONGEST: u64 = 1 << 20;
 /// Names on a volume at most.
 const NAMES: usize = 90;
 
-fn split(path: &str) -> (&str, &str) {
+pub(super) fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap()
 }
 
-impl Soak {
-    pub(super) fn new(bytes: Vec<u8>, rng: Rng, unit: u64, journal: bool, how: &str) -> Soak {
-        let device = Arc::new(Recorder::new(Arc::new(MemoryDevice::from_bytes(&bytes))));
-        let v = mount(device.clone(), how);
-        let (paths, things) = Default::default();
-        let (records, promises, moved) = Default::default();
-        Soak { v, device, base: bytes, records, rng, unit, paths, things, next: 0, promises, moved, journal }
+impl Worker {
+    /// A worker whose directory is there already.
+    pub(super) fn new(s: &Soak, rng: Rng, root: String) -> Worker {
+        let (v, device) = (s.v.clone(), s.device.clone());
+        let (paths, things, promises, moved) = Default::default();
+        Worker { v, device, rng, unit: s.unit, root, paths, things, next: 0, promises, moved, full: 0 }
     }
 
-    fn get(&self, path: &str) -> Arc<Inode> {
+    pub(super) fn get(&self, path: &str) -> Arc<Inode> {
         let mut at = self.v.root().unwrap();
         for name in path.split('/').filter(|n| !n.is_empty()) {
             at = self.v.lookup(&at, name.as_bytes()).unwrap_or_else(|e| panic!("{path}: {e}"));
@@ -45,14 +44,14 @@ impl Soak {
     }
 
     /// A directory by chance: the root is one.
-    fn some_dir(&mut self) -> String {
+    pub(super) fn some_dir(&mut self) -> String {
         match self.rng.below(3) {
-            0 => String::new(),
-            _ => self.some(Some(FileType::Directory)).unwrap_or_default(),
+            0 => self.root.clone(),
+            _ => self.some(Some(FileType::Directory)).unwrap_or_else(|| self.root.clone()),
         }
     }
 
-    fn new_path(&mut self) -> String {
+    pub(super) fn new_path(&mut self) -> String {
         let dir = self.some_dir();
         self.next += 1;
         let long = if self.rng.below(3) == 0 { self.rng.below(200) as usize } else { 3 };
@@ -60,7 +59,7 @@ impl Soak {
     }
 
     /// A promise of one file outlives changes of others.
-    fn begin_at(&mut self, paths: &[&str]) {
+    pub(super) fn begin_at(&mut self, paths: &[&str]) {
         let now = self.device.mark();
         let near = |a: &str, b: &str| a == b || a.starts_with(&format!("{b}/"));
         let mut ids: Vec<usize> = paths.iter().filter_map(|p| self.paths.get(*p)).copied().collect();
@@ -93,21 +92,21 @@ impl Soak {
         let (parent, name) = split(&path);
         let dir = self.get(parent);
         self.begin_at(&[&path]);
-        let (kind, data, mode) = match self.rng.below(10) {
+        let (r, kind, data, mode) = match self.rng.below(10) {
             0..2 => {
-                self.v.mkdir(ROOT, &dir, name.as_bytes(), 0o750).unwrap();
-                (FileType::Directory, Vec::new(), 0o750)
+                let r = self.v.mkdir(ROOT, &dir, name.as_bytes(), 0o750);
+                (r, FileType::Directory, Vec::new(), 0o750)
             }
             2 => {
                 let len = [10, 59, 60, 300, self.unit - 1][self.rng.below(5) as usize] as usize;
-                self.v.symlink(ROOT, &dir, name.as_bytes(), &vec![b't'; len]).unwrap();
-                (FileType::Symlink, vec![b't'; len], 0o777)
+                let r = self.v.symlink(ROOT, &dir, name.as_bytes(), &vec![b't'; len]);
+                (r, FileType::Symlink, vec![b't'; len], 0o777)
             }
-            _ => {
-                self.v.create(ROOT, &dir, name.as_bytes(), 0o644).unwrap();
-                (FileType::Regular, Vec::new(), 0o644)
-            }
+            _ => (self.v.create(ROOT, &dir, name.as_bytes(), 0o644), FileType::Regular, Vec::new(), 0o644),
         };
+        if self.done(r, &path).is_none() {
+            return;
+        }
         self.next += 1;
         self.things.insert(self.next, Thing { kind, data, mode, xattrs: BTreeMap::new() });
         self.paths.insert(path, self.next);
@@ -118,7 +117,10 @@ impl Soak {
         let new = self.new_path();
         let (parent, name) = split(&new);
         self.begin_at(&[&old, &new]);
-        self.v.link(ROOT, &self.get(&old), &self.get(parent), name.as_bytes()).unwrap();
+        let r = self.v.link(ROOT, &self.get(&old), &self.get(parent), name.as_bytes());
+        if self.done(r, &new).is_none() {
+            return;
+        }
         let id = self.paths[&old];
         self.moved.push(new.clone());
         self.paths.insert(new, id);
@@ -173,7 +175,9 @@ impl Soak {
                 return;
             }
         }
-        r.unwrap_or_else(|e| panic!("{old} to {new}: {e}"));
+        if self.done(r, &format!("{old} to {new}")).is_none() {
+            return;
+        }
         let move_all = |paths: &BTreeMap<String, usize>, from: &str, to: &str| -> Vec<(String, usize)> {
             let mine = paths.iter().filter(|(p, _)| *p == from || inside(p, from));
             mine.map(|(p, id)| (format!("{to}{}", &p[from.len()..]), *id)).collect()
@@ -202,11 +206,15 @@ impl Soak {
         }
         self.begin_at(&[&path]);
         let byte = 1 + self.rng.below(250) as u8;
-        self.file(&path).write_at(at, &vec![byte; len]).unwrap();
-        let data = &mut self.things.get_mut(&id).unwrap().data;
-        let (at, stop) = (at as usize, at as usize + len);
+        let mut data = self.things[&id].data.clone();
+        let (from, stop) = (at as usize, at as usize + len);
         data.resize(data.len().max(stop), 0);
-        data[at..stop].fill(byte);
+        data[from..stop].fill(byte);
+        let r = self.file(&path).write_at(at, &vec![byte; len]);
+        match self.done(r, &path) {
+            Some(_) => self.things.get_mut(&id).unwrap().data = data,
+            None => self.after_full(&path, &data),
+        }
     }
 
     fn truncate(&mut self) {
@@ -218,7 +226,13 @@ impl Soak {
             _ => self.rng.below(LONGEST),
         };
         self.begin_at(&[&path]);
-        self.file(&path).truncate(size).unwrap();
+        let r = self.file(&path).truncate(size);
+        // A page is written as a whole: one that is to have zeros behind the old end wants blocks for its holes.
+        if size as usize <= self.things[&id].data.len() {
+            r.unwrap_or_else(|e| panic!("{path}: cut to {size}: {e}"));
+        } else if self.done(r, &path).is_none() {
+            return;
+        }
         self.things.get_mut(&id).unwrap().data.resize(size as usize, 0);
     }
 
@@ -250,11 +264,11 @@ impl Soak {
             return;
         }
         self.begin_at(&[&path]);
-        match self.file(&path).fallocate(mode, at, len) {
+        let done = match self.file(&path).fallocate(mode, at, len) {
             Err(e) if e.kind() == ErrorKind::Unsupported => return,
-            r => r.unwrap_or_else(|e| panic!("{mode:?} of {len} at {at} of {size}: {e}")),
-        }
-        let data = &mut self.things.get_mut(&id).unwrap().data;
+            r => self.done(r, &format!("{mode:?} of {len} at {at} of {size}")),
+        };
+        let mut data = self.things[&id].data.clone();
         let (from, to) = (at as usize, (at + len) as usize);
         let grows = !mode.intersects(F::KEEP_SIZE | F::COLLAPSE_RANGE | F::INSERT_RANGE);
         if grows && data.len() < to {
@@ -267,6 +281,10 @@ impl Soak {
             data.drain(from..to);
         } else if mode == F::INSERT_RANGE {
             data.splice(from..from, std::iter::repeat_n(0, to - from));
+        }
+        match done {
+            Some(()) => self.things.get_mut(&id).unwrap().data = data,
+            None => self.after_full(&path, &data),
         }
     }
 
