@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use super::ckpt::{self, CkptPlan};
 use super::mount::dir::{self, DirPlan};
 use super::mount::{self, MountPlan};
-use super::{commit, fsync, gc, populate, trace, writepages};
+use super::{commit, fsync, gc, populate, streams, trace, writepages};
 use tidegate_testing::workspace;
 
 /// A bench.
@@ -39,6 +39,15 @@ pub enum Task {
     },
     /// The four positions of `writepages=`, with sixteen writers.
     Writepages(Plan),
+    /// Eight writers of files of their own, with one log and with a stream for each, in memory and on a disk.
+    Streams {
+        /// The plan.
+        #[command(flatten)]
+        plan: Plan,
+        /// Where to make the image on a disk; below the target directory unless told.
+        #[arg(long)]
+        disk: Option<PathBuf>,
+    },
     /// The cost of lock statistics, traces and profiles to fs_mark.
     Trace(Plan),
     /// Random overwrites of a volume that is almost full.
@@ -88,6 +97,9 @@ impl Task {
                 commit::run(&plan, &disk.unwrap_or_else(|| workspace::target_dir().join("bench")))
             }
             Task::Writepages(plan) => writepages::run(&plan),
+            Task::Streams { plan, disk } => {
+                streams::run(&plan, &disk.unwrap_or_else(|| workspace::target_dir().join("bench")))
+            }
             Task::Trace(plan) => trace::run(&plan),
             Task::Gc(plan) => gc::run(&plan),
             Task::Ckpt(plan) => ckpt::ckpt(&plan),

@@ -6,8 +6,6 @@ use clap::{Args, ValueEnum};
 use std::sync::Arc;
 use tidegate_rt::{clock, thread};
 
-/// Bytes of one write, as fs_mark's default.
-const CHUNK: u64 = 16 << 10;
 /// Bytes of one read.
 const READ_CHUNK: u64 = 1 << 20;
 
@@ -33,6 +31,12 @@ pub struct Mark {
     /// Bytes of each file; whole pages.
     #[arg(long, default_value_t = 4096)]
     size: u64,
+    /// Bytes of one write, as fs_mark's default; whole pages.
+    #[arg(long, default_value_t = 16 << 10)]
+    chunk: u64,
+    /// Fsync a file after so many writes, too; 0: only as --sync says.
+    #[arg(long, default_value_t = 0)]
+    fsync_every: u64,
     /// Repetitions, each with files of its own. The last one's stay; others are removed in between, which is
     /// not measured, and all is made durable before the next.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
@@ -51,8 +55,8 @@ fn name(thread: u64, file: u64) -> String {
 
 impl Mark {
     pub fn run(&self, target: &Arc<dyn Target>) -> Result<Report> {
-        if self.size == 0 || !self.size.is_multiple_of(PAGE as u64) {
-            return Err("--size: whole pages of 4096 bytes are needed".into());
+        if [self.size, self.chunk].iter().any(|n| *n == 0 || !n.is_multiple_of(PAGE as u64)) {
+            return Err("--size, --chunk: whole pages of 4096 bytes are needed".into());
         }
         self.prepare(&**target)?;
         let mut sum = Report { cpu_seconds: Some(0.0), ..Report::default() };
@@ -93,10 +97,15 @@ impl Mark {
             cpu_seconds: Some(cpu_seconds() - cpu),
             files,
             bytes: files * self.size,
-            fsyncs: if self.sync == Sync::Each { files } else { 0 },
+            fsyncs: files * self.fsyncs_of_a_file(),
             counts: grown(&counts, &target.counts()),
             ..Report::default()
         })
+    }
+
+    fn fsyncs_of_a_file(&self) -> u64 {
+        let within = self.size.div_ceil(self.chunk).checked_div(self.fsync_every).unwrap_or(0);
+        within + u64::from(self.sync == Sync::Each)
     }
 
     /// Makes all files once; the seconds that takes.
@@ -118,17 +127,21 @@ impl Mark {
     }
 
     fn write_files(&self, target: &dyn Target, t: u64) -> Result<()> {
-        let mut chunk = vec![t as u8; CHUNK.min(self.size) as usize];
+        let mut chunk = vec![t as u8; self.chunk.min(self.size) as usize];
         for f in 0..self.files {
             let file = target.open(&name(t, f), true)?;
-            let mut at = 0;
+            let (mut at, mut writes) = (0, 0u64);
             while at < self.size {
-                let part = &mut chunk[..CHUNK.min(self.size - at) as usize];
+                let part = &mut chunk[..self.chunk.min(self.size - at) as usize];
                 for (i, page) in part.chunks_exact_mut(PAGE).enumerate() {
                     stamp(page, t << 32 | f, at + (i * PAGE) as u64);
                 }
                 file.write_at(at, part)?;
                 at += part.len() as u64;
+                writes += 1;
+                if self.fsync_every > 0 && writes.is_multiple_of(self.fsync_every) {
+                    file.fsync()?;
+                }
             }
             if self.sync == Sync::Each {
                 file.fsync()?;
