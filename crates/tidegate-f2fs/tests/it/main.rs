@@ -44,3 +44,4 @@ mod zoned_cut;
 mod zoned_finish;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 mod zoned_kernel;
+mod zoned_repair;

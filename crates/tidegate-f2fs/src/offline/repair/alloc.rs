@@ -27,6 +27,7 @@ impl Repair<'_, '_> {
         let log = self.logs[kind];
         let addr = self.segment_start(log.segno) + log.next;
         self.own(addr, owner);
+        self.took(log.segno, log.next);
         let sum = self.summary_for(owner);
         self.put_summary(addr, sum, owner.slot.is_none(), false)?;
         let from = log.next + 1;
@@ -64,7 +65,7 @@ impl Repair<'_, '_> {
 
     /// Whether the next block of the log may be written now.
     fn can_write(&self, log: Log) -> bool {
-        log.next < BLOCKS_PER_SEG && self.is_gap(log.segno, log.next)
+        log.next < BLOCKS_PER_SEG && self.is_gap(log.segno, log.next) && self.takes(log.segno, log.next)
     }
 
     fn is_gap(&self, segno: u32, n: u32) -> bool {
@@ -83,12 +84,16 @@ impl Repair<'_, '_> {
         log.next < BLOCKS_PER_SEG
             && self.usage.kinds[log.segno as usize] & !holds(kind) == 0
             && (log.next..end).all(|n| !self.is_used(log.segno, n))
+            && self.fits_zone(log)
     }
 
     /// Lets log `kind` go on to a free segment, or to one with gaps.
     fn next_segment(&mut self, kind: usize) -> Result<()> {
         let old = self.logs[kind].segno;
-        let found = self.free_segment(old).or_else(|| self.gappy_segment(kind));
+        let found = match self.zones {
+            Some(_) => self.next_in_zones(self.logs[kind]),
+            None => self.free_segment(old).or_else(|| self.gappy_segment(kind)),
+        };
         let log = found.ok_or_else(|| Error::new(ErrorKind::NoSpace, "no free block for the repair"))?;
         if let Some((sums, _)) = self.summaries.remove(&old) {
             let node = self.usage.kinds[old as usize] & HAS_NODES != 0;
@@ -106,21 +111,10 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    fn is_log(&self, segno: u32) -> bool {
-        self.logs.iter().any(|l| l.segno == segno)
-    }
-
     fn free_segment(&self, hint: u32) -> Option<Log> {
         let n = self.sb.main_segments;
         let mut all = (1..=n).map(|i| ((hint as u64 + i as u64) % n as u64) as u32);
-        let free = |s: &u32| {
-            let before = &self.sit[*s as usize].valid_map;
-            !self.is_log(*s)
-                && self.usage.used.count(*s) == 0
-                && self.referred.count(*s) == 0
-                && *before == [0; 64]
-        };
-        all.find(free).map(|segno| Log { segno, next: 0, appends: true })
+        all.find(|s| self.is_free_segment(*s)).map(|segno| Log { segno, next: 0, appends: true })
     }
 
     fn gappy_segment(&self, kind: usize) -> Option<Log> {

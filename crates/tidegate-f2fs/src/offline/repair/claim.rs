@@ -69,6 +69,19 @@ impl Repair<'_, '_> {
         in_main(&self.sb, addr) && !self.usage.used.get(addr - self.sb.main_blkaddr)
     }
 
+    /// Whether a log works on a segment.
+    pub(super) fn is_log(&self, segno: u32) -> bool {
+        self.logs.iter().any(|l| l.segno == segno)
+    }
+
+    /// Whether nothing is in a segment: not in the last checkpoint, nor in what was found, nor a log.
+    pub(super) fn is_free_segment(&self, segno: u32) -> bool {
+        !self.is_log(segno)
+            && self.usage.used.count(segno) == 0
+            && self.referred.count(segno) == 0
+            && self.sit[segno as usize].valid_map == [0; 64]
+    }
+
     /// Takes block `addr` for `owner`; false when it is not in the main area or another's.
     pub(super) fn claim(&mut self, addr: u32, owner: Owner) -> Result<bool> {
         if !self.is_free(addr) {

@@ -36,10 +36,6 @@ impl Repair<'_, '_> {
         }
     }
 
-    fn is_empty(&self, segno: u32) -> bool {
-        self.usage.used.count(segno) == 0 && self.logs.iter().all(|l| l.segno != segno)
-    }
-
     fn tell_segment(&mut self, segno: u32) {
         let e = &self.sit[segno as usize];
         let count = e.vblocks.get() & ((1 << SIT_VBLOCKS_SHIFT) - 1);
@@ -78,7 +74,11 @@ impl Repair<'_, '_> {
         self.move_nodes()?;
         self.mend_logs(false)?;
         let changed = std::mem::take(&mut self.disk.changed);
-        if !self.options.dry_run {
+        if self.options.dry_run {
+            // Nothing is written.
+        } else if self.zones.is_some() {
+            self.write_zones(changed)?;
+        } else {
             for (addr, c) in changed {
                 self.disk.write(addr, &c.block[..], BioFlags::empty())?;
             }

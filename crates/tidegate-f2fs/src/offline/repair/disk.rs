@@ -40,6 +40,17 @@ impl<'q> Disk<'q> {
         Disk { queue, blocks, windows: HashMap::default(), order: VecDeque::new(), changed: BTreeMap::new() }
     }
 
+    /// The way to the device.
+    pub(super) fn queue(&self) -> &'q RequestQueue {
+        self.queue
+    }
+
+    /// Reads all anew from here on.
+    pub(super) fn forget(&mut self) {
+        self.windows.clear();
+        self.order.clear();
+    }
+
     /// Blocks of the device.
     pub(super) fn blocks(&self) -> u64 {
         self.blocks

@@ -56,8 +56,7 @@ impl Repair<'_, '_> {
         cp.pack = 1 - cp.pack;
         cp.start = self.sb.cp_blkaddr + cp.pack * BLOCKS_PER_SEG;
         let used = &self.usage;
-        let is_log = |s: u32| self.logs.iter().any(|l| l.segno == s);
-        let free = (0..self.sb.main_segments).filter(|s| used.used.count(*s) == 0 && !is_log(*s)).count();
+        let free = (0..self.sb.main_segments).filter(|s| self.is_empty(*s)).count();
         let blocks = used.blocks + used.reserved;
         let version = cp.newest_version.wrapping_add(1);
         let r = &mut *cp.raw;
@@ -71,7 +70,8 @@ impl Repair<'_, '_> {
         r.cp_pack_start_sum = (1 + self.sb.cp_payload).into();
         r.next_free_nid = self.nat.next_free(self.sb.root_ino + 1).unwrap_or(self.sb.max_nid - 1).into();
         if r.user_block_count.get() < blocks {
-            let room = self.sb.main_segments.saturating_sub(r.overprov_segment_count.get());
+            let usable = (0..self.sb.main_segments).filter(|s| self.usable(*s) > 0).count() as u32;
+            let room = usable.saturating_sub(r.overprov_segment_count.get());
             r.user_block_count = (room as u64 * BLOCKS_PER_SEG as u64).max(blocks).into();
         }
         for (i, log) in self.logs.iter().enumerate() {

@@ -15,6 +15,7 @@
 //! | `dir`, `dots` | directories and their entries |
 //! | `lost` | what nothing leads to |
 //! | `alloc`, `insert`, `waiting`, `fresh` | new blocks, new entries, those that wait, lost_found |
+//! | `zones` | their places on zones |
 //! | `commit`, `finish` | writing it |
 
 mod alloc;
@@ -39,6 +40,7 @@ mod round;
 mod tests;
 mod tree;
 mod waiting;
+mod zones;
 
 pub use flow::repair;
 pub use tidegate_vfs::offline::{Change, OnChange, Outcome, RepairOptions, RepairReport};
@@ -48,7 +50,6 @@ use crate::format::raw::*;
 use crate::format::units::BlockAddr;
 use crate::offline::areas::Areas;
 use crate::offline::bits::Bits;
-use crate::segment::zones::ZoneMap;
 use claim::{Ssa, Usage};
 use dir::Insert;
 use disk::Disk;
@@ -57,7 +58,8 @@ use pack::{Log, Summaries};
 use std::collections::BTreeSet;
 use tidegate_block::RequestQueue;
 use tidegate_rt::hash::{HashMap, HashSet};
-use tidegate_vfs::{Error, ErrorKind, Result};
+use tidegate_vfs::{Error, Result};
+use zones::Zones;
 
 /// One round of repair.
 struct Repair<'q, 'c> {
@@ -81,6 +83,8 @@ struct Repair<'q, 'c> {
     summaries: HashMap<u32, (Summaries, bool)>,
     ssa: Ssa,
     usage: Usage,
+    /// Of a device with zones.
+    zones: Option<Zones>,
     orphans: BTreeSet<u32>,
     /// Nodes that the NAT has lost: block and version. None while not looked for.
     lost: Option<HashMap<u32, (u32, u64)>>,

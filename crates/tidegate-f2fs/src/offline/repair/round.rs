@@ -13,10 +13,7 @@ impl<'q, 'c> Repair<'q, 'c> {
         on_change: OnChange<'c>,
     ) -> Result<Self> {
         let (sb, _) = pack::superblock(queue)?;
-        if ZoneMap::load(queue, &sb)?.is_some_and(|z| z.is_on_device()) {
-            let what = "a volume on zones is not mended in place: fsck.f2fs may mend it";
-            return Err(Error::new(ErrorKind::Unsupported, what));
-        }
+        let zones = Zones::load(queue, &sb)?;
         let disk = Disk::new(queue);
         let cp = pack::checkpoint(&disk, &sb)?;
         let pack = Pack::load(&disk, &sb, &cp)?;
@@ -36,6 +33,7 @@ impl<'q, 'c> Repair<'q, 'c> {
             summaries: pack.summaries,
             ssa: Ssa::default(),
             usage,
+            zones,
             orphans: pack.orphans,
             lost: None,
             reached: nids(),
