@@ -5,7 +5,8 @@ use crate::durable::Durable;
 use crate::loops;
 use crate::threads::ThreadDevice;
 use crate::uring::UringDevice;
-use crate::{Device, Errno, PAGE_SIZE, Request};
+use crate::zones::{Zone, Zoning, host};
+use crate::{Device, DeviceInfo, Errno, PAGE_SIZE, Request};
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
@@ -13,6 +14,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use tidegate_sys::zoned::Operation;
 
 /// statfs's name for a file system in memory (magic(5)).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
@@ -179,6 +181,8 @@ pub struct FileIo {
     direct_next: AtomicU32,
     /// The file is memory.
     in_memory: bool,
+    /// It is a device with zones.
+    zones: Option<Zoning>,
     pub(crate) name: String,
     pub(crate) size: u64,
     pub(crate) read_only: bool,
@@ -193,15 +197,21 @@ impl FileIo {
         if let Some(device) = loops::mounted_through(&st).filter(|_| !o.read_only) {
             return Err(NotOpened::Busy(Busy::MountedThrough(device)));
         }
+        let zones = host::zoning(&fd, &st)?;
         // The lock belongs to the open file, so O_DIRECT is added to it rather than opened anew.
-        let direct = o.direct && !o.read_only && rustix::fs::fcntl_setfl(&fd, OFlags::DIRECT).is_ok();
+        let set = (o.direct || zones.is_some()) && !o.read_only;
+        let direct = match set.then(|| rustix::fs::fcntl_setfl(&fd, OFlags::DIRECT)) {
+            // Zones are written in order, and the page cache keeps none.
+            Some(Err(e)) if zones.is_some() => return Err(e.into()),
+            set => set.is_some_and(|r| r.is_ok()),
+        };
         let in_memory = rustix::fs::fstatfs(&fd).is_ok_and(|s| s.f_type == TMPFS_MAGIC);
         // Another way to the same file, without its lock. Where there is none, all goes one way.
         let again = || {
             let flags = OFlags::CLOEXEC | OFlags::RDWR;
             rustix::fs::open(format!("/proc/self/fd/{}", fd.as_raw_fd()), flags, Mode::empty()).ok()
         };
-        let cached = (direct && !in_memory).then(again).flatten();
+        let cached = (direct && !in_memory && zones.is_none()).then(again).flatten();
         if let Some(size) = o.create
             && FileType::from_raw_mode(st.st_mode) == FileType::RegularFile
         {
@@ -218,10 +228,31 @@ impl FileIo {
             durable,
             direct_next,
             in_memory,
+            zones,
             name,
             size,
             read_only: o.read_only,
         })
+    }
+
+    /// What a device that `backend` makes of it says.
+    pub(crate) fn info(&self, backend: &'static str) -> DeviceInfo<'_> {
+        DeviceInfo {
+            name: &self.name,
+            size: self.size,
+            read_only: self.read_only,
+            backend,
+            zones: self.zones,
+        }
+    }
+
+    pub(crate) fn report_zones(&self) -> Result<Vec<Zone>, Errno> {
+        if self.zones.is_some() { host::report(&self.fd) } else { Ok(Vec::new()) }
+    }
+
+    /// Whether a request can be done again from its start when part of it was done: not a write to a zone.
+    pub(crate) fn repeats(&self, rq: &Request) -> bool {
+        rq.op == Op::Read || self.zones.is_none_or(|z| z.zone_of(rq.sector.bytes()).is_none())
     }
 
     pub(crate) fn is_quick(&self, rq: &Request) -> bool {
@@ -278,7 +309,9 @@ impl FileIo {
                 Err(Errno::OPNOTSUPP | Errno::NODEV | Errno::INVAL) => self.write_zeros(rq)?,
                 r => r?,
             },
-            Op::ZoneReset | Op::ZoneFinish => return Err(Errno::OPNOTSUPP),
+            Op::ZoneReset | Op::ZoneFinish if self.zones.is_none() => return Err(Errno::OPNOTSUPP),
+            Op::ZoneReset => host::manage(&self.fd, Operation::Reset, rq.sector.bytes(), rq.bytes)?,
+            Op::ZoneFinish => host::manage(&self.fd, Operation::Finish, rq.sector.bytes(), rq.bytes)?,
         }
         if rq.flags.contains(BioFlags::FUA) {
             self.flush()?;

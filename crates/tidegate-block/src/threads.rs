@@ -1,7 +1,7 @@
 //! Asynchronous I/O by worker threads that call pread and pwrite.
 
 use crate::file::{FileIo, is_aligned};
-use crate::{Device, DeviceInfo, Errno, Request};
+use crate::{Device, DeviceInfo, Errno, Request, Zone};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tidegate_rt::{Condvar, LockClass, Mutex, thread};
@@ -65,13 +65,11 @@ impl Shared {
 
 impl Device for ThreadDevice {
     fn info(&self) -> DeviceInfo<'_> {
-        DeviceInfo {
-            name: &self.shared.io.name,
-            size: self.shared.io.size,
-            read_only: self.shared.io.read_only,
-            backend: "threads",
-            zones: None,
-        }
+        self.shared.io.info("threads")
+    }
+
+    fn report_zones(&self) -> Result<Vec<Zone>, Errno> {
+        self.shared.io.report_zones()
     }
 
     fn is_quick(&self, rq: &Request) -> bool {

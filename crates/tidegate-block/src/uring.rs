@@ -5,7 +5,7 @@
 
 use crate::bio::{BioFlags, Op};
 use crate::file::{FileIo, is_aligned};
-use crate::{Device, DeviceInfo, Errno, Request};
+use crate::{Device, DeviceInfo, Errno, Request, Zone};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use tidegate_rt::trace::causes;
@@ -91,7 +91,8 @@ impl Shared {
         let r = match result {
             n if n >= 0 && n as u64 == rq.bytes => Ok(()),
             // Short, or something the ring could not do: doing it again whole is idempotent.
-            0.. => self.io.execute(&mut rq),
+            0.. if self.io.repeats(&rq) => self.io.execute(&mut rq),
+            0.. => Err(Errno::IO),
             _ => match Errno::from_raw_os_error(-result) {
                 // A request that waits for one of the kernel's workers is cancelled when the thread that
                 // submitted it ends.
@@ -113,13 +114,11 @@ fn enter(sq: &mut Submitter<Request>) {
 
 impl Device for UringDevice {
     fn info(&self) -> DeviceInfo<'_> {
-        DeviceInfo {
-            name: &self.shared.io.name,
-            size: self.shared.io.size,
-            read_only: self.shared.io.read_only,
-            backend: "io_uring",
-            zones: None,
-        }
+        self.shared.io.info("io_uring")
+    }
+
+    fn report_zones(&self) -> Result<Vec<Zone>, Errno> {
+        self.shared.io.report_zones()
     }
 
     fn is_quick(&self, rq: &Request) -> bool {

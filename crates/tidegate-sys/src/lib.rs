@@ -12,6 +12,7 @@
 //! | [`fuse_ring`] | requests of the kernel's FUSE client by io_uring |
 //! | [`host`] | single calls: an ioctl, priorities, write-back of a file |
 //! | [`coroutine`] | computations with stacks of their own |
+//! | [`zoned`] | zones of the host's block devices |
 //! | [`child`] | the end of a child process with what it used |
 
 pub mod child;
@@ -20,6 +21,7 @@ pub mod fuse_ring;
 pub mod host;
 pub mod slab;
 pub mod uring;
+pub mod zoned;
 
 pub use rustix::io::Errno;
 

@@ -10,9 +10,11 @@
 //! |---|---|
 //! | this | what zones a device has and their state ([`Zones`]) |
 //! | [`device`] | [`ZonedDevice`]: zones over a device without |
+//! | `host` | zones of the host's block devices |
 //! | `plug` | writes to a zone, brought into its order on the way to the device |
 
 pub mod device;
+pub(crate) mod host;
 pub(crate) mod plug;
 
 pub use device::ZonedDevice;

@@ -1,0 +1,179 @@
+//! Zoned block devices of the host: the ioctls of `linux/blkzoned.h`, in sectors of 512 bytes.
+
+use crate::{Errno, last_errno};
+use std::os::fd::{AsFd, AsRawFd};
+
+/// A zone, as the kernel reports it (`struct blk_zone`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Zone {
+    /// Its first sector.
+    pub start: u64,
+    /// Sectors to the next zone.
+    pub len: u64,
+    /// The sector where the next write must begin.
+    pub pointer: u64,
+    /// One of [`kind`].
+    pub kind: u8,
+    /// One of [`condition`].
+    pub condition: u8,
+    non_seq: u8,
+    reset: u8,
+    reserved: [u8; 4],
+    /// Sectors that can be written; 0 where the kernel is older than 5.9, and they are all of it.
+    pub capacity: u64,
+    more: [u8; 24],
+}
+
+/// Kinds of zones (`enum blk_zone_type`).
+#[allow(missing_docs)] // each names it
+pub mod kind {
+    pub const CONVENTIONAL: u8 = 1;
+    pub const SEQUENTIAL: u8 = 2;
+    pub const SEQUENTIAL_PREFERRED: u8 = 3;
+}
+
+/// Conditions of zones (`enum blk_zone_cond`).
+#[allow(missing_docs)] // each names it
+pub mod condition {
+    pub const NO_POINTER: u8 = 0;
+    pub const EMPTY: u8 = 1;
+    pub const OPENED_BY_WRITE: u8 = 2;
+    pub const OPENED: u8 = 3;
+    pub const CLOSED: u8 = 4;
+    pub const READ_ONLY: u8 = 0xd;
+    pub const FULL: u8 = 0xe;
+    pub const OFFLINE: u8 = 0xf;
+}
+
+/// Zones that are asked for at once: 64 KiB.
+const AT_ONCE: usize = 1023;
+
+/// A report as the kernel fills it (`struct blk_zone_report`).
+#[repr(C)]
+struct Report {
+    sector: u64,
+    count: u32,
+    flags: u32,
+    zones: [Zone; AT_ONCE],
+}
+
+/// Consecutive zones (`struct blk_zone_range`).
+#[repr(C)]
+struct Range {
+    sector: u64,
+    sectors: u64,
+}
+
+/// The number of an ioctl of the block layer's: direction, bytes of its argument, and which it is.
+const fn number(direction: u32, bytes: usize, n: u32) -> u32 {
+    const BLOCK: u32 = 0x12;
+    direction << 30 | (bytes as u32) << 16 | BLOCK << 8 | n
+}
+
+const WRITE: u32 = 1;
+const READ: u32 = 2;
+/// The header alone has the report's size in the number.
+const REPORT: u32 = number(READ | WRITE, 16, 130);
+const RESET: u32 = number(WRITE, size_of::<Range>(), 131);
+const ZONE_SECTORS: u32 = number(READ, size_of::<u32>(), 132);
+const OPEN: u32 = number(WRITE, size_of::<Range>(), 134);
+const CLOSE: u32 = number(WRITE, size_of::<Range>(), 135);
+const FINISH: u32 = number(WRITE, size_of::<Range>(), 136);
+
+/// An operation on zones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// They are empty.
+    Reset,
+    /// They are open until they are closed, finished or reset.
+    Open,
+    /// They are open no more, and take writes.
+    Close,
+    /// They take no more.
+    Finish,
+}
+
+/// Sectors from one zone to the next; 0 of a device without zones.
+///
+/// # Errors
+/// `ENOTTY` for what is no block device, or a kernel without zones.
+pub fn zone_sectors(device: impl AsFd) -> Result<u32, Errno> {
+    let mut sectors = 0u32;
+    // SAFETY: the kernel writes one u32, which outlives the call.
+    let done = unsafe { libc::ioctl(device.as_fd().as_raw_fd(), ZONE_SECTORS as _, &raw mut sectors) };
+    if done == 0 { Ok(sectors) } else { Err(last_errno(Errno::NOTTY)) }
+}
+
+/// All zones of a device, by address.
+///
+/// # Errors
+/// The kernel's: `ENOTTY` for what is no block device, `EOPNOTSUPP` for one without zones.
+pub fn report(device: impl AsFd) -> Result<Vec<Zone>, Errno> {
+    let fd = device.as_fd().as_raw_fd();
+    let mut zones = Vec::new();
+    let mut report = Box::new(Report { sector: 0, count: 0, flags: 0, zones: [Zone::default(); AT_ONCE] });
+    loop {
+        (report.count, report.flags) = (AT_ONCE as u32, 0);
+        // SAFETY: the kernel writes the header and at most `count` zones, for which there is room behind it; the
+        // report outlives the call, and any bytes are a value of it.
+        if unsafe { libc::ioctl(fd, REPORT as _, &raw mut *report) } != 0 {
+            return Err(last_errno(Errno::IO));
+        }
+        let found = report.zones.get(..report.count as usize).ok_or(Errno::IO)?;
+        let Some(last) = found.last() else { return Ok(zones) };
+        // A device that went back would be asked for ever.
+        let next = last.start.checked_add(last.len).filter(|n| *n > report.sector).ok_or(Errno::IO)?;
+        zones.extend_from_slice(found);
+        report.sector = next;
+    }
+}
+
+/// Does an operation on the zones that `sectors` sectors from `sector` on are, and waits for it.
+///
+/// # Errors
+/// The kernel's: `EINVAL` for what is no whole number of zones, `EREMOTEIO` and `EIO` of the device, `EBADF` where it
+/// is open for reading only.
+pub fn manage(device: impl AsFd, operation: Operation, sector: u64, sectors: u64) -> Result<(), Errno> {
+    let number = match operation {
+        Operation::Reset => RESET,
+        Operation::Open => OPEN,
+        Operation::Close => CLOSE,
+        Operation::Finish => FINISH,
+    };
+    let range = Range { sector, sectors };
+    // SAFETY: the kernel reads the range, which outlives the call.
+    match unsafe { libc::ioctl(device.as_fd().as_raw_fd(), number as _, &raw const range) } {
+        0 => Ok(()),
+        _ => Err(last_errno(Errno::IO)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    /// Numbers and offsets as a C compiler has them from linux/blkzoned.h.
+    #[test]
+    fn structures_and_numbers_are_the_kernels() {
+        assert_eq!((size_of::<Zone>(), size_of::<Range>()), (64, 16));
+        assert_eq!((offset_of!(Zone, start), offset_of!(Zone, len), offset_of!(Zone, pointer)), (0, 8, 16));
+        assert_eq!((offset_of!(Zone, kind), offset_of!(Zone, condition)), (24, 25));
+        assert_eq!((offset_of!(Zone, reset), offset_of!(Zone, capacity)), (27, 32));
+        assert_eq!(
+            (offset_of!(Report, count), offset_of!(Report, flags), offset_of!(Report, zones)),
+            (8, 12, 16)
+        );
+        let all = [REPORT, RESET, ZONE_SECTORS, OPEN, CLOSE, FINISH];
+        assert_eq!(all, [0xc010_1282, 0x4010_1283, 0x8004_1284, 0x4010_1286, 0x4010_1287, 0x4010_1288]);
+    }
+
+    #[test]
+    fn a_file_has_no_zones() {
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        assert_eq!(zone_sectors(&file), Err(Errno::NOTTY));
+        assert_eq!(report(&file), Err(Errno::NOTTY));
+        assert_eq!(manage(&file, Operation::Reset, 0, 8), Err(Errno::NOTTY));
+    }
+}
