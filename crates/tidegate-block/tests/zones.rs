@@ -86,7 +86,7 @@ fn shuffled(threads: u64, nr_requests: usize, seed: u64) {
     let running: Vec<_> = (0..threads).map(one).collect();
     running.into_iter().for_each(|t| t.join());
     q.drain();
-    assert_eq!((failed.load(SeqCst), d.refused()), (0, 0), "seed {seed}");
+    assert_eq!((failed.load(SeqCst), d.refused(), q.stats().zone_refused), (0, 0, 0), "seed {seed}");
     for pos in all.iter() {
         let page = q.read_wait(Sector::from_bytes(*pos), 1, BioFlags::empty()).unwrap();
         assert_eq!(page[0], (*pos / PAGE) as u8, "seed {seed}");
@@ -123,6 +123,8 @@ fn after_a_failure_a_zone_takes_nothing_until_it_is_reset() {
     q.submit_wait(zone_op(Op::ZoneReset, 1)).unwrap();
     assert_eq!((put(at), put(at + PAGE)), (Ok(()), Ok(())));
     assert_eq!((put(at), d.refused()), (Err(Errno::IO), 0), "behind the write pointer: not even sent");
+    // That one, and the one that the device failed; those that failed with it are not counted.
+    assert_eq!(q.stats().zone_refused, 2);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use tidegate::vfs::{Cred, JOURNAL_DATA, SetAttr};
+use tidegate::vfs::{JOURNAL_DATA, SetAttr};
 
 /// Makes everything durable, as syncfs(2) does where the kernel forwards it: `_IO(0xf5, 0x74)`. See
 /// [`full_sync`].
@@ -95,8 +95,9 @@ impl Server {
             FS_IOC_FSGETXATTR => self.fs_get_xattr(node),
             FS_IOC_FSSETXATTR => self.fs_set_xattr(caller, node, input),
             TIDEGATE_IOC_SET_STREAMS => {
-                let cred = Cred { uid: caller.uid, gid: caller.gid, groups: Vec::new() };
-                self.vfs().choose_streams(&cred, &*self.inode(node)?, word(input, 0)?).map_errno()?;
+                self.vfs()
+                    .choose_streams(&caller.cred(), &*self.inode(node)?, word(input, 0)?)
+                    .map_errno()?;
                 Ok(Vec::new())
             }
             TIDEGATE_IOC_GET_STREAMS => {

@@ -7,7 +7,7 @@
 use crate::errno::{Result, ToErrno};
 use crate::server::{Caller, ROOT, Server};
 use std::sync::Arc;
-use tidegate::vfs::{FileType, Inode, SetAttr};
+use tidegate::vfs::{Cred, FileType, Inode, SetAttr};
 
 const S_ISUID: u32 = 0o4000;
 const S_ISGID: u32 = 0o2000;
@@ -44,6 +44,12 @@ impl Status {
 impl Caller {
     fn may_keep(&self) -> bool {
         Status::of(self).map_or(self.uid == 0, |s| s.effective >> CAP_FSETID & 1 != 0)
+    }
+
+    /// Its credentials, with all its groups where the kernel tells them.
+    pub(crate) fn cred(&self) -> Cred {
+        let groups = Status::of(self).map_or(Vec::new(), |s| s.groups);
+        Cred { uid: self.uid, gid: self.gid, groups }
     }
 
     fn is_in(&self, gid: u32) -> bool {

@@ -79,6 +79,9 @@ pub struct QueueStats {
     /// that time, is the mean of bytes on their way.
     #[serde(default)]
     pub kib_us: u64,
+    /// Writes to zones that failed by themselves: not at the write pointer, or refused by the device.
+    #[serde(default)]
+    pub zone_refused: u64,
     /// Requests submitted and not ended, now.
     pub in_flight: u64,
     /// Bios by size, smallest first.
@@ -331,6 +334,7 @@ impl RequestQueue {
             congested_ns,
             congested_holding_ns,
             kib_us,
+            zone_refused: self.zones.as_ref().map_or(0, |z| z.refused()),
             in_flight: self.in_flight() as u64,
             sizes: sizes(&n.read_sizes.read(), &n.write_sizes.read()),
         }

@@ -12,6 +12,7 @@ use crate::bio::Op;
 use crate::{Device, Errno, Request};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidegate_rt::{LockClass, Mutex};
 
 static CLASS: LockClass = LockClass::new("queue->zone_wplugs", 975);
@@ -66,6 +67,8 @@ pub(crate) struct ZonePlugs {
     zoning: Zoning,
     /// By their first bytes; those that were written to.
     zones: Mutex<BTreeMap<u64, Plugged>>,
+    /// Writes that have no place in their zones, and those that the device refused.
+    refused: AtomicU64,
 }
 
 impl ZonePlugs {
@@ -73,7 +76,13 @@ impl ZonePlugs {
     pub(crate) fn of(device: &Arc<dyn Device>) -> Option<Arc<Self>> {
         let zoning = device.info().zones?;
         let zones = Mutex::new(&CLASS, BTreeMap::new());
-        Some(Arc::new(ZonePlugs { device: device.clone(), zoning, zones }))
+        Some(Arc::new(ZonePlugs { device: device.clone(), zoning, zones, refused: AtomicU64::new(0) }))
+    }
+
+    /// Writes that failed by themselves: behind the write pointer, over another that waits, across a zone's end, or
+    /// refused by the device. Those that failed with one before them are not among them.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
     }
 
     /// Whether a request is to be brought into order: it changes a zone that is written in order.
@@ -104,6 +113,7 @@ impl ZonePlugs {
         let (pos, bytes, op) = (rq.sector.bytes(), rq.bytes, rq.op);
         let is_write = matches!(op, Op::Write | Op::WriteZeroes);
         if is_write && rq.end().bytes() > zone + self.zoning.size {
+            self.refused.fetch_add(1, Relaxed);
             rq.after_end(left);
             return rq.complete(Err(Errno::IO));
         }
@@ -128,6 +138,7 @@ impl ZonePlugs {
         } else if pos < z.next || z.early.contains_key(&pos) {
             // Of no use to anybody: the device would refuse it.
             drop(zones);
+            self.refused.fetch_add(1, Relaxed);
             return fail([rq], Errno::IO);
         } else {
             z.early.insert(pos, (number, rq));
@@ -195,6 +206,7 @@ impl ZonePlugs {
             (Op::ZoneReset | Op::ZoneFinish, Err(_)) => {}
             (_, Ok(())) => z.next = end,
             (_, Err(e)) => {
+                self.refused.fetch_add(1, Relaxed);
                 z.failed = Some(e);
                 failed = std::mem::take(&mut z.early);
             }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use tidegate_fuse::ioctl::{TIDEGATE_IOC_GET_STREAMS, TIDEGATE_IOC_SET_STREAMS};
 
+const EACCES: i32 = 13;
 const EINVAL: i32 = 22;
 const EOPNOTSUPP: i32 = 95;
 
@@ -44,4 +45,38 @@ fn a_program_chooses_streams() {
         drop(open);
         rig.finish();
     }
+}
+
+/// The caller's groups are those that /proc tells: a member of the file's may choose, another may not.
+#[test]
+fn a_program_chooses_streams_as_a_member_of_a_group() {
+    if cannot_mount() || is_ext4() {
+        return;
+    }
+    if Command::new("setpriv").arg("--version").output().is_err() {
+        return eprintln!("skipped: setpriv is not installed");
+    }
+    let rig = Rig::new(256, "warm_streams=3,stream_policy=amfs,allow_other");
+    let file = rig.dir.join("f");
+    std::fs::write(&file, "x").unwrap();
+    std::os::unix::fs::chown(&file, Some(0), Some(2000)).unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o664)).unwrap();
+    let open = std::fs::File::open(&file).unwrap();
+    let choose = |groups: &str| {
+        let program = "open(F,'<',$ARGV[0]) or exit 99; ioctl(F,$ARGV[1],pack('L',2)) ? exit 0 : exit $!+0";
+        let mut setpriv = Command::new("setpriv");
+        setpriv.args(["--reuid", "1000", "--regid", "1000", "--groups", groups, "perl", "-e", program]);
+        // The way to the mount is the superuser's: it begins in there.
+        setpriv
+            .current_dir(&rig.dir)
+            .arg("f")
+            .arg(TIDEGATE_IOC_SET_STREAMS.to_string())
+            .status()
+            .unwrap()
+            .code()
+    };
+    assert_eq!((choose("1000"), chosen(&file).as_str()), (Some(EACCES), "0"));
+    assert_eq!((choose("1000,2000"), chosen(&file).as_str()), (Some(0), "2"));
+    drop(open);
+    rig.finish();
 }
