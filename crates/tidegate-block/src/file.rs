@@ -182,7 +182,7 @@ pub struct FileIo {
     /// The file is memory.
     in_memory: bool,
     /// It is a device with zones.
-    zones: Option<Zoning>,
+    zones: Option<Box<Zoning>>,
     pub(crate) name: String,
     pub(crate) size: u64,
     pub(crate) read_only: bool,
@@ -197,7 +197,7 @@ impl FileIo {
         if let Some(device) = loops::mounted_through(&st).filter(|_| !o.read_only) {
             return Err(NotOpened::Busy(Busy::MountedThrough(device)));
         }
-        let zones = host::zoning(&fd, &st)?;
+        let zones = host::zoning(&fd, &st)?.map(Box::new);
         // The lock belongs to the open file, so O_DIRECT is added to it rather than opened anew.
         let set = (o.direct || zones.is_some()) && !o.read_only;
         let direct = match set.then(|| rustix::fs::fcntl_setfl(&fd, OFlags::DIRECT)) {
@@ -242,7 +242,7 @@ impl FileIo {
             size: self.size,
             read_only: self.read_only,
             backend,
-            zones: self.zones,
+            zones: self.zones.as_deref().copied(),
         }
     }
 
@@ -252,7 +252,7 @@ impl FileIo {
 
     /// Whether a request can be done again from its start when part of it was done: not a write to a zone.
     pub(crate) fn repeats(&self, rq: &Request) -> bool {
-        rq.op == Op::Read || self.zones.is_none_or(|z| z.zone_of(rq.sector.bytes()).is_none())
+        rq.op == Op::Read || self.zones.as_ref().is_none_or(|z| z.zone_of(rq.sector.bytes()).is_none())
     }
 
     pub(crate) fn is_quick(&self, rq: &Request) -> bool {
