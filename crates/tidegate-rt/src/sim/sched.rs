@@ -7,12 +7,13 @@ use super::task::Body;
 use crate::class::LockClass;
 use crate::clock::Nanos;
 use crate::trace::Event as TraceEvent;
+use std::cell::{Cell, RefCell, RefMut};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::io;
 use std::panic::Location;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tidegate_sys::coroutine::{self, Stack};
 
@@ -25,42 +26,46 @@ const LIMIT: u64 = 86_400_000_000_000;
 /// round in a loop that is shorter than a wake-up would keep others from a lock for ever.
 const FAIR: u64 = 500_000;
 
-/// One simulated world.
+/// One simulated world, told apart from others of the process by its number.
 pub(crate) struct Sim {
+    number: u64,
     cpus: usize,
     costs: Costs,
     slice: u64,
     spin: bool,
     pub(super) quantum: u64,
     pub(super) jitter: u32,
-    epoch: AtomicI64,
+    epoch: Cell<i64>,
     keep: usize,
-    /// As [`State::now`], to be read without its lock.
-    clock: AtomicU64,
-    /// Not a lock of the simulated world: it keeps that together.
-    state: parking_lot::Mutex<State>,
+    /// As [`State::now`].
+    clock: Cell<u64>,
+    /// Borrowed by nobody while another task moves.
+    state: RefCell<State>,
     /// The task that moves next, as [`Sim::next_task`] has it.
-    next: AtomicUsize,
+    next: Cell<Option<TaskId>>,
 }
 
-/// No task is left that can move.
-const NOBODY: usize = usize::MAX;
-
 impl Sim {
-    pub fn new(config: &Config) -> Arc<Sim> {
-        Arc::new(Sim {
+    pub fn new(config: &Config) -> Rc<Sim> {
+        static NUMBERED: AtomicU64 = AtomicU64::new(0);
+        Rc::new(Sim {
+            number: NUMBERED.fetch_add(1, Relaxed),
             cpus: config.cpus.max(1),
             costs: config.costs,
             slice: config.slice.0,
             spin: config.spin,
             quantum: config.quantum.0,
             jitter: config.jitter,
-            epoch: AtomicI64::new(config.epoch),
+            epoch: Cell::new(config.epoch),
             keep: config.trace,
-            clock: AtomicU64::new(1),
-            state: parking_lot::Mutex::new(State::new(config.seed)),
-            next: AtomicUsize::new(NOBODY),
+            clock: Cell::new(1),
+            state: RefCell::new(State::new(config.seed)),
+            next: Cell::new(None),
         })
+    }
+
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     pub fn costs(&self) -> &Costs {
@@ -72,11 +77,11 @@ impl Sim {
     }
 
     pub fn epoch(&self) -> i64 {
-        self.epoch.load(Relaxed)
+        self.epoch.get()
     }
 
     pub fn set_wall_clock(&self, by: i64) {
-        self.epoch.fetch_add(by, Relaxed);
+        self.epoch.set(self.epoch.get().wrapping_add(by));
     }
 
     pub fn slice(&self) -> u64 {
@@ -84,57 +89,53 @@ impl Sim {
     }
 
     pub fn now(&self) -> u64 {
-        self.clock.load(Relaxed)
+        self.clock.get()
     }
 
     pub fn random(&self) -> u64 {
-        self.state.lock().rng.bits()
+        self.state.borrow_mut().rng.bits()
     }
 
     /// A new task, ready to move.
     pub fn add(&self, name: &str, body: Body) -> TaskId {
-        self.state.lock().add(name, body)
+        self.state.borrow_mut().add(name, body)
     }
 
     /// The name and the work of a task that has not begun.
     pub fn begins(&self, task: TaskId) -> Option<(String, Body)> {
-        let task = &mut self.state.lock().tasks[task];
+        let task = &mut self.state.borrow_mut().tasks[task];
         task.body.take().map(|body| (task.name.clone(), body))
     }
 
     /// Chooses the first task; called from outside.
     pub fn begin(&self) {
-        let next = self.next(&mut self.state.lock());
-        self.pass_to(next);
+        let next = self.next(&mut self.state.borrow_mut());
+        self.next.set(next);
     }
 
     /// The task that the last one passed on to; none at the end of the run.
     pub fn next_task(&self) -> Option<TaskId> {
-        Some(self.next.load(Relaxed)).filter(|n| *n != NOBODY)
-    }
-
-    fn pass_to(&self, next: Option<TaskId>) {
-        self.next.store(next.unwrap_or(NOBODY), Relaxed);
+        self.next.get()
     }
 
     /// How the run has ended, once nobody moves.
     pub fn end(&self) -> Result<(), Deadlock> {
-        self.state.lock().ended.take().unwrap_or(Ok(()))
+        self.state.borrow_mut().ended.take().unwrap_or(Ok(()))
     }
 
     /// A stack for a task of `size` bytes: one of a task that has ended, or a new one.
     pub fn stack(&self, size: usize) -> io::Result<Stack> {
-        let used = self.state.lock().stacks.pop();
+        let used = self.state.borrow_mut().stacks.pop();
         used.map_or_else(|| Stack::map(size).map_err(io::Error::from), Ok)
     }
 
     /// Keeps the stack of a task that has ended.
     pub fn keep_stack(&self, stack: Stack) {
-        self.state.lock().stacks.push(stack);
+        self.state.borrow_mut().stacks.push(stack);
     }
 
     pub fn results(&self) -> (Nanos, u64, Vec<TraceEvent>) {
-        let mut s = self.state.lock();
+        let mut s = self.state.borrow_mut();
         (Nanos(s.now - 1), s.switches, std::mem::take(&mut s.trace).into())
     }
 
@@ -146,7 +147,7 @@ impl Sim {
         if self.keep == 0 {
             return;
         }
-        let mut s = self.state.lock();
+        let mut s = self.state.borrow_mut();
         if s.trace.len() == self.keep {
             s.trace.pop_front();
         }
@@ -155,22 +156,22 @@ impl Sim {
 
     /// CPU time that all tasks have used, in nanoseconds.
     pub fn cpu_time(&self) -> u64 {
-        self.state.lock().cpu_time
+        self.state.borrow_mut().cpu_time
     }
 
     /// How long the task `me` has spun for locks.
     pub fn spun(&self, me: TaskId) -> u64 {
-        self.state.lock().tasks[me].spun
+        self.state.borrow_mut().tasks[me].spun
     }
 
     /// How long the task `me` has waited for a CPU.
     pub fn delayed(&self, me: TaskId) -> u64 {
-        self.state.lock().tasks[me].delayed
+        self.state.borrow_mut().tasks[me].delayed
     }
 
     /// The task `me` holds its CPU for `time`.
     pub fn pay(&self, me: TaskId, time: u64) {
-        let mut s = self.state.lock();
+        let mut s = self.state.borrow_mut();
         s.tasks[me].used += time;
         s.cpu_time += time;
         let until = s.now + time;
@@ -187,7 +188,7 @@ impl Sim {
 
     /// Puts `me` on the list of those who wait at `key`. It still moves.
     pub fn enroll(&self, me: TaskId, key: Key, mode: Mode, first: bool) -> Ticket {
-        let mut s = self.state.lock();
+        let mut s = self.state.borrow_mut();
         s.numbered += 1;
         let ticket = Ticket(s.numbered);
         if first && let Some(list) = s.wanting.get_mut(&key) {
@@ -203,7 +204,7 @@ impl Sim {
 
     /// Takes `me` off the list again.
     pub fn withdraw(&self, me: TaskId, key: Key, ticket: Ticket) {
-        let mut s = self.state.lock();
+        let mut s = self.state.borrow_mut();
         s.tasks[me].woken.retain(|t| *t != ticket);
         s.strike(key, ticket);
     }
@@ -217,7 +218,7 @@ impl Sim {
         reason: Reason,
         at: &'static Location<'static>,
     ) -> bool {
-        let mut s = self.state.lock();
+        let mut s = self.state.borrow_mut();
         let task = &mut s.tasks[me];
         if let Some(i) = task.woken.iter().position(|t| *t == ticket) {
             task.woken.swap_remove(i);
@@ -238,12 +239,12 @@ impl Sim {
             s.leave_cpu(me);
         }
         self.give_way(s, me);
-        !self.state.lock().tasks[me].timed_out
+        !self.state.borrow_mut().tasks[me].timed_out
     }
 
     /// Wakes at most `most` of those who wait at `key`, the first first; how many slept.
     pub fn wake(&self, key: Key, most: usize) -> u64 {
-        let mut s = self.state.lock();
+        let mut s = self.state.borrow_mut();
         let mut slept = 0;
         for _ in 0..most {
             let Some(waiter) = s.first(key) else { break };
@@ -256,10 +257,13 @@ impl Sim {
     /// behind. A task that spins sees that it is free before one that sleeps is awake. How many of them
     /// slept.
     pub fn released(&self, me: TaskId, key: Key) -> u64 {
-        let mut s = self.state.lock();
+        let mut s = self.state.borrow_mut();
         let held = &mut s.tasks[me].held;
         if let Some(i) = held.iter().rposition(|(k, _)| *k == key) {
             held.remove(i);
+        }
+        if s.waiting.is_empty() || !s.waiting.contains_key(&key) {
+            return 0;
         }
         // Of several that share a lock the last lets others have it.
         if s.tasks.iter().any(|t| t.held.iter().any(|(k, _)| *k == key)) {
@@ -281,14 +285,17 @@ impl Sim {
     }
 
     pub fn acquired(&self, me: TaskId, key: Key, class: &'static LockClass) {
-        self.state.lock().tasks[me].held.push((key, class));
+        self.state.borrow_mut().tasks[me].held.push((key, class));
     }
 
     /// Whether a task that comes to take the lock at `key` goes behind others, though it may be free: to
     /// share it, behind one that wants it alone; in any case behind one that was woken for it in vain or has
     /// wanted it for [`FAIR`].
     pub fn goes_behind(&self, key: Key, mode: Mode) -> bool {
-        let s = self.state.lock();
+        let s = self.state.borrow();
+        if s.wanting.is_empty() {
+            return false;
+        }
         let first = |w: &Wanting| {
             let together = (mode, w.mode) == (Mode::Shared, Mode::Shared);
             (mode, w.mode) == (Mode::Shared, Mode::Exclusive)
@@ -299,14 +306,14 @@ impl Sim {
 
     /// From now on `me` wants the lock at `key`.
     pub fn want(&self, me: TaskId, key: Key, mode: Mode) {
-        let mut s = self.state.lock();
+        let mut s = self.state.borrow_mut();
         let since = s.now;
         s.wanting.entry(key).or_default().push(Wanting { task: me, mode, since, failed: false });
     }
 
     /// It has got it.
     pub fn got(&self, me: TaskId, key: Key) {
-        let mut s = self.state.lock();
+        let mut s = self.state.borrow_mut();
         if let Some(list) = s.wanting.get_mut(&key) {
             list.retain(|w| w.task != me);
             if list.is_empty() {
@@ -317,16 +324,16 @@ impl Sim {
 
     /// Whether a task of this world has the lock at `key`.
     pub fn is_held(&self, key: Key) -> bool {
-        self.state.lock().tasks.iter().any(|t| t.held.iter().any(|(k, _)| *k == key))
+        self.state.borrow_mut().tasks.iter().any(|t| t.held.iter().any(|(k, _)| *k == key))
     }
 
     pub fn is_done(&self, task: TaskId) -> bool {
-        self.state.lock().tasks[task].done
+        self.state.borrow_mut().tasks[task].done
     }
 
     /// The end of a task, which passes on to the next.
     pub fn exit(&self, me: TaskId) {
-        let mut s = self.state.lock();
+        let mut s = self.state.borrow_mut();
         s.tasks[me].done = true;
         s.leave_cpu(me);
         s.live -= 1;
@@ -334,7 +341,7 @@ impl Sim {
             self.wake_one(&mut s, waiter);
         }
         let next = self.next(&mut s);
-        self.pass_to(next);
+        self.next.set(next);
     }
 
     /// Lets a waiter go on; whether it slept.
@@ -356,14 +363,14 @@ impl Sim {
     }
 
     /// Passes on to the next task and comes back when `me` is.
-    fn give_way(&self, mut s: parking_lot::MutexGuard<'_, State>, me: TaskId) {
+    fn give_way(&self, mut s: RefMut<'_, State>, me: TaskId) {
         let next = self.next(&mut s);
         if next == Some(me) {
             return;
         }
         s.switches += 1;
         drop(s);
-        self.pass_to(next);
+        self.next.set(next);
         coroutine::suspend();
     }
 
@@ -416,6 +423,6 @@ impl Sim {
 
     fn set_now(&self, s: &mut State, now: u64) {
         s.now = now;
-        self.clock.store(now, Relaxed);
+        self.clock.set(now);
     }
 }

@@ -7,6 +7,7 @@ use crate::rng::Rng;
 use crate::trace::Event as TraceEvent;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::panic::Location;
 use tidegate_sys::coroutine::Stack;
 
@@ -22,6 +23,38 @@ pub(crate) enum Key {
     End(TaskId),
     /// Nothing but time.
     Time,
+}
+
+/// A map of keys, which nobody walks. Keys are the program's own: nobody makes them collide.
+pub(super) type ByKey<V> = HashMap<Key, V, BuildHasherDefault<KeyHasher>>;
+
+/// Mixes the two numbers that are in a key, as `rustc-hash` does.
+#[derive(Default)]
+pub(super) struct KeyHasher(u64);
+
+impl KeyHasher {
+    fn add(&mut self, n: u64) {
+        self.0 = (self.0.rotate_left(5) ^ n).wrapping_mul(0x517C_C1B7_2722_0A95);
+    }
+}
+
+impl Hasher for KeyHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|b| self.add(u64::from(*b)));
+    }
+
+    fn write_usize(&mut self, n: usize) {
+        self.add(n as u64);
+    }
+
+    fn write_isize(&mut self, n: isize) {
+        self.add(n as u64);
+    }
+
+    /// Maps look at the highest and at the lowest bits, and those mix little.
+    fn finish(&self) -> u64 {
+        self.0.rotate_left(26)
+    }
 }
 
 /// Names one wait; never used again.
@@ -119,9 +152,9 @@ pub(super) struct State {
     pub busy: usize,
     pub live: usize,
     pub tasks: Vec<TaskState>,
-    pub waiting: HashMap<Key, VecDeque<Waiter>>,
+    pub waiting: ByKey<VecDeque<Waiter>>,
     /// Tasks that have slept for a lock and do not have it yet, awake or not.
-    pub wanting: HashMap<Key, Vec<Wanting>>,
+    pub wanting: ByKey<Vec<Wanting>>,
     pub switches: u64,
     /// CPU time that all tasks have used, in nanoseconds.
     pub cpu_time: u64,
@@ -143,8 +176,8 @@ impl State {
             busy: 0,
             live: 0,
             tasks: Vec::new(),
-            waiting: HashMap::new(),
-            wanting: HashMap::new(),
+            waiting: ByKey::default(),
+            wanting: ByKey::default(),
             switches: 0,
             cpu_time: 0,
             trace: VecDeque::new(),

@@ -27,7 +27,7 @@ pub(crate) struct Body {
 
 /// The caller, as a task.
 pub(crate) struct Task {
-    sim: Arc<Sim>,
+    sim: Rc<Sim>,
     id: TaskId,
     name: String,
     /// Nanoseconds charged and not paid for.
@@ -39,7 +39,7 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    pub fn new(sim: Arc<Sim>, id: TaskId, name: String) -> Task {
+    pub fn new(sim: Rc<Sim>, id: TaskId, name: String) -> Task {
         let (debt, ran, own) = (Cell::new(0), Cell::new(0), RefCell::new(Vec::new()));
         Task { sim, id, name, debt, ran, own }
     }
@@ -69,7 +69,7 @@ impl Task {
         made
     }
 
-    pub fn sim(&self) -> &Arc<Sim> {
+    pub fn sim(&self) -> &Rc<Sim> {
         &self.sim
     }
 
@@ -183,7 +183,7 @@ fn stack_size() -> usize {
 
 /// A new task of `sim`, which moves when its turn comes.
 pub(crate) fn start<T: Send + 'static>(
-    sim: &Arc<Sim>,
+    sim: &Rc<Sim>,
     name: &str,
     f: impl FnOnce() -> T + Send + 'static,
 ) -> std::io::Result<Joined<T>> {
@@ -193,7 +193,7 @@ pub(crate) fn start<T: Send + 'static>(
     let work = move || theirs.tell(catch_unwind(AssertUnwindSafe(f)));
     TASKS.fetch_add(1, SeqCst);
     let id = sim.add(name, Body { stack, work: Box::new(work) });
-    Ok(Joined { sim: sim.clone(), id, ended })
+    Ok(Joined { world: sim.number(), id, ended })
 }
 
 /// The end of a task's work.
@@ -228,7 +228,7 @@ impl<T> Ended<T> {
 
 /// A task to wait for.
 pub(crate) struct Joined<T> {
-    sim: Arc<Sim>,
+    world: u64,
     id: TaskId,
     ended: Arc<Ended<T>>,
 }
@@ -241,9 +241,9 @@ impl<T> Joined<T> {
         with(|t| {
             t.settle();
             let key = Key::End(self.id);
-            while !self.sim.is_done(self.id) {
-                let ticket = self.sim.enroll(t.id, key, Mode::Exclusive, false);
-                self.sim.sleep(t.id, (key, ticket), None, Reason::Join, at);
+            while self.is_of(t) && !t.sim.is_done(self.id) {
+                let ticket = t.sim.enroll(t.id, key, Mode::Exclusive, false);
+                t.sim.sleep(t.id, (key, ticket), None, Reason::Join, at);
             }
         });
         self.ended.wait()
@@ -255,6 +255,12 @@ impl<T> Joined<T> {
     }
 
     pub fn is_finished(&self) -> bool {
-        self.sim.is_done(self.id)
+        let here = with(|t| self.is_of(t).then(|| t.sim.is_done(self.id))).flatten();
+        here.unwrap_or_else(|| self.ended.result.lock().is_some())
+    }
+
+    /// Whether the task is of the same world as `t`.
+    fn is_of(&self, t: &Task) -> bool {
+        t.sim.number() == self.world
     }
 }

@@ -5,7 +5,6 @@ use super::sched::Sim;
 use super::state::TaskId;
 use super::task::{self, Body, Task};
 use std::rc::Rc;
-use std::sync::Arc;
 use tidegate_sys::coroutine::Coroutine;
 
 /// A task that has begun and has not ended.
@@ -15,7 +14,7 @@ struct Begun {
 }
 
 /// Lets tasks move until none can.
-pub(super) fn run(sim: &Arc<Sim>) -> Result<(), Deadlock> {
+pub(super) fn run(sim: &Rc<Sim>) -> Result<(), Deadlock> {
     let mut tasks: Vec<Option<Begun>> = Vec::new();
     sim.begin();
     while let Some(id) = sim.next_task() {
@@ -29,7 +28,7 @@ pub(super) fn run(sim: &Arc<Sim>) -> Result<(), Deadlock> {
     sim.end()
 }
 
-fn begin(sim: &Arc<Sim>, id: TaskId) -> Option<Begun> {
+fn begin(sim: &Rc<Sim>, id: TaskId) -> Option<Begun> {
     let (name, Body { stack, work }) = sim.begins(id)?;
     let body = || {
         work();
