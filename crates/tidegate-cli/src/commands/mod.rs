@@ -89,6 +89,9 @@ pub enum Command {
     /// (In a guest) run a workload
     #[command(hide = true, name = tidegate_lab::kernel::WORK)]
     GuestWork(guest::Work),
+    /// (For the lab) do one run
+    #[command(hide = true, name = tidegate_lab::experiment::jobs::RUN)]
+    LabRun,
 }
 
 impl Command {
@@ -124,6 +127,7 @@ impl Command {
             Command::Man(a) => shells::man(a),
             Command::GuestInit(a) => guest::init(a),
             Command::GuestWork(a) => guest::work(a),
+            Command::LabRun => lab::run_apart(),
         };
         done.map(|()| ExitCode::SUCCESS)
     }

@@ -127,3 +127,25 @@ fn an_experiment_of_ones_own_is_a_file() {
     assert!(b.fails(&["lab", "run", "own.toml"], 1).contains("flies"));
     assert!(b.fails(&["lab", "run", "nowhere.toml"], 1).contains("nowhere.toml"));
 }
+
+/// In this process one by one, and in others side by side.
+#[test]
+fn runs_side_by_side_are_the_same_runs() {
+    let b = Bench::new();
+    let run = |jobs: &str| b.ok(&["lab", "run", "m5", "--quick", "--runs", "2", "--json", "--jobs", jobs]);
+    let one_by_one = run("1");
+    assert!(one_by_one.contains("call_tree"), "looked at");
+    assert_eq!(one_by_one, run("3"));
+    let line = b.fails(&["lab", "run", "m5", "--quick", "--jobs", "2", "-o", "bogus=1"], 1);
+    assert!(line.contains("bogus=1"), "{line}");
+    for wrong in ["0", "many"] {
+        let out = b.command(&["lab", "run", "m5", "--jobs", wrong]).output().unwrap();
+        assert!(String::from_utf8(out.stderr).unwrap().contains("--jobs"), "{wrong}");
+    }
+}
+
+#[test]
+fn a_run_that_nobody_names_is_an_error() {
+    let b = Bench::new();
+    assert!(b.fails(&["lab-run"], 1).contains("lab-run"));
+}

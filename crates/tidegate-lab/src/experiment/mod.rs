@@ -12,6 +12,7 @@
 //! | [`sweep`] | experiments of one's own, from a TOML file |
 //! | [`compare`] | one workload on several targets |
 //! | [`contestant`] | targets by name: directories, images, models, kernels |
+//! | [`jobs`] | runs side by side, each in a process of its own |
 //! | [`excerpt`] | a few bios of a run, around one that was split |
 //! | [`observer`] | looking inside one run of each position |
 //! | [`outcome`] | what comes of it |
@@ -24,6 +25,7 @@ pub mod comparison;
 pub mod contestant;
 pub mod excerpt;
 pub mod interval;
+pub mod jobs;
 mod m1;
 mod m2;
 mod m3;
@@ -36,6 +38,8 @@ pub mod rounds;
 mod setting;
 pub mod sweep;
 
+use jobs::Job;
+pub use jobs::Jobs;
 pub use observer::{Looked, Observer};
 pub use outcome::Outcome;
 pub use place::Where;
@@ -91,6 +95,8 @@ pub struct Plan {
     pub runs: u32,
     /// How volumes are opened.
     pub opening: Opening,
+    /// How many runs there are at once.
+    pub jobs: Jobs,
     /// Whether the kernel may be shown beside, where an experiment can; for programs that can be a guest's process 1
     /// (see [`crate::kernel`]). Not in a first look, and not on another device.
     pub kernel: bool,
@@ -140,6 +146,12 @@ impl Experiment {
         ours as u64 + self.kernel(plan).map_or(0, Calibration::runs)
     }
 
+    /// All runs in simulated time, in the order in which [`Experiment::run`] wants them.
+    fn jobs(&self, plan: &Plan) -> Vec<Job> {
+        let settings = (self.settings)(plan.quick);
+        settings.iter().enumerate().flat_map(|(i, s)| s.jobs(plan, (self.name, i + 1))).collect()
+    }
+
     /// The switch in Linux itself, if it is to be shown.
     fn kernel(&self, plan: &Plan) -> Option<&Calibration> {
         self.kernel.as_ref().filter(|_| plan.kernel && !plan.quick && plan.device.is_none())
@@ -160,7 +172,7 @@ impl Experiment {
         (self.across)(&mut cases);
         let mut notes: Vec<String> = self.notes.iter().map(|n| (*n).to_owned()).collect();
         if let Some(kernel) = self.kernel(plan) {
-            let (case, note) = kernel.shown(plan, observer);
+            let (case, note) = plan.jobs.here(true, || kernel.shown(plan, observer));
             cases.extend(case);
             notes.push(note);
         }

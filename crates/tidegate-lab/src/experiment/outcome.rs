@@ -188,14 +188,6 @@ impl Position {
         self.counters.extend(Counted::of(BLOCKED, vec![Some(flusher_blocked_ms(folded))]));
     }
 
-    /// Takes why the slowest commits of one run took so long.
-    pub(super) fn explain(&mut self, observed: &Observed) {
-        let report = explain(observed, 0, SLOWEST);
-        let commits = report.kinds.into_iter().find(|k| k.operation == Operation::Commit);
-        self.slow_commits = commits.map(|k| k.slowest).unwrap_or_default();
-        self.lost_events = report.dropped;
-    }
-
     /// The share of the time of each of the slowest commits that has a name, in percent; none where events were lost.
     pub(super) fn named(&self) -> Vec<f64> {
         let told = self.slow_commits.iter().filter(|_| self.lost_events == 0);
@@ -205,6 +197,13 @@ impl Position {
 
 /// Commits that are explained.
 const SLOWEST: usize = 10;
+
+/// The slowest commits of a run, and why they took so long; how many events the recording lost.
+pub(super) fn slowest_commits(observed: &Observed) -> (Vec<Slow>, u64) {
+    let report = explain(observed, 0, SLOWEST);
+    let commits = report.kinds.into_iter().find(|k| k.operation == Operation::Commit);
+    (commits.map(|k| k.slowest).unwrap_or_default(), report.dropped)
+}
 
 /// The flusher's time of waiting, by a call tree as folded stacks.
 fn flusher_blocked_ms(folded: &str) -> f64 {

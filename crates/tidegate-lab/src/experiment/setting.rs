@@ -3,8 +3,9 @@
 use super::Plan;
 use super::comparison::Comparison;
 use super::excerpt::Excerpt;
+use super::jobs::{Job, Seen};
 use super::observer::{Looked, Observer, Watched, folded, watch};
-use super::outcome::{Case, Counted, Position, Published};
+use super::outcome::{Case, Counted, Position, Published, slowest_commits};
 use super::place::Where;
 use super::rounds::{QUICK_RUNS, RUNS, Rounds, world};
 use crate::error::{Error, Result};
@@ -16,7 +17,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use tidegate::detect::Format;
-use tidegate::observe::Wanted;
+use tidegate::observe::{Observed, Wanted};
 use tidegate::{Backend, Elevator};
 use tidegate_block::{Preset, QueueLimits, file};
 use tidegate_rt::lockstat;
@@ -123,44 +124,29 @@ impl Setting {
         let place = self.place(plan);
         let rounds = self.rounds(plan);
         let mut runs: Vec<Vec<RunResult>> = vec![Vec::new(); self.positions.len()];
-        let run = |position: &'static str, seed, wanted| {
-            let done = self.once(plan, position, seed, wanted)?;
-            observer.ran(&format!("{}, {position}", self.name));
-            Ok::<_, Error>(done)
+        let run = |i: usize, seed| {
+            let result = match self.is_apart(plan) {
+                true => plan.jobs.answer(&Job::new(of, i, seed, plan, false))?.0,
+                false => {
+                    plan.jobs.here(true, || self.once(plan, self.positions[i], seed, Wanted::default()))?.0
+                }
+            };
+            observer.ran(&format!("{}, {}", self.name, self.positions[i]));
+            Ok::<_, Error>(result)
         };
         if !place.is_simulated() {
-            for position in self.positions {
-                run(position, plan.seed, Wanted::default())?;
+            for i in 0..self.positions.len() {
+                run(i, plan.seed)?;
             }
         }
         for (seed, order) in rounds.each() {
             for i in order {
-                let (result, _) = run(self.positions[*i], seed, Wanted::default())?;
-                runs[*i].push(result);
+                runs[*i].push(run(*i, seed)?);
             }
         }
-        let mut positions = Vec::new();
-        for (position, runs) in self.positions.iter().zip(runs) {
-            let mut measured = self.position(position, runs);
-            if let Some(wanted) = place.looked_at(observer.wants()) {
-                let wanted = self.closer(place, wanted);
-                let (again, observed) = run(position, rounds.seeds[measured.drawn], wanted)?;
-                let same = again.elapsed_ns == measured.runs[measured.drawn].elapsed_ns;
-                debug_assert!(same || !place.is_simulated(), "{position}: a seed gives one run");
-                let drawn = Looked { experiment: of.0, number: of.1, setting: &self.name, position };
-                if let Some(o) = &observed {
-                    measured.seen(&folded(o));
-                    measured.excerpt = self.bios.then(|| Excerpt::of(o)).flatten();
-                    if self.causes {
-                        measured.explain(o);
-                    }
-                }
-                if let Some(o) = observed.filter(|_| observer.wants().anything()) {
-                    observer.saw(&drawn, &o)?;
-                }
-            }
-            positions.push(measured);
-        }
+        let mut positions: Vec<Position> =
+            self.positions.iter().zip(runs).map(|(name, runs)| self.position(name, runs)).collect();
+        self.look(plan, of, (&rounds, &mut positions), observer)?;
         Ok(Case {
             name: self.name.clone(),
             target: place.to_string(),
@@ -173,6 +159,79 @@ impl Setting {
             comparisons: (self.bars)(&positions),
             positions,
         })
+    }
+
+    /// Whether its runs have processes of their own.
+    fn is_apart(&self, plan: &Plan) -> bool {
+        plan.jobs.apart() && self.place(plan).is_simulated()
+    }
+
+    /// All of its runs in simulated time, but those that are looked at; `of` as for [`Setting::measure`].
+    pub(super) fn jobs(&self, plan: &Plan, of: (&str, usize)) -> Vec<Job> {
+        if !self.place(plan).is_simulated() {
+            return Vec::new();
+        }
+        let rounds = self.rounds(plan);
+        let round = |(seed, order): (u64, &[usize])| {
+            order.iter().map(|i| Job::new(of, *i, seed, plan, false)).collect::<Vec<_>>()
+        };
+        rounds.each().flat_map(round).collect()
+    }
+
+    /// Looks at one more run of each position.
+    fn look(
+        &self,
+        plan: &Plan,
+        of: (&str, usize),
+        (rounds, positions): (&Rounds, &mut [Position]),
+        observer: &dyn Observer,
+    ) -> Result<()> {
+        let Some(wanted) = self.looks(plan, observer.wants()) else { return Ok(()) };
+        // A recording stays in its process, but for what is kept of it.
+        let apart = self.is_apart(plan) && !observer.wants().anything();
+        let seed = |p: &Position| rounds.seeds[p.drawn];
+        let job = |(i, p)| Job::new(of, i, seed(p), plan, true);
+        let jobs: Vec<Job> = positions.iter().enumerate().map(job).collect();
+        if apart {
+            plan.jobs.hurry(&jobs);
+        }
+        for ((measured, job), position) in positions.iter_mut().zip(&jobs).zip(self.positions) {
+            let simulated = self.place(plan).is_simulated();
+            let (again, seen) = match apart {
+                true => plan.jobs.answer(job)?,
+                false => {
+                    let once = || self.once(plan, position, seed(measured), wanted);
+                    let (again, observed) = plan.jobs.here(!simulated, once)?;
+                    if let Some(o) = observed.as_ref().filter(|_| observer.wants().anything()) {
+                        let drawn = Looked { experiment: of.0, number: of.1, setting: &self.name, position };
+                        observer.saw(&drawn, o)?;
+                    }
+                    (again, observed.map(|o| self.seen(&o)))
+                }
+            };
+            observer.ran(&format!("{}, {position}", self.name));
+            let same = again.elapsed_ns == measured.runs[measured.drawn].elapsed_ns;
+            debug_assert!(same || !simulated, "{position}: a seed gives one run");
+            if let Some(seen) = seen {
+                measured.seen(&seen.call_tree);
+                measured.excerpt = seen.excerpt;
+                (measured.slow_commits, measured.lost_events) = (seen.slow_commits, seen.lost_events);
+            }
+        }
+        Ok(())
+    }
+
+    /// The recordings of a run that is looked at, if one is.
+    pub(super) fn looks(&self, plan: &Plan, wanted: Wanted) -> Option<Wanted> {
+        let place = self.place(plan);
+        place.looked_at(wanted).map(|wanted| self.closer(place, wanted))
+    }
+
+    /// The parts of a recording that are kept.
+    pub(super) fn seen(&self, o: &Observed) -> Seen {
+        let (slow_commits, lost_events) = if self.causes { slowest_commits(o) } else { (Vec::new(), 0) };
+        let excerpt = self.bios.then(|| Excerpt::of(o)).flatten();
+        Seen { call_tree: folded(o), excerpt, slow_commits, lost_events }
     }
 
     /// The recordings of the run that is looked at.
@@ -191,7 +250,14 @@ impl Setting {
         Position { counters, ..Position::of(name, values, runs) }
     }
 
-    fn once(&self, plan: &Plan, position: &str, seed: u64, wanted: Wanted) -> Result<Watched<RunResult>> {
+    /// Does one run in this process.
+    pub(super) fn once(
+        &self,
+        plan: &Plan,
+        position: &str,
+        seed: u64,
+        wanted: Wanted,
+    ) -> Result<Watched<RunResult>> {
         let (place, opening) = (self.place(plan), &plan.opening);
         let options = [self.options, &opening.options, position].join(",");
         let rig = |preset| Rig {

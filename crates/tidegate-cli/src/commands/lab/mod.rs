@@ -15,9 +15,10 @@ use tidegate_lab::experiment::compare::{self, Race, compare};
 use tidegate_lab::experiment::contestant::Contestant;
 use tidegate_lab::experiment::rounds::Rounds;
 use tidegate_lab::experiment::sweep::Sweep;
-use tidegate_lab::experiment::{self, Experiment, Opening, Outcome, Plan, Where};
+use tidegate_lab::experiment::{self, Experiment, Jobs, Opening, Outcome, Plan, Where};
 use tidegate_lab::report::{self, Extras};
 use tidegate_lab::workload::{CkptStorm, FsMark, PgIoPerf, Spec, Streams, SyncMode};
+use tidegate_rt::thread;
 
 mod head;
 mod job_file;
@@ -115,7 +116,16 @@ struct Run {
     /// Runs of each position; 7 unless told, with --quick 3
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     runs: Option<u32>,
+    /// Runs in simulated time at once, each in a process of its own; as many as there are CPUs unless told
+    ///
+    /// Their figures do not depend on it. Runs in real time are one at a time, with nothing beside them, and so
+    /// are those of a file of your own.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=MOST_JOBS))]
+    jobs: Option<u32>,
 }
+
+/// More processes than this are a slip of the keyboard.
+const MOST_JOBS: i64 = 1024;
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Workload {
@@ -174,6 +184,15 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     }
 }
 
+/// Does one run for another process of this program, which reads the result.
+///
+/// # Errors
+/// Nobody says which, or nobody reads it.
+pub fn run_apart() -> Result<()> {
+    let (mut from, mut to) = (std::io::stdin().lock(), std::io::stdout().lock());
+    experiment::jobs::work(&mut from, &mut to).map_err(failed(experiment::jobs::RUN))
+}
+
 fn list(global: &Global) -> Result<()> {
     let mut out = Out::new();
     for e in experiment::ALL {
@@ -229,7 +248,10 @@ fn run_experiments(args: &Run, dir: &Path, global: &Global) -> Result<()> {
         runs: args.runs.unwrap_or(0),
         opening: opening(global)?,
         kernel: true,
+        jobs: Jobs::default(),
     };
+    let jobs = args.jobs.map_or_else(thread::parallelism, |n| n as usize);
+    let plan = Plan { jobs: Jobs::start(jobs, &experiments, &plan).map_err(failed("lab run"))?, ..plan };
     let wanted = global.watch.wanted();
     let look = Look::new(experiments.iter().map(|e| e.runs(&plan, wanted)).sum(), global)?;
     let mut outcomes = Vec::new();

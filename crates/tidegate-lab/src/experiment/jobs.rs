@@ -1,0 +1,280 @@
+//! Runs side by side, each in a process of its own: statistics of locks and recordings are a process's, and a
+//! simulated world keeps one CPU busy.
+//!
+//! A run in simulated time depends on its seed alone, so it is the same in any process, beside any others. Runs in
+//! real time have the machine for themselves.
+
+use super::excerpt::Excerpt;
+use super::{Experiment, Opening, Plan};
+use crate::error::{Error, Result};
+use crate::result::RunResult;
+use rustix::process::{Signal, set_parent_process_death_signal};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use tidegate::observe::Wanted;
+use tidegate::observe::why::Slow;
+use tidegate_rt::{Condvar, LockClass, Mutex, thread};
+use tidegate_vfs::MemoryLimits;
+
+/// The command by which the running program does one run, which it reads from its standard input.
+pub const RUN: &str = "lab-run";
+
+/// This program, also when its file was replaced.
+const THIS: &str = "/proc/self/exe";
+
+static JOBS: LockClass = LockClass::new("lab->runs", 12);
+
+/// Which run.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct Job {
+    experiment: String,
+    /// Its place among the settings, from 1.
+    setting: usize,
+    position: usize,
+    seed: u64,
+    quick: bool,
+    device: Option<String>,
+    options: String,
+    /// The cache, dirty and background bytes, and inodes.
+    memory: Option<(u64, u64, u64, usize)>,
+    /// The run is looked at.
+    looked_at: bool,
+}
+
+/// The parts of a recording that are kept with the results.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Seen {
+    /// As of a [`Position`](super::outcome::Position).
+    pub call_tree: String,
+    pub excerpt: Option<Excerpt>,
+    pub slow_commits: Vec<Slow>,
+    pub lost_events: u64,
+}
+
+/// The result of a run, and of looking at it.
+pub(super) type Answer = (RunResult, Option<Seen>);
+
+impl Job {
+    /// A run in one position, by its number from 0, of an experiment's setting, by its number from 1.
+    pub fn new(
+        (experiment, setting): (&str, usize),
+        position: usize,
+        seed: u64,
+        plan: &Plan,
+        looked_at: bool,
+    ) -> Job {
+        let memory = |m: MemoryLimits| (m.cache, m.dirty, m.background, m.inodes);
+        Job {
+            experiment: experiment.to_owned(),
+            setting,
+            position,
+            seed,
+            quick: plan.quick,
+            device: plan.device.as_ref().map(ToString::to_string),
+            options: plan.opening.options.clone(),
+            memory: plan.opening.memory.map(memory),
+            looked_at,
+        }
+    }
+
+    fn plan(&self) -> Result<Plan> {
+        let device = self.device.as_deref().map(str::parse).transpose().map_err(Error::spec)?;
+        let memory = self.memory.map(|(cache, dirty, background, inodes)| MemoryLimits {
+            cache,
+            dirty,
+            background,
+            inodes,
+        });
+        let opening = Opening { options: self.options.clone(), memory, ..Opening::default() };
+        Ok(Plan { quick: self.quick, device, seed: self.seed, opening, ..Plan::default() })
+    }
+
+    /// Does the run in this process.
+    fn run(&self) -> Result<Answer> {
+        let plan = self.plan()?;
+        let settings = (Experiment::named(&self.experiment)?.settings)(self.quick);
+        let there_is_none = || Error::spec(format!("{} has no such run", self.experiment));
+        let setting = settings.get(self.setting.wrapping_sub(1)).ok_or_else(there_is_none)?;
+        let position = setting.positions.get(self.position).ok_or_else(there_is_none)?;
+        let wanted = if self.looked_at { setting.looks(&plan, Wanted::default()) } else { None };
+        let (result, observed) = setting.once(&plan, position, self.seed, wanted.unwrap_or_default())?;
+        Ok((result, observed.map(|o| setting.seen(&o))))
+    }
+
+    /// Has a process of its own do the run.
+    fn run_apart(&self) -> Result<Answer> {
+        let told = |e: std::io::Error| Error::host(Path::new(THIS), e);
+        let broken = |e: serde_json::Error| Error::spec(format!("a run in a process of its own: {e}"));
+        let mut command = Command::new(THIS);
+        let mut child =
+            command.arg(RUN).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(told)?;
+        let job = serde_json::to_vec(self).map_err(broken)?;
+        // One that has ended early is told of by its status.
+        let _ = child.stdin.take().map(|mut to| to.write_all(&job));
+        let done = child.wait_with_output().map_err(told)?;
+        if !done.status.success() {
+            return Err(Error::spec(format!("a run in a process of its own failed: {}", done.status)));
+        }
+        let answer: std::result::Result<Answer, String> =
+            serde_json::from_slice(&done.stdout).map_err(broken)?;
+        answer.map_err(Error::Spec)
+    }
+}
+
+/// The work of a process that does one run: reads it, and writes its answer.
+///
+/// # Errors
+/// No run is there to be read; nobody reads the answer. A run that fails is an answer.
+pub fn work(from: &mut dyn Read, to: &mut dyn Write) -> Result<()> {
+    // A process that nobody waits for ends.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    let failed = |e: serde_json::Error| Error::spec(e.to_string());
+    let job: Job = serde_json::from_reader(from).map_err(failed)?;
+    serde_json::to_writer(to, &job.run().map_err(|e| e.to_string())).map_err(failed)
+}
+
+/// How many runs there are at once. Unless [started](Jobs::start), one, in this process.
+#[derive(Clone, Default)]
+pub struct Jobs(Option<Arc<Crew>>);
+
+impl std::fmt::Debug for Jobs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Jobs({})", self.0.as_ref().map_or(1, |c| c.shared.most))
+    }
+}
+
+/// Threads that wait for processes; gone with the last who may ask.
+struct Crew {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    most: usize,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    queue: VecDeque<Job>,
+    /// Those that were asked for: with their answers, once they are there.
+    answers: BTreeMap<Job, Option<Result<Answer>>>,
+    running: usize,
+    /// So many wait to do something in this process: no other run begins before.
+    held_up: usize,
+    over: bool,
+}
+
+impl Jobs {
+    /// Begins with all runs of these experiments in simulated time, `most` at once, each in a process of its own: for
+    /// programs that do [`work`] when they are called with [`RUN`].
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn start(most: usize, experiments: &[&Experiment], plan: &Plan) -> Result<Jobs> {
+        if most <= 1 {
+            return Ok(Jobs::default());
+        }
+        let queue: VecDeque<Job> = experiments.iter().flat_map(|e| e.jobs(plan)).collect();
+        let answers = queue.iter().map(|job| (job.clone(), None)).collect();
+        let state = State { queue, answers, running: 0, held_up: 0, over: false };
+        let shared = Shared { most, state: Mutex::new(&JOBS, state), changed: Condvar::new() };
+        let crew = Crew { shared: Arc::new(shared) };
+        for _ in 0..most {
+            let shared = crew.shared.clone();
+            thread::spawn("tg-lab-runs", move || shared.work()).map_err(Error::Thread)?;
+        }
+        Ok(Jobs(Some(Arc::new(crew))))
+    }
+
+    /// Whether runs in simulated time have processes of their own.
+    pub(super) fn apart(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Has these runs done before all others.
+    pub(super) fn hurry(&self, jobs: &[Job]) {
+        let Some(crew) = &self.0 else { return };
+        let state = &mut *crew.shared.state.lock();
+        for job in jobs.iter().rev() {
+            if !state.answers.contains_key(job) {
+                state.answers.insert(job.clone(), None);
+                state.queue.push_front(job.clone());
+            }
+        }
+        crew.shared.changed.notify_all();
+    }
+
+    /// Waits for a run's answer, which goes to one caller.
+    pub(super) fn answer(&self, job: &Job) -> Result<Answer> {
+        let Some(crew) = &self.0 else { return job.run() };
+        self.hurry(std::slice::from_ref(job));
+        let mut state = crew.shared.state.lock();
+        loop {
+            if let Some(answer) = state.answers.get_mut(job).and_then(Option::take) {
+                state.answers.remove(job);
+                return answer;
+            }
+            crew.shared.changed.wait(&mut state);
+        }
+    }
+
+    /// Does something in this process: beside others, or `alone`.
+    pub(super) fn here<R>(&self, alone: bool, f: impl FnOnce() -> R) -> R {
+        let Some(crew) = &self.0 else { return f() };
+        let takes = if alone { crew.shared.most } else { 1 };
+        let mut state = crew.shared.state.lock();
+        state.held_up += 1;
+        while state.running + takes > crew.shared.most {
+            crew.shared.changed.wait(&mut state);
+        }
+        state.held_up -= 1;
+        state.running += takes;
+        drop(state);
+        let done = f();
+        crew.shared.state.lock().running -= takes;
+        crew.shared.changed.notify_all();
+        done
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        self.shared.state.lock().over = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn work(&self) {
+        while let Some(job) = self.next() {
+            let answer = job.run_apart();
+            let mut state = self.state.lock();
+            state.running -= 1;
+            state.answers.insert(job, Some(answer));
+            drop(state);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits for a run that may begin; none at the end.
+    fn next(&self) -> Option<Job> {
+        let mut state = self.state.lock();
+        loop {
+            if state.over {
+                return None;
+            }
+            if state.held_up == 0
+                && state.running < self.most
+                && let Some(job) = state.queue.pop_front()
+            {
+                state.running += 1;
+                return Some(job);
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+}
