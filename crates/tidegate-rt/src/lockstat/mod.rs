@@ -93,7 +93,7 @@ pub fn reset() {
     }
 }
 
-/// The figures of every class that was used since the last [`reset`], most waited first.
+/// The figures of every class that was used since the last [`reset`], most waited first; of equals, by name.
 pub fn snapshot() -> Vec<LockStat> {
     let registered = REGISTRY.lock().clone();
     let mut classes: Vec<&'static LockClass> = Vec::new();
@@ -104,7 +104,8 @@ pub fn snapshot() -> Vec<LockStat> {
     }
     let read = classes.into_iter().map(LockClass::read).map(|s| (s.all(), s));
     let mut all: Vec<(Figures, LockStat)> = read.filter(|(f, _)| f.acquisitions > 0).collect();
-    all.sort_by_key(|(f, _)| std::cmp::Reverse((f.wait.total, f.hold.total)));
+    let order = |f: &Figures, s: &LockStat| (std::cmp::Reverse((f.wait.total, f.hold.total)), s.class);
+    all.sort_by(|(a, of_a), (b, of_b)| order(a, of_a).cmp(&order(b, of_b)));
     all.into_iter().map(|(_, s)| s).collect()
 }
 
