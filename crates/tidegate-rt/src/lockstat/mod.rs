@@ -88,6 +88,7 @@ pub fn enabled() -> bool {
 /// Clears the figures of every class seen so far.
 pub fn reset() {
     slots::reset();
+    places::reset();
     for (class, shared) in REGISTRY.lock().iter() {
         class.counted(*shared).reset();
     }

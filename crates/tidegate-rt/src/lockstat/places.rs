@@ -33,10 +33,15 @@ impl TakenAt {
         self.0.store(key(at), Relaxed);
     }
 
-    /// The place; none where nobody looked, or no hold from there was timed yet.
+    /// The place; none where nobody looked, or no hold from there was timed since counts began.
     pub(crate) fn get(&self) -> Option<&'static Location<'static>> {
         TABLE.all.lock().get(&self.0.load(Relaxed)).copied()
     }
+}
+
+/// Knows no place any more: what is told depends on nothing that was before.
+pub(super) fn reset() {
+    TABLE.reset();
 }
 
 /// From now on [`TakenAt::get`] knows this place.
@@ -66,11 +71,18 @@ impl Table {
 
     fn tell(&self, at: &'static Location<'static>) {
         let key = key(at);
-        // No entry is given up again: a free one ends the search.
+        // No single entry is given up: a free one ends the search.
         let found = self.probes(key).map(|k| k.load(Acquire)).find(|k| [0, key].contains(k));
         if found == Some(0) {
             self.insert(at, key);
         }
+    }
+
+    /// A thread that tells of a place at the same time may be too early; its next one of there is not.
+    fn reset(&self) {
+        let mut all = self.all.lock();
+        all.clear();
+        self.known.iter().for_each(|k| k.store(0, Relaxed));
     }
 
     #[cold]
@@ -116,5 +128,9 @@ mod tests {
         many.iter().for_each(|at| FULL.tell(at));
         assert_eq!(FULL.all.lock().len(), all.len());
         assert!(all.iter().all(|(k, at)| key(at) == *k));
+        FULL.reset();
+        assert!(FULL.all.lock().is_empty());
+        FULL.tell(many[0]);
+        assert_eq!(FULL.all.lock().len(), 1);
     }
 }
