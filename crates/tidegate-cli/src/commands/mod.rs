@@ -89,7 +89,7 @@ pub enum Command {
     /// (In a guest) run a workload
     #[command(hide = true, name = tidegate_lab::kernel::WORK)]
     GuestWork(guest::Work),
-    /// (For the lab) do one run
+    /// (For the lab) do runs
     #[command(hide = true, name = tidegate_lab::experiment::jobs::RUN)]
     LabRun,
 }

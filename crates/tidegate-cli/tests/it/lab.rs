@@ -3,6 +3,8 @@
 use crate::common::Bench;
 use serde_json::Value;
 use std::fs;
+use std::io::Write;
+use std::process::Stdio;
 
 const RACE: [&str; 8] = ["lab", "compare", "--files", "5", "--runs", "2", "--target", "sim:ufs"];
 
@@ -147,5 +149,13 @@ fn runs_side_by_side_are_the_same_runs() {
 #[test]
 fn a_run_that_nobody_names_is_an_error() {
     let b = Bench::new();
-    assert!(b.fails(&["lab-run"], 1).contains("lab-run"));
+    let mut command = b.command(&["lab-run"]);
+    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"{}\n").unwrap();
+    let out = child.wait_with_output().unwrap();
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert!(
+        !out.status.success() && said.starts_with("tidegate: lab-run: ") && said.contains("experiment"),
+        "{said}"
+    );
 }

@@ -1,5 +1,5 @@
-//! Runs side by side, each in a process of its own: statistics of locks and recordings are a process's, and a
-//! simulated world keeps one CPU busy.
+//! Runs side by side, in processes of their own: statistics of locks and recordings are a process's, and a simulated
+//! world keeps one CPU busy.
 //!
 //! A run in simulated time depends on its seed alone, so it is the same in any process, beside any others. Runs in
 //! real time have the machine for themselves.
@@ -11,16 +11,16 @@ use crate::result::RunResult;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use tidegate::observe::Wanted;
 use tidegate::observe::why::Slow;
 use tidegate_rt::{Condvar, LockClass, Mutex, thread};
 use tidegate_vfs::MemoryLimits;
 
-/// The command by which the running program does one run, which it reads from its standard input.
+/// The command by which the running program does runs, which it reads from its standard input.
 pub const RUN: &str = "lab-run";
 
 /// This program, also when its file was replaced.
@@ -104,37 +104,72 @@ impl Job {
         let (result, observed) = setting.once(&plan, position, self.seed, wanted.unwrap_or_default())?;
         Ok((result, observed.map(|o| setting.seen(&o))))
     }
+}
 
-    /// Has a process of its own do the run.
-    fn run_apart(&self) -> Result<Answer> {
-        let told = |e: std::io::Error| Error::host(Path::new(THIS), e);
-        let broken = |e: serde_json::Error| Error::spec(format!("a run in a process of its own: {e}"));
+/// A process of this program that does runs, one after the other.
+struct Apart {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+}
+
+impl Apart {
+    fn start() -> Result<Apart> {
+        let told = |e: io::Error| Error::host(Path::new(THIS), e);
         let mut command = Command::new(THIS);
         let mut child =
             command.arg(RUN).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(told)?;
-        let job = serde_json::to_vec(self).map_err(broken)?;
-        // One that has ended early is told of by its status.
-        let _ = child.stdin.take().map(|mut to| to.write_all(&job));
-        let done = child.wait_with_output().map_err(told)?;
-        if !done.status.success() {
-            return Err(Error::spec(format!("a run in a process of its own failed: {}", done.status)));
+        match (child.stdin.take(), child.stdout.take()) {
+            (Some(to), Some(from)) => Ok(Apart { child, to, from: BufReader::new(from) }),
+            _ => Err(told(io::ErrorKind::BrokenPipe.into())),
         }
-        let answer: std::result::Result<Answer, String> =
-            serde_json::from_slice(&done.stdout).map_err(broken)?;
-        answer.map_err(Error::Spec)
+    }
+
+    fn run(&mut self, job: &Job) -> Result<Answer> {
+        let mut line = String::new();
+        let asked = write_line(&mut self.to, job);
+        let answer = asked
+            .and_then(|()| self.from.read_line(&mut line))
+            .and_then(|_| Ok(serde_json::from_str::<std::result::Result<Answer, String>>(&line)?));
+        answer.map_err(|e| self.broken(&e))?.map_err(Error::Spec)
+    }
+
+    /// The reason why there is no answer, best told by the process's end.
+    fn broken(&mut self, e: &io::Error) -> Error {
+        let ended = self.child.try_wait().ok().flatten();
+        let why = ended.map_or_else(|| e.to_string(), |status| status.to_string());
+        Error::spec(format!("a run in a process of its own failed: {why}"))
     }
 }
 
-/// The work of a process that does one run: reads it, and writes its answer.
+impl Drop for Apart {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn write_line(to: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    to.write_all(&line)?;
+    to.flush()
+}
+
+/// The work of a process that does runs: reads one in each line, and writes a line with its answer.
 ///
 /// # Errors
-/// No run is there to be read; nobody reads the answer. A run that fails is an answer.
-pub fn work(from: &mut dyn Read, to: &mut dyn Write) -> Result<()> {
+/// A line says no run; nobody reads the answer. A run that fails is an answer.
+pub fn work(from: &mut dyn BufRead, to: &mut dyn Write) -> Result<()> {
     // A process that nobody waits for ends.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    let failed = |e: serde_json::Error| Error::spec(e.to_string());
-    let job: Job = serde_json::from_reader(from).map_err(failed)?;
-    serde_json::to_writer(to, &job.run().map_err(|e| e.to_string())).map_err(failed)
+    let failed = |e: io::Error| Error::spec(e.to_string());
+    for line in from.lines() {
+        let job: Job = serde_json::from_str(&line.map_err(failed)?).map_err(|e| failed(e.into()))?;
+        write_line(to, &job.run().map_err(|e| e.to_string())).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// How many runs there are at once. Unless [started](Jobs::start), one, in this process.
@@ -169,7 +204,7 @@ struct State {
 }
 
 impl Jobs {
-    /// Begins with all runs of these experiments in simulated time, `most` at once, each in a process of its own: for
+    /// Begins with all runs of these experiments in simulated time, `most` at once, in as many processes: for
     /// programs that do [`work`] when they are called with [`RUN`].
     ///
     /// # Errors
@@ -250,8 +285,15 @@ impl Drop for Crew {
 
 impl Shared {
     fn work(&self) {
+        let mut apart = None;
         while let Some(job) = self.next() {
-            let answer = job.run_apart();
+            let answer = match apart.take().map_or_else(Apart::start, Ok) {
+                Ok(process) => apart.insert(process).run(&job),
+                Err(e) => Err(e),
+            };
+            if answer.is_err() {
+                apart = None;
+            }
             let mut state = self.state.lock();
             state.running -= 1;
             state.answers.insert(job, Some(answer));

@@ -116,7 +116,7 @@ struct Run {
     /// Runs of each position; 7 unless told, with --quick 3
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     runs: Option<u32>,
-    /// Runs in simulated time at once, each in a process of its own; as many as there are CPUs unless told
+    /// Runs in simulated time at once, in processes of their own; as many as there are CPUs unless told
     ///
     /// Their figures do not depend on it. Runs in real time are one at a time, with nothing beside them, and so
     /// are those of a file of your own.
@@ -184,10 +184,10 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     }
 }
 
-/// Does one run for another process of this program, which reads the result.
+/// Does runs for another process of this program, which reads their results.
 ///
 /// # Errors
-/// Nobody says which, or nobody reads it.
+/// A line says no run, or nobody reads the result.
 pub fn run_apart() -> Result<()> {
     let (mut from, mut to) = (std::io::stdin().lock(), std::io::stdout().lock());
     experiment::jobs::work(&mut from, &mut to).map_err(failed(experiment::jobs::RUN))
