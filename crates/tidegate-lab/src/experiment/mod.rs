@@ -1,6 +1,8 @@
 //! The published experiments: each setting with its switch in every position, and the comparison with
 //! published figures.
 //!
+//! Lock owned: `lab->runs` 12.
+//!
 //! | module | holds |
 //! |---|---|
 //! | `m1`, `m2`, `m3`, `m4`, `m5` | the experiments by mechanism |
