@@ -46,7 +46,7 @@ fn write(v: &Arc<Vfs>, name: &[u8], bytes: &[u8]) -> Result<Ino> {
     Ok(inode.ino)
 }
 
-/// What e2fsck mends, and whether a look finds nothing then.
+/// The faults that e2fsck mends; a look finds none then.
 fn mended(device: &MemoryDevice) -> String {
     let dir = scratch();
     let image = dir.path().join("m.img");

@@ -48,7 +48,7 @@ pub fn repair(
             check: Default::default(),
         },
         sound,
-        // What was wrong with it is written below.
+        // Its faults are mended below.
         believed: true,
         trees: BTreeSet::new(),
         doubted: BTreeSet::new(),

@@ -18,7 +18,7 @@ const FEATURES: [&str; 15] = [
     "metadata_csum_seed",
     "^resize_inode",
     "^64bit",
-    "^sparse_super",
+    "^sparse_super,^resize_inode",
 ];
 
 /// A kind of volume and of work on it.

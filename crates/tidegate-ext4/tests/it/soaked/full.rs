@@ -4,7 +4,7 @@ use super::work::split;
 use super::*;
 
 impl Worker {
-    /// What a change came to; nothing where there was no room.
+    /// The result of a change; nothing where there was no room.
     pub(super) fn done<T>(&mut self, r: tidegate_vfs::Result<T>, what: &str) -> Option<T> {
         match r {
             Ok(done) => Some(done),

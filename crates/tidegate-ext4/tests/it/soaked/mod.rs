@@ -139,7 +139,7 @@ impl Soak {
         self.records.append(&mut now);
         let flushes = |r: &Record| r.op == Op::Flush || r.flags.contains(BioFlags::PREFLUSH);
         let before = |at: Option<u64>| at.is_some_and(|at| at < cut);
-        // What is on its way has got there as a whole, by sectors, or not at all. Before any of it, its flush.
+        // A write on its way has got there as a whole, by sectors, or not at all; before any of it, its flush.
         let kept: Vec<u64> = self.records.iter().map(|_| self.rng.below(3)).collect();
         let records = || self.records.iter().zip(&kept).filter(|(r, _)| r.submitted < cut);
         let has_flushed = |r: &Record, kept: u64| flushes(r) && (before(r.completed) || kept > 0);
