@@ -161,6 +161,7 @@ impl Walk<'_> {
 
     /// A wait for the commit of a transaction, or until it has no handles.
     pub(super) fn for_commit(&self, tid: Option<u64>, from: u64, to: u64) -> Option<Part> {
+        let asked = tid.is_some();
         let (tid, id) = match tid {
             Some(tid) => (tid, self.t.commits.ended.get(&tid)?.1),
             None => {
@@ -169,7 +170,8 @@ impl Walk<'_> {
             }
         };
         let s = &self.t.spans[id];
-        if s.within(from, to) == 0 {
+        let is_over = asked && s.end <= from;
+        if s.within(from, to) == 0 && !is_over {
             return None;
         }
         let mut parts = self.commit(id, from.max(s.begin), to.min(s.end));
@@ -179,6 +181,14 @@ impl Walk<'_> {
             let within = self.other_thread(s.thread, before);
             let what = "before it was locked";
             parts.push(Part::new(Cause::Step, what, before.1 - from).with(joined(within)));
+        }
+        // The thread that wrote the record may lose its processor before it tells those that wait.
+        let after = (s.end.max(from), to);
+        if after.0 < to {
+            let ended_by = self.t.commits.ended.get(&tid).map_or(s.thread, |c| c.0.ended_by);
+            let within = self.other_thread(ended_by, after);
+            let what = "behind its record, until that was told";
+            parts.push(Part::new(Cause::Step, what, to - after.0).with(joined(within)));
         }
         let what = format!("the commit of transaction {tid} by {}", self.t.name(s.thread));
         Some(Part::new(Cause::Commit, what, to - from).with(joined(parts)))

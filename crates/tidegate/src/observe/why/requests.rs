@@ -64,7 +64,7 @@ impl Requests {
                 self.held.entry((op, sector)).or_default().push_back((e.at.0, e.thread));
             }
             "block_rq_issue" => {
-                let (inserted, by) = self.inserted(op, sector, bytes).unwrap_or((e.at.0, e.thread));
+                let (inserted, by) = self.inserted(e.thread, op, sector, bytes).unwrap_or((e.at.0, e.thread));
                 self.open.entry((sector, bytes, op)).or_default().push_back(self.all.len());
                 self.all.push(Request {
                     op,
@@ -81,8 +81,11 @@ impl Requests {
                 });
             }
             "block_rq_complete" => {
+                // Flushes are all alike: a thread that does one itself ends its own.
+                let all = &self.all;
                 let open = self.open.get_mut(&(sector, bytes, op));
-                if let Some(i) = open.and_then(VecDeque::pop_front) {
+                let own = |open: &VecDeque<usize>| open.iter().position(|i| all[*i].by == e.thread);
+                if let Some(i) = open.and_then(|open| open.remove(own(open).unwrap_or(0))) {
                     let r = &mut self.all[i];
                     (r.done, r.here, r.ended_by) = (e.at.0, r.by == e.thread, e.thread);
                     self.ended.entry(e.thread).or_default().push(i);
@@ -93,9 +96,12 @@ impl Requests {
         }
     }
 
-    /// Takes what an elevator had out of it: the one that begins there, and all that were joined to it.
-    fn inserted(&mut self, op: u64, sector: u64, bytes: u64) -> Option<(u64, u32)> {
-        let first = self.held.get_mut(&(op, sector)).and_then(VecDeque::pop_front)?;
+    /// Takes what an elevator had out of it: the one that begins there, `thread`'s if it has several, and all
+    /// that were joined to it.
+    fn inserted(&mut self, thread: u32, op: u64, sector: u64, bytes: u64) -> Option<(u64, u32)> {
+        let held = self.held.get_mut(&(op, sector))?;
+        let own = held.iter().position(|h| h.1 == thread);
+        let first = held.remove(own.unwrap_or(0))?;
         let end = sector + bytes / SECTOR_SIZE;
         self.held.retain(|(o, s), at| *o != op || !(sector + 1..end).contains(s) || at.pop_front().is_none());
         self.held.retain(|_, at| !at.is_empty());

@@ -482,3 +482,39 @@ fn who_waits_for_a_commit_is_told_what_that_waits_for() {
     assert_eq!(tenths(&shut_out.parts[0].parts), [(Cause::Step, 380)]);
     assert_eq!(shut_out.parts[0].parts[0].parts[0].what, "a handle of tg-flusher (write-back of inode 12)");
 }
+
+/// The thread that wrote the record waits for a processor before it wakes those that wait for the commit; one
+/// of them only comes then.
+#[test]
+fn time_between_a_record_and_its_waiters_is_its_writers() {
+    let mut m = commit();
+    for (thread, from) in [(1, 500), (2, 1200)] {
+        m.event(from, thread, "vfs_fsync_range", Phase::Begin, &[("ino", thread.into())]);
+        m.span(thread, (from, 1500), "jbd2_log_wait_commit", &[("transaction", 7)]);
+        m.event(1500, thread, "vfs_fsync_range", Phase::End, &[]);
+    }
+    m.cpu(1100, 3, 100, Some(0)).cpu(1500, 3, 110, Some(390));
+    let report = m.explain();
+    for (s, late) in report.kinds[0].slowest.iter().zip([400, 300]) {
+        assert_eq!((s.parts[0].cause, s.parts[0].ns), (Cause::Commit, s.ns), "{s:?}");
+        let told = s.parts[0].parts.iter().find(|p| p.what == "behind its record, until that was told");
+        let told = told.unwrap_or_else(|| panic!("{s:?}"));
+        assert_eq!(told.ns * 10 / MS, late, "{s:?}");
+        assert_eq!((told.parts[0].cause, told.parts[0].ns * 40 / told.ns), (Cause::Processor, 39), "{s:?}");
+    }
+    assert_eq!(report.kinds[0].slowest.len(), 2);
+}
+
+/// Two threads flush at the same time, and the second is done first.
+#[test]
+fn flushes_that_overlap_are_each_their_own() {
+    let mut m = Made::default();
+    for (thread, from, to) in [(1, 0, 500), (2, 100, 300)] {
+        m.event(from, thread, "vfs_fsync_range", Phase::Begin, &[("ino", thread.into())]);
+        m.request_by(thread, (from, to), thread, FLUSH, 0);
+        m.event(to, thread, "vfs_fsync_range", Phase::End, &[]);
+    }
+    let report = m.explain();
+    let parts: Vec<_> = report.kinds[0].slowest.iter().map(|s| tenths(&s.parts)).collect();
+    assert_eq!(parts, [[(Cause::Flush, 500)], [(Cause::Flush, 200)]]);
+}
