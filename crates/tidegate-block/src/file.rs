@@ -235,7 +235,7 @@ impl FileIo {
         })
     }
 
-    /// What a device that `backend` makes of it says.
+    /// Name, size and kind of the device that `backend` makes of it.
     pub(crate) fn info(&self, backend: &'static str) -> DeviceInfo<'_> {
         DeviceInfo {
             name: &self.name,

@@ -55,7 +55,7 @@ fn filled(spec: ZoneSpec) -> Bed {
     bed
 }
 
-/// What is in the volume, as far as it can be read.
+/// The files that can be read.
 fn contents(bed: &Bed) -> BTreeMap<u64, Vec<u8>> {
     let (limits, mount) = (MemoryLimits::default(), MountOptions::default());
     let options = F2fsOptions { read_only: true, ..Default::default() };

@@ -1,6 +1,6 @@
 //! Zones of the device: new blocks lie where a zone's next write does, and are written there without a gap.
 //!
-//! Whatever a repair changes in the main area moves, so that it needs no zone to be written in place. A zone that
+//! All that a repair changes in the main area moves, so that it needs no zone to be written in place. A zone that
 //! holds nothing, before and after, is reset where no empty one is left. All that is decided before the first write.
 
 use super::Repair;
