@@ -225,7 +225,7 @@ impl Faulty {
         drop(later);
         let mut w = shared.0.lock();
         w.number += 1;
-        let key = (Nanos(clock::now().0 + d.as_nanos() as u64), w.number);
+        let key = (clock::now() + d, w.number);
         w.by_due.insert(key, rq);
         drop(w);
         shared.1.notify_one();

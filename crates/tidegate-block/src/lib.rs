@@ -30,6 +30,7 @@
 //! | [`threads`] | the pread/pwrite backend, for where io_uring is refused |
 //! | [`memory`] | a sparse device in memory |
 //! | `bytes` | what devices in memory share |
+//! | [`le`] | little-endian numbers at any place of a block |
 //! | [`overlay`] | a copy-on-write device in memory: many variants of one content |
 //! | [`model`] | devices in memory that take the time that real ones would: disks, flash, zones |
 //! | [`zones`] | zones that are written in order, and the order that writes to them are brought into |
@@ -56,6 +57,7 @@ pub mod faulty;
 pub mod file;
 pub mod held;
 mod inflight;
+pub mod le;
 pub mod linear;
 mod loops;
 pub mod memory;

@@ -11,7 +11,7 @@ use crate::zones::Zoned;
 use crate::{Fault, Settings};
 use std::sync::Arc;
 use tidegate::detect::Format;
-use tidegate::{OpenOptions, Volume};
+use tidegate::{OpenOptions, Volume, VolumeSwitches};
 use tidegate_block::{Device, Overlay, QueueLimits, Recorder, RequestQueue};
 use tidegate_rt::Nanos;
 use tidegate_rt::rng::Rng;
@@ -422,12 +422,15 @@ impl Machine {
                 let mut list = Switches::any(&mut Rng::new(*seed), self.format).list();
                 // A journal is as it was opened, and so is what goes through it.
                 list.retain(|o| !o.starts_with("journal=") && !o.starts_with("data="));
-                let (own, format): (Vec<String>, Vec<String>) =
-                    list.into_iter().partition(|o| o.starts_with("sync_wait="));
-                self.ops.remount(&format.join(","))?;
-                let mut options = OpenOptions::default();
-                options.parse(&own.join(","))?;
-                self.vfs.set_sync_wait(options.sync_wait);
+                let mut own = VolumeSwitches { sync_wait: self.vfs.sync_wait(), ..VolumeSwitches::default() };
+                let mut of_format = Vec::new();
+                for option in list {
+                    if !own.set_switch(&option)? {
+                        of_format.push(option);
+                    }
+                }
+                self.ops.remount(&of_format.join(","))?;
+                self.vfs.set_sync_wait(own.sync_wait);
                 Ok(())
             }
             _ => self.on_file(step),

@@ -45,6 +45,7 @@ pub const WORDS: &[(&str, &str)] = &[
     ("threads=8", "threads that serve requests"),
     ("transport=best", "how requests come: best, uring, dev"),
     ("keep_awake=auto", "keep CPUs from halting between requests: auto, on, off"),
+    ("walk_ahead=on", "read inodes ahead of a program that walks a tree: on, off"),
     ("roll_forward", "recover what was fsynced (or disable_roll_forward: give it up)"),
     ("norecovery", "change nothing to recover, and open read-only"),
 ];
@@ -87,6 +88,8 @@ pub struct MountOptions {
     pub transport: TransportKind,
     /// When CPUs are kept from halting between requests.
     pub keep_awake: KeepAwake,
+    /// Read inodes ahead of a program that walks a tree.
+    pub walk_ahead: bool,
     /// The other words: switches of the file system.
     pub switches: String,
 }
@@ -105,6 +108,7 @@ impl Default for MountOptions {
             threads: (2 * tidegate_rt::thread::parallelism()).clamp(4, 16),
             transport: TransportKind::default(),
             keep_awake: KeepAwake::default(),
+            walk_ahead: true,
             switches: String::new(),
         }
     }
@@ -158,7 +162,7 @@ impl MountOptions {
             | "lazytime" | "nolazytime" | "loud" | "silent" | "iversion" | "noiversion" | "mand"
             | "nomand" | "nousers" | "noowner" | "nogroup" => {}
             n if is_foreign(n) => {}
-            "uid" | "gid" | "threads" | "transport" | "keep_awake" | "cache" => {
+            "uid" | "gid" | "threads" | "transport" | "keep_awake" | "walk_ahead" | "cache" => {
                 return Err(format!("option \"{word}\": it needs a value, as in {word}=..."));
             }
             _ => self.switch(word),
@@ -190,6 +194,13 @@ impl MountOptions {
                     "on" => KeepAwake::On,
                     "off" => KeepAwake::Off,
                     _ => return Err(format!("option \"{word}\": it must be auto, on or off")),
+                }
+            }
+            "walk_ahead" => {
+                self.walk_ahead = match value {
+                    "on" => true,
+                    "off" => false,
+                    _ => return Err(format!("option \"{word}\": it must be on or off")),
                 }
             }
             "cache" => {
@@ -313,6 +324,7 @@ mod tests {
             "cache=1",
             "cache=7M",
             "keep_awake=maybe",
+            "walk_ahead=5",
             "transport=fast",
             "transport=fuser",
             "ro=1",

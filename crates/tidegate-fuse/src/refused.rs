@@ -17,16 +17,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 use tidegate::vfs::Inode;
-use tidegate_rt::{LockClass, Mutex, thread};
+use tidegate_rt::{Condvar, LockClass, Mutex, MutexGuard, Nanos, clock, thread};
 
 static REFUSED: LockClass = LockClass::new("fuse->refused", 5);
 
 /// With so many bytes left nothing is about to be refused: more than the kernel has under way at once.
 const AMPLE: u64 = 16 << 20;
-/// Looks for the pages before a gap, and the time between two: a program that leaves a gap waits so long near
-/// the end.
-const PATIENCE: u32 = 50;
-const PAUSE: Duration = Duration::from_millis(1);
+/// Pages that would leave a gap wait so long for those before them to come: a program that leaves a gap waits so
+/// long near the end.
+const PATIENCE: Duration = Duration::from_millis(50);
 
 /// The first time to wait for the kernel to forget an inode that it was told to; each is twice as long as the
 /// one before, up to the last.
@@ -54,6 +53,8 @@ pub(crate) struct Refused {
     /// How many files are known here: most mounts never have one, and need not look.
     count: AtomicUsize,
     files: Mutex<Files>,
+    /// For [`Files::settled`].
+    changed: Condvar,
 }
 
 #[derive(Default)]
@@ -64,6 +65,8 @@ struct Files {
     leaving: HashMap<u64, u64>,
     /// Where room is short, requests whose pages are about to be taken or refused: the file, and the first byte.
     underway: Vec<(u64, u64)>,
+    /// Counts the times that pages were taken or refused.
+    settled: u64,
 }
 
 /// Pages are being taken while room is short: those behind them wait.
@@ -78,18 +81,35 @@ impl Drop for Underway<'_> {
         if let Some(n) = files.underway.iter().position(|u| *u == self.of) {
             files.underway.swap_remove(n);
         }
+        self.refused.settle(files);
     }
 }
 
 impl Refused {
     pub(crate) fn new() -> Self {
-        Refused { count: AtomicUsize::new(0), files: Mutex::new(&REFUSED, Files::default()) }
+        Refused {
+            count: AtomicUsize::new(0),
+            files: Mutex::new(&REFUSED, Files::default()),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn settle(&self, mut files: MutexGuard<'_, Files>) {
+        files.settled += 1;
+        drop(files);
+        self.changed.notify_all();
+    }
+
+    /// To be read before looking at what [`Refused::wait_settled`] waits for.
+    fn settled(&self) -> u64 {
+        self.files.lock().settled
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Files) -> T) -> T {
         let mut files = self.files.lock();
         let r = change(&mut files);
         self.count.store(files.refusals.len() + files.leaving.len(), SeqCst);
+        self.settle(files);
         r
     }
 
@@ -105,9 +125,18 @@ impl Refused {
         Underway { refused: self, of: (node, pos) }
     }
 
-    /// Whether pages of `node` before `pos` are being taken.
-    fn is_underway_before(&self, node: u64, pos: u64) -> bool {
-        self.files.lock().underway.iter().any(|u| u.0 == node && u.1 < pos)
+    /// Waits until more pages were taken or refused than `settled` says, at most until `end` where none of `node`
+    /// before `pos` are being taken. The time until which to wait for the next ones.
+    fn wait_settled(&self, settled: u64, (node, pos): (u64, u64), end: Nanos) -> Nanos {
+        let mut files = self.files.lock();
+        let underway = files.underway.iter().any(|u| u.0 == node && u.1 < pos);
+        // Once they are done, their refusal takes a moment to be noted.
+        let end = if underway { clock::now() + PATIENCE } else { end };
+        let left = end.since(clock::now());
+        if files.settled == settled && left > Nanos::default() {
+            self.changed.wait_for(&mut files, left.duration());
+        }
+        end
     }
 
     /// Notes a refusal; whether the kernel may have attributes that keep it from asking.
@@ -163,15 +192,17 @@ impl Server {
             return Ok(None);
         }
         let underway = self.refused.begin(node, pos);
-        let mut patience = PATIENCE;
-        while pos > inode.size() {
-            self.check_behind_refused(node, pos)?;
-            if patience == 0 || self.has_room(AMPLE) {
+        let mut end = clock::now() + PATIENCE;
+        loop {
+            let settled = self.refused.settled();
+            if pos <= inode.size() {
                 break;
             }
-            // Once they are done, their refusal takes a moment to be noted.
-            patience = if self.refused.is_underway_before(node, pos) { PATIENCE } else { patience - 1 };
-            thread::sleep(PAUSE);
+            self.check_behind_refused(node, pos)?;
+            if clock::now() >= end || self.has_room(AMPLE) {
+                break;
+            }
+            end = self.refused.wait_settled(settled, (node, pos), end);
         }
         Ok(Some(underway))
     }
@@ -327,7 +358,7 @@ mod tests {
         let (writer, pos) = (server.clone(), ((at + 1) * PIECE) as u64);
         let next = move || done.send(writer.write(fh, pos, &[7; 4096], true, Kill::No)).unwrap();
         let next = thread::spawn("next", next).unwrap();
-        thread::sleep(PAUSE * PATIENCE * 4);
+        thread::sleep(PATIENCE * 4);
         server.refuse(entry.node, Errno::NOSPC, (at * PIECE) as u64, PIECE as u64);
         drop(before);
         next.join();

@@ -62,7 +62,8 @@ pub fn serve(
     let dirsync = options.flags.intersects(MountFlags::SYNCHRONOUS | MountFlags::DIRSYNC);
     let server = Server::new(volume.clone(), View { dirsync, ..options.view.clone() });
     // A mount works without this, too.
-    let ahead = Ahead::start(server.walk.clone(), server.vfs().clone()).ok();
+    let ahead =
+        options.walk_ahead.then(|| Ahead::start(server.walk.clone(), server.vfs().clone()).ok()).flatten();
     let source = canonical(image);
     // A mount works without. Before it, since the image may lie below where it is mounted.
     let control = Control::start(volume.path(), dir, &volume);

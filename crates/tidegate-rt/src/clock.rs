@@ -1,6 +1,7 @@
 //! Monotonic and wall-clock time.
 
 use crate::sim::{self, task};
+use std::ops::Add;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -17,6 +18,15 @@ impl Nanos {
     /// The span as a `Duration`.
     pub fn duration(self) -> Duration {
         Duration::from_nanos(self.0)
+    }
+}
+
+impl Add<Duration> for Nanos {
+    type Output = Nanos;
+
+    /// The time so much later; that of the clock's end where there is none.
+    fn add(self, time: Duration) -> Nanos {
+        Nanos(self.0.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
     }
 }
 

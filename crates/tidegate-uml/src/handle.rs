@@ -70,7 +70,7 @@ impl Running {
             }
         };
         thread::spawn("guest-output", read).map_err(Error::io("starting a thread"))?;
-        let deadline = Nanos(clock::now().0.saturating_add(timeout.as_nanos() as u64));
+        let deadline = clock::now() + timeout;
         Ok(Running { child, group, job, lines, seen: Vec::new(), deadline, ended: false })
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use tidegate_rt::{
-    Nanos, thread,
+    Nanos, clock, thread,
     trace::{EventPoint, SpanPoint},
 };
 
@@ -159,21 +159,19 @@ fn background(fs: &dyn FileSystem, bdi: &Arc<Bdi>) {
     }
 }
 
-/// Waits, unless somebody asks for something.
-fn pause(bdi: &Bdi, d: Duration) {
-    let mut left = d;
+/// Waits for so long, unless somebody asks for something.
+fn pause(bdi: &Bdi, time: Duration) {
+    let end = clock::now() + time;
     bdi.stats.waiting();
-    while !left.is_zero() {
-        let asked = {
-            let l = bdi.lists.lock();
-            l.shutdown || !l.work.is_empty()
-        };
-        if asked {
+    let mut l = bdi.lists.lock();
+    while l.work.is_empty() && !l.shutdown {
+        let left = end.since(clock::now());
+        if left == Nanos::default() {
             break;
         }
-        thread::sleep(MIN_PAUSE.min(left));
-        left = left.saturating_sub(MIN_PAUSE);
+        bdi.flusher.wait_for(&mut l, left.duration());
     }
+    drop(l);
     bdi.stats.idle();
 }
 

@@ -167,13 +167,9 @@ impl Vfs {
                 }
                 self.fs.lookup(&at, b"..")?
             };
-            let parent =
-                parent.ok_or_else(|| Error::corrupt(format!("directory {} has no \"..\"", at.ino)))?;
+            let parent = parent.ok_or_else(|| Error::corrupt("no \"..\"").in_dir(at.ino))?;
             if parent == at.ino || passed.len() > 1 << 16 {
-                return Err(Error::corrupt(format!(
-                    "the parents of directory {} do not lead to the root",
-                    dir.ino
-                )));
+                return Err(Error::corrupt("its parents do not lead to the root").in_dir(dir.ino));
             }
             at = match self.iget(parent) {
                 Err(e) if e.kind() == ErrorKind::Stale => return Err(ErrorKind::NotFound.into()),

@@ -235,7 +235,8 @@ macro_rules! positions {
 }
 
 /// Declares switches: a struct of options, to which fixed ones may belong that only opening looks at, and the set of
-/// [`Switch`]es of an open volume. The text above a switch is its help.
+/// [`Switch`]es of an open volume. The text above a switch is its help. Where the set is kept elsewhere, `switches`
+/// stands in place of the second struct.
 ///
 /// ```
 /// tidegate_vfs::switches! {
@@ -264,7 +265,7 @@ macro_rules! switches {
         $(#[$om:meta])* $ov:vis struct $Options:ident {
             $($(#[$fm:meta])* $fv:vis $fixed:ident: $fty:ty = $fdef:expr,)*
         }
-        $(#[$sm:meta])* $sv:vis struct $Switches:ident {
+        switches {
             $($(#[doc = $help:literal])+ $name:ident: $ty:ty = $default:expr,)+
         }
     ) => {
@@ -298,6 +299,23 @@ macro_rules! switches {
                     return Ok(true);
                 })+
                 Ok(false)
+            }
+        }
+    };
+    (
+        $(#[$om:meta])* $ov:vis struct $Options:ident {
+            $($(#[$fm:meta])* $fv:vis $fixed:ident: $fty:ty = $fdef:expr,)*
+        }
+        $(#[$sm:meta])* $sv:vis struct $Switches:ident {
+            $($(#[doc = $help:literal])+ $name:ident: $ty:ty = $default:expr,)+
+        }
+    ) => {
+        $crate::switches! {
+            $(#[$om])* $ov struct $Options {
+                $($(#[$fm])* $fv $fixed: $fty = $fdef,)*
+            }
+            switches {
+                $($(#[doc = $help])+ $name: $ty = $default,)+
             }
         }
 

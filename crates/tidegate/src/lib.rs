@@ -74,7 +74,7 @@ pub use info::Info;
 pub use mkfs::mkfs;
 pub use new_volume::NewVolume;
 pub use offline::{check, repair};
-pub use options::OpenOptions;
+pub use options::{OpenOptions, VolumeSwitches};
 pub use progress::Progress;
 pub use sample::Sample;
 pub use summary::Summary;

@@ -6,8 +6,19 @@ use tidegate_block::{Backend, Elevator};
 use tidegate_ext4::Ext4Options;
 use tidegate_f2fs::F2fsOptions;
 use tidegate_rt::Timespec;
-use tidegate_vfs::switch::{self, SwitchInfo};
-use tidegate_vfs::{Error, ErrorKind, MemoryLimits, Result, SyncWait};
+use tidegate_vfs::switch::SwitchInfo;
+use tidegate_vfs::{Error, ErrorKind, MemoryLimits, Result, SyncWait, switches};
+
+switches! {
+    /// Switches that volumes of every format have; the page cache and the request queue keep them.
+    pub struct VolumeSwitches {}
+    switches {
+        /// The thread that waits in a sync for the pages it has written.
+        sync_wait: SyncWait = SyncWait::default(),
+        /// While somebody waits for I/O, little write-back is on its way: shorter fsyncs, slower streams.
+        wbt: bool = true,
+    }
+}
 
 /// How to open a volume.
 #[derive(Clone, Debug)]
@@ -20,8 +31,6 @@ pub struct OpenOptions {
     pub direct: bool,
     /// The caller has claimed the block device that the image is.
     pub claimed: bool,
-    /// Bound write-back on its way while somebody waits for other I/O, as [`Wbt::default`](tidegate_block::Wbt) says.
-    pub wbt: bool,
     /// The order of I/O; shares are set on [`Volume::queue`](crate::Volume::queue).
     pub elevator: Elevator,
     /// Memory the volume may use.
@@ -30,12 +39,12 @@ pub struct OpenOptions {
     pub fixed_time: Option<Timespec>,
     /// Reading leaves access times alone.
     pub noatime: bool,
-    /// The thread that waits in a sync.
-    pub sync_wait: SyncWait,
     /// Where in the image the volume begins, in bytes: a partition of a disk.
     pub offset: u64,
     /// F2FS: paths of the devices behind the first, in order; those that the superblock lists where none is given.
     pub devices: Vec<PathBuf>,
+    /// Switches that volumes of every format have.
+    pub switches: VolumeSwitches,
     /// Options of the formats; `read_only` and `fixed_time` above override theirs.
     pub format: FormatOptions,
 }
@@ -47,14 +56,13 @@ impl Default for OpenOptions {
             backend: Backend::Auto,
             direct: true,
             claimed: false,
-            wbt: true,
             elevator: Elevator::None,
             memory: MemoryLimits::default(),
             fixed_time: None,
             noatime: true,
-            sync_wait: SyncWait::default(),
             offset: 0,
             devices: Vec::new(),
+            switches: VolumeSwitches::default(),
             format: FormatOptions::default(),
         }
     }
@@ -117,12 +125,7 @@ impl OpenOptions {
     /// # Errors
     /// `InvalidArgument` when its value is wrong.
     pub fn set(&mut self, option: &str) -> Result<bool> {
-        if let Some(sync_wait) = switch::read(SYNC_WAIT, option)? {
-            self.sync_wait = sync_wait;
-            return Ok(true);
-        }
-        if let Some(wbt) = switch::read(WBT, option)? {
-            self.wbt = wbt;
+        if self.switches.set_switch(option)? {
             return Ok(true);
         }
         if let Some(bytes) = option.strip_prefix("offset=") {
@@ -142,17 +145,13 @@ impl OpenOptions {
 
     /// The descriptions of the switches that a volume can have.
     pub fn switches() -> Vec<SwitchInfo> {
-        let help = "The thread that waits in a sync for the pages it has written.";
-        let sync_wait = SwitchInfo::new(SYNC_WAIT, SyncWait::default(), help);
-        let help =
-            "While somebody waits for I/O, little write-back is on its way: shorter fsyncs, slower streams.";
-        let own = [sync_wait, SwitchInfo::new(WBT, true, help)];
-        own.into_iter().chain(F2fsOptions::switches()).chain(Ext4Options::switches()).collect()
+        VolumeSwitches::switches()
+            .into_iter()
+            .chain(F2fsOptions::switches())
+            .chain(Ext4Options::switches())
+            .collect()
     }
 }
-
-const SYNC_WAIT: &str = "sync_wait";
-const WBT: &str = "wbt";
 
 /// A number of bytes as mount options have it: 1048576 or 1024K or 1M.
 pub fn bytes_of(text: &str) -> Option<u64> {

@@ -1,6 +1,7 @@
 //! Partition tables: the partitions of a disk's image that has no volume at its front.
 
 use crate::found::{EXT4, Found, tell};
+use tidegate_block::le::{le32, le64};
 use tidegate_block::{BioFlags, PAGE_SIZE, RequestQueue, Sector};
 
 /// Bytes of a sector, in which tables count.
@@ -47,14 +48,6 @@ fn read(queue: &RequestQueue, sector: u64, pages: usize) -> Option<Vec<u8>> {
     inside.then(|| queue.read_wait(Sector(sector), pages, BioFlags::empty()).ok())?.map(|b| b.to_vec())
 }
 
-fn u32_at(b: &[u8], at: usize) -> u64 {
-    b.get(at..).and_then(|b| b.first_chunk()).map_or(0, |w| u64::from(u32::from_le_bytes(*w)))
-}
-
-fn u64_at(b: &[u8], at: usize) -> u64 {
-    u32_at(b, at) | u32_at(b, at + 4) << 32
-}
-
 /// Numbers and first sectors of the four entries of a DOS table; those of logical partitions are not followed.
 fn mbr(front: &[u8]) -> Vec<(usize, u64)> {
     if front[510..512] != [0x55, 0xaa] {
@@ -62,7 +55,7 @@ fn mbr(front: &[u8]) -> Vec<(usize, u64)> {
     }
     let entry = |n: usize| {
         let at = 446 + 16 * n;
-        let (kind, start, count) = (front[at + 4], u32_at(front, at + 8), u32_at(front, at + 12));
+        let (kind, start, count) = (front[at + 4], le32(front, at + 8).into(), le32(front, at + 12));
         (kind != 0 && start > 0 && count > 0).then_some((n + 1, start))
     };
     (0..4).filter_map(entry).collect()
@@ -71,7 +64,7 @@ fn mbr(front: &[u8]) -> Vec<(usize, u64)> {
 /// Numbers and first sectors of a GPT with sectors of 512 bytes.
 fn gpt(queue: &RequestQueue, front: &[u8]) -> Vec<(usize, u64)> {
     let header = &front[512..];
-    let (at, count, size) = (u64_at(header, 72), u32_at(header, 80) as usize, u32_at(header, 84) as usize);
+    let (at, count, size) = (le64(header, 72), le32(header, 80) as usize, le32(header, 84) as usize);
     if !(128..=1024).contains(&size) {
         return Vec::new();
     }
@@ -79,7 +72,7 @@ fn gpt(queue: &RequestQueue, front: &[u8]) -> Vec<(usize, u64)> {
     let Some(table) = read(queue, at, (count * size).div_ceil(PAGE_SIZE).max(1)) else { return Vec::new() };
     let entry = |(n, e): (usize, &[u8])| {
         let used = e[..16].iter().any(|b| *b != 0);
-        (used && u64_at(e, 32) > 0).then(|| (n + 1, u64_at(e, 32)))
+        (used && le64(e, 32) > 0).then(|| (n + 1, le64(e, 32)))
     };
     table.chunks_exact(size).take(count).enumerate().filter_map(entry).collect()
 }

@@ -5,7 +5,7 @@ use crate::devices;
 use crate::error::{Error, Refusal, Result, path_bytes, show};
 use crate::found::found;
 use crate::info::Info;
-use crate::options::OpenOptions;
+use crate::options::{OpenOptions, VolumeSwitches};
 use crate::summary::Summary;
 use crate::within::within;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ impl Volume {
         let started = clock::now();
         let format = detect(image, &queue)?;
         let of = |source| Error::Volume { about: image.to_string(), format, source };
-        queue.set_wbt(options.wbt);
+        queue.set_wbt(options.switches.wbt);
         let bdi = Bdi::new(options.memory);
         let (engine, ops) = match format {
             Format::F2fs => {
@@ -71,7 +71,7 @@ impl Volume {
             noatime: options.noatime,
             fixed_time: options.fixed_time,
             no_periodic_writeback: options.fixed_time.is_some(),
-            sync_wait: options.sync_wait,
+            sync_wait: options.switches.sync_wait,
         };
         let vfs = Vfs::mount(ops.clone(), bdi, mount).map_err(of)?;
         let (image, path) = (image.to_string(), image.into());
@@ -161,14 +161,16 @@ impl Volume {
     /// # Errors
     /// An option that is no switch or has a wrong value: nothing is turned then.
     pub fn remount(&self, list: &str) -> Result<()> {
-        let mut options =
-            OpenOptions { sync_wait: self.vfs.sync_wait(), wbt: self.queue.wbt(), ..OpenOptions::default() };
-        let is_own = |o: &&str| o.starts_with("sync_wait=") || ["wbt", "nowbt"].contains(o);
-        let (own, rest): (Vec<&str>, Vec<&str>) = list.split(',').partition(is_own);
-        own.into_iter().try_for_each(|o| options.set(o).map(drop)).map_err(|e| self.error(e))?;
+        let mut own = VolumeSwitches { sync_wait: self.vfs.sync_wait(), wbt: self.queue.wbt() };
+        let mut rest = Vec::new();
+        for option in list.split(',') {
+            if !own.set_switch(option).map_err(|e| self.error(e))? {
+                rest.push(option);
+            }
+        }
         self.ops.remount(&rest.join(",")).map_err(|e| self.error(e))?;
-        self.vfs.set_sync_wait(options.sync_wait);
-        self.queue.set_wbt(options.wbt);
+        self.vfs.set_sync_wait(own.sync_wait);
+        self.queue.set_wbt(own.wbt);
         Ok(())
     }
 

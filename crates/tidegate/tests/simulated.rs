@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::sync::Arc;
 use tidegate::vfs::{Cred, MemoryLimits, OpenFlags, SyncWait};
-use tidegate::{OpenOptions, Volume};
+use tidegate::{OpenOptions, Volume, VolumeSwitches};
 use tidegate_block::{MemoryDevice, QueueLimits, Recorder, RequestQueue};
 use tidegate_f2fs::check::{CheckOptions, check};
 use tidegate_f2fs::mkfs::{MkfsOptions, mkfs};
@@ -79,7 +79,10 @@ fn a_sync_of_a_stopped_volume_ends() {
             let queue =
                 Arc::new(RequestQueue::new(Arc::new(MemoryDevice::new(SIZE)), QueueLimits::default()));
             mkfs(&queue, &MkfsOptions::default()).unwrap();
-            let options = OpenOptions { sync_wait: *sync_wait, ..OpenOptions::default() };
+            let options = OpenOptions {
+                switches: VolumeSwitches { sync_wait: *sync_wait, ..VolumeSwitches::default() },
+                ..OpenOptions::default()
+            };
             let volume = Volume::from_queue("simulated", queue, &options).unwrap();
             let flags = OpenFlags::CREATE | OpenFlags::WRITE;
             let file = volume.vfs().open_path(&Cred::ROOT, b"/a", flags, 0o644).unwrap();
@@ -106,7 +109,10 @@ fn a_sync_keeps_its_promise_beside_writers() {
             let queue =
                 Arc::new(RequestQueue::new(Arc::new(MemoryDevice::new(SIZE)), QueueLimits::default()));
             mkfs(&queue, &MkfsOptions::default()).unwrap();
-            let options = OpenOptions { sync_wait, ..OpenOptions::default() };
+            let options = OpenOptions {
+                switches: VolumeSwitches { sync_wait, ..VolumeSwitches::default() },
+                ..OpenOptions::default()
+            };
             let volume = Arc::new(Volume::from_queue("simulated", queue, &options).unwrap());
             let start = |n: u64| {
                 let volume = volume.clone();

@@ -57,7 +57,7 @@ impl Ext4 {
         }
         let end = block.len() - DIR_TAIL;
         let tail = RawDirTail::read_from_bytes(&block[end..])
-            .map_err(|_| Error::corrupt(format!("directory {ino}: block {n}: too short")))?;
+            .map_err(|_| Error::corrupt("too short").at_block(n).in_dir(ino))?;
         let is_tail = tail.det_reserved_zero1.get() == 0
             && usize::from(tail.det_rec_len.get()) == DIR_TAIL
             && tail.det_reserved_zero2 == 0

@@ -68,7 +68,7 @@ impl Ext4 {
     fn header(&self, inode: &Ext4Inode, at: At, node: &[u8], depth: Option<u16>) -> Result<RawExtentHeader> {
         let ino = inode.ino;
         let h = RawExtentHeader::read_from_prefix(node)
-            .map_err(|_| Error::corrupt(format!("inode {ino}: {at}: too short")))?
+            .map_err(|_| Error::corrupt(format!("{at}: too short")).in_inode(ino))?
             .0;
         let (entries, max, own) = (h.eh_entries.get(), h.eh_max.get(), h.eh_depth.get());
         rule(h.eh_magic.get() == EXTENT_MAGIC, format_args!("inode {ino}: {at}: no extent header"))?;

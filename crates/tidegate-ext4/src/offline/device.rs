@@ -47,7 +47,7 @@ impl<'q> Reader<'q> {
         {
             return Ok(bytes);
         }
-        let past = || Error::corrupt(format!("block {block} lies behind the end of the image"));
+        let past = || Error::corrupt("behind the end of the image").at_block(block);
         let at = block.checked_mul(self.block_size).ok_or_else(past)?;
         let span = WINDOW * PAGE_SIZE as u64;
         let window = match self.window(at / span) {

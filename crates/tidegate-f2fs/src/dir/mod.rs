@@ -231,7 +231,7 @@ impl F2fs {
         while dir.mapping.modify(block, &mut f).is_none() {
             let page = self
                 .dir_block(dir, block)?
-                .ok_or_else(|| Error::corrupt(format!("block {block} is a hole")).in_dir(dir.ino))?;
+                .ok_or_else(|| Error::corrupt("a hole").at_block(block).in_dir(dir.ino))?;
             dir.mapping.insert_clean(block, &page);
         }
         self.bdi.mark_dirty(dir);

@@ -1,7 +1,7 @@
 //! A table of directory entries: a dentry block, or the inline area of a directory's inode.
 
 use crate::format::raw::*;
-use tidegate_vfs::{Error, FileType, Result};
+use tidegate_vfs::{At, Error, FileType, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Where the parts of a table lie.
@@ -70,7 +70,8 @@ pub(crate) fn next_entry<'a>(t: &'a [u8], l: &Layout, slot: usize) -> Result<Opt
         }
         let next = i + len.div_ceil(F2FS_SLOT_LEN);
         if len > F2FS_NAME_LEN || next > l.max {
-            return Err(Error::corrupt(format!("directory entry {i} has a name of {len} bytes")));
+            return Err(Error::corrupt(format!("a name of {len} bytes"))
+                .at(At::Part("entry", u64::try_from(i).unwrap_or(u64::MAX))));
         }
         let at = l.names + i * F2FS_SLOT_LEN;
         let ino = de.ino.get();

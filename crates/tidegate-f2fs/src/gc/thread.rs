@@ -4,7 +4,7 @@ use crate::volume::options::BackgroundGc;
 use crate::volume::sbi::F2fs;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tidegate_rt::{Nanos, clock, thread};
+use tidegate_rt::{clock, thread};
 use tidegate_vfs::Result;
 
 /// Between two looks, by how things stand.
@@ -32,7 +32,7 @@ impl F2fs {
 
     /// Sleeps for `d`, and discards meanwhile when it is time for that; false when the thread is to end.
     fn gc_sleep(&self, d: Duration) -> bool {
-        let until = Nanos(clock::now().0 + d.as_nanos() as u64);
+        let until = clock::now() + d;
         let mut seen = (self.bios(), clock::now());
         let mut t = self.gc.thread.lock();
         loop {

@@ -71,7 +71,7 @@ impl Meta {
     /// The block at `addr`, from the cache or the device.
     pub(crate) fn read(&self, addr: u32) -> Result<PageRun> {
         if addr >= self.end {
-            return Err(Error::corrupt(format!("block {addr} is not in the metadata area")));
+            return Err(Error::corrupt("not in the metadata area").at_block(addr));
         }
         let mapping = &self.inode.mapping;
         // Only missing blocks: the device's content may be older than a dirty block, and must not come into

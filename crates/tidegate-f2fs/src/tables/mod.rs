@@ -9,10 +9,12 @@
 //! | `meta` | the metadata area through the page cache |
 //! | `nat` | where each node is, and the node numbers that are free |
 //! | `sit` | the blocks of each segment that are valid, and the segments that are free |
+//! | `journal` | changed entries of both tables that a checkpoint pack carries |
 //! | `summary` | the owners of blocks, as a checkpoint pack has them |
 //! | `counts` | promised blocks and nodes |
 
 pub(crate) mod counts;
+pub(crate) mod journal;
 pub(crate) mod meta;
 pub(crate) mod nat;
 pub(crate) mod sit;

@@ -4,9 +4,9 @@ use crate::format::gate::{Checkpoint, Superblock};
 use crate::format::raw::*;
 use crate::segment::curseg::Curseg;
 use crate::segment::log::Log;
+use crate::tables::journal;
 use crate::tables::meta::Meta;
-use crate::tables::nat::{self, NatEntry};
-use crate::tables::sit;
+use crate::tables::nat::NatEntry;
 use std::collections::BTreeMap;
 use tidegate_block::PageBuf;
 use tidegate_vfs::{Error, Result};
@@ -55,9 +55,11 @@ pub(crate) fn load(sb: &Superblock, cp: &Checkpoint, meta: &Meta) -> Result<Pack
             rebuild_node_summary(sb, cp, meta, log, &mut sums[i])?;
         }
     }
+    let nat_journal = journal::parse::<RawNatJournalEntry>(&nat_bytes, sb.max_nid)?;
+    let sit_journal = journal::parse::<RawSitJournalEntry>(&sit_bytes, sb.main_segments)?;
     Ok(PackSummaries {
-        nat_journal: nat::parse_journal(&nat_bytes, sb.max_nid)?,
-        sit_journal: sit::parse_journal(&sit_bytes, sb.main_segments)?,
+        nat_journal: nat_journal.into_iter().map(|e| (e.nid.get(), e.ne.into())).collect(),
+        sit_journal: sit_journal.into_iter().map(|e| (e.segno.get(), e.se)).collect(),
         sums,
     })
 }

@@ -114,7 +114,7 @@ impl F2fs {
         if !addr.is_data() || self.sb.in_main(addr) {
             return Ok(());
         }
-        Err(Error::corrupt(format!("data address {addr} lies outside the main area")).in_inode(ino))
+        Err(Error::corrupt("data outside the main area").at_block(addr).in_inode(ino))
     }
 
     /// Checks a node id read from the volume.
@@ -122,7 +122,7 @@ impl F2fs {
         if nid.0 >= 3 && nid.0 < self.sb.max_nid {
             return Ok(());
         }
-        Err(Error::corrupt(format!("node id {nid} is out of range")).in_inode(ino))
+        Err(Error::corrupt("a node number out of range").at(nid.place()).in_inode(ino))
     }
 
     /// Whether inodes carry extra attributes.

@@ -62,7 +62,7 @@ impl Cache {
     /// The device's; `Corrupt` past the volume's end.
     pub fn get(&self, at: FsBlock) -> Result<Block> {
         if at.0 >= self.blocks {
-            return Err(Error::corrupt(format!("block {at} of a volume of {} blocks", self.blocks)));
+            return Err(Error::corrupt(format!("the volume has {} blocks", self.blocks)).at_block(at.0));
         }
         match self.shard(at).find(at) {
             Found::Block(b) => Ok(b),
@@ -109,7 +109,7 @@ impl Cache {
         f: impl FnOnce(&mut [u8]) -> T,
     ) -> Result<Option<Changed<T>>> {
         if at.0 >= self.blocks {
-            return Err(Error::corrupt(format!("block {at} of a volume of {} blocks", self.blocks)));
+            return Err(Error::corrupt(format!("the volume has {} blocks", self.blocks)).at_block(at.0));
         }
         let mut f = Some(f);
         loop {

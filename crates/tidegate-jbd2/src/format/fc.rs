@@ -6,6 +6,7 @@
 
 use super::checksum::crc32c;
 use crate::units::Tid;
+use tidegate_block::le::{le16, le32};
 
 /// `EXT4_FC_TAG_ADD_RANGE` and those that follow it.
 mod tag {
@@ -93,7 +94,7 @@ impl<'a> Tlvs<'a> {
     /// The next; an error for bytes that are no tag.
     fn next(&mut self) -> Option<Result<Tlv<'a>, ()>> {
         let head = self.0.get(..TL)?;
-        let (tag, len) = (le16(head), usize::from(le16(&head[2..])));
+        let (tag, len) = (le16(head, 0), usize::from(le16(head, 2)));
         let Some(bytes) = self.0.get(..TL + len).filter(|_| has_length(tag, len)) else {
             self.0 = &[];
             return Some(Err(()));
@@ -115,14 +116,6 @@ fn has_length(tag: u16, len: usize) -> bool {
         tag::HEAD => len == 8,
         _ => false,
     }
-}
-
-fn le16(b: &[u8]) -> u16 {
-    u16::from_le_bytes([b[0], b[1]])
-}
-
-fn le32(b: &[u8]) -> u32 {
-    u32::from_le_bytes([b[0], b[1], b[2], b[3]])
 }
 
 /// Why the area cannot be taken.
@@ -153,7 +146,7 @@ impl Scan {
 
     /// Looks at the next block; whether the block after it counts, too.
     pub fn block(&mut self, block: &[u8]) -> Result<bool, Refused> {
-        if std::mem::take(&mut self.first) && le16(block) != tag::HEAD {
+        if std::mem::take(&mut self.first) && le16(block, 0) != tag::HEAD {
             return Ok(false);
         }
         let mut tlvs = Tlvs(block);
@@ -162,7 +155,7 @@ impl Scan {
             self.seen += 1;
             match tlv.tag {
                 tag::HEAD => {
-                    let (features, tid) = (le32(tlv.value), Tid(le32(&tlv.value[4..])));
+                    let (features, tid) = (le32(tlv.value, 0), Tid(le32(tlv.value, 4)));
                     if features != 0 {
                         return Err(Refused::Features(features));
                     }
@@ -172,7 +165,7 @@ impl Scan {
                     self.crc = crc32c(self.crc, tlv.bytes);
                 }
                 tag::TAIL => {
-                    let (tid, found) = (Tid(le32(tlv.value)), le32(&tlv.value[4..]));
+                    let (tid, found) = (Tid(le32(tlv.value, 0)), le32(tlv.value, 4));
                     let crc = crc32c(std::mem::take(&mut self.crc), &tlv.bytes[..TL + 4]);
                     if tid != self.tid || crc != found {
                         return self.stop();
@@ -207,11 +200,11 @@ pub(crate) fn changes(block: &[u8], left: &mut u64) -> Vec<FcTag> {
 
 /// The change that a tag makes; none for head, tail and filling. Lengths were checked.
 fn change(tag: u16, v: &[u8]) -> Option<FcTag> {
-    let inode = FcInode(le32(v.get(..4)?));
-    let name = || FcName { parent: inode, inode: FcInode(le32(&v[4..])), name: v[8..].to_vec() };
+    let inode = FcInode(le32(v.get(..4)?, 0));
+    let name = || FcName { parent: inode, inode: FcInode(le32(v, 4)), name: v[8..].to_vec() };
     Some(match tag {
         tag::ADD_RANGE => FcTag::AddRange { inode, extent: *v[4..].first_chunk()? },
-        tag::DEL_RANGE => FcTag::DelRange { inode, block: le32(&v[4..]), len: le32(&v[8..]) },
+        tag::DEL_RANGE => FcTag::DelRange { inode, block: le32(v, 4), len: le32(v, 8) },
         tag::CREAT => FcTag::Creat(name()),
         tag::LINK => FcTag::Link(name()),
         tag::UNLINK => FcTag::Unlink(name()),

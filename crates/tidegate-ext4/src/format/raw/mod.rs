@@ -17,14 +17,5 @@ pub use group::*;
 pub use inode::*;
 pub use orphan::*;
 pub use superblock::*;
+pub(crate) use tidegate_block::le::{le16, le32};
 pub use xattr::*;
-
-/// The u16 at byte `at`; bytes behind the end read as 0.
-pub(crate) fn le16(bytes: &[u8], at: usize) -> u16 {
-    bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u16::from_le_bytes(*b))
-}
-
-/// The u32 at byte `at`; bytes behind the end read as 0.
-pub(crate) fn le32(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b))
-}

@@ -50,7 +50,7 @@ impl<'a> Chain<'a> {
             return Ok(None);
         }
         if at == self.passed {
-            return Err(Error::corrupt(format!("the chain of fsynced nodes comes back to block {at}")));
+            return Err(Error::corrupt("the chain of fsynced nodes comes back to it").at_block(at));
         }
         self.steps += 1;
         if self.steps == self.limit {

@@ -116,7 +116,7 @@ impl RollForward<'_> {
         }
         fs.check_data_addr(new, inode.ino.0)?;
         if new.is_data() && (self.chain_is_in(new) || fs.sit.holds_nodes(new)?) {
-            return Err(Error::corrupt(format!("data address {new} is among nodes")));
+            return Err(Error::corrupt("data among nodes").at_block(new).in_inode(inode.ino));
         }
         Ok(())
     }
@@ -151,9 +151,8 @@ impl RollForward<'_> {
         let holder: &Inode = loaded.as_deref().unwrap_or(inode);
         let w = at + if is_inode { fi(holder).addr_base() } else { 0 };
         if w >= FOOTER_OFFSET / 4 || BlockAddr(word(page.bytes(), w)) != blk {
-            return Err(Error::corrupt(format!(
-                "block {blk} is in use, and not by node {owner} as its summary says"
-            )));
+            let rule = "in use, and not by the node that its summary names";
+            return Err(Error::corrupt(rule).at_block(blk).at(owner.place()));
         }
         fs.modify_node(owner, |p| set_word(p, w, BlockAddr::NULL.0))?;
         self.drop_page(holder, blk)?;

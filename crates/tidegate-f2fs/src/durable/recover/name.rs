@@ -56,7 +56,7 @@ impl RollForward<'_> {
         }
         let d = self.load(ino).map_err(|e| e.of("its directory"))?;
         if !d.is_dir() {
-            return Err(Error::corrupt(format!("its parent, inode {ino}, is no directory")));
+            return Err(Error::corrupt("no directory, but the parent of a fsynced inode").in_inode(ino));
         }
         self.dirs.insert(ino, d.clone());
         Ok(d)

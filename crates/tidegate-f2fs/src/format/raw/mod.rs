@@ -4,7 +4,6 @@
 
 pub mod checkpoint;
 pub mod dir;
-mod le;
 pub mod node;
 pub mod segment;
 pub mod superblock;
@@ -12,10 +11,10 @@ pub mod xattr;
 
 pub use checkpoint::*;
 pub use dir::*;
-pub(crate) use le::*;
 pub use node::*;
 pub use segment::*;
 pub use superblock::*;
+pub(crate) use tidegate_block::le::*;
 pub use xattr::*;
 
 /// Bytes in a block. Other block sizes are not in the format as Tidegate reads it.

@@ -67,7 +67,7 @@ impl<'q> Reader<'q> {
         slot.used = true;
         let at = (addr % WINDOW) as usize * BLOCK_SIZE;
         if at >= slot.buf.len() {
-            return Err(Error::corrupt(format!("block {addr} lies behind the end of the image")));
+            return Err(Error::corrupt("behind the end of the image").at_block(addr));
         }
         Ok(Block { window: slot.buf.clone(), at })
     }
@@ -79,7 +79,7 @@ impl<'q> Reader<'q> {
         let first = number * WINDOW;
         let count = self.blocks.saturating_sub(first as u64).min(WINDOW as u64) as u32;
         if count == 0 {
-            return Err(Error::corrupt(format!("block {first} lies behind the end of the image")));
+            return Err(Error::corrupt("behind the end of the image").at_block(first));
         }
         let fresh = Slot { number, buf: Rc::new(self.read(first, count)?), used: true };
         let at = if self.slots.len() < WINDOWS {

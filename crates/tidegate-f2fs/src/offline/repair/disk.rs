@@ -139,5 +139,5 @@ impl<'q> Disk<'q> {
 }
 
 fn behind(addr: u32) -> Error {
-    Error::corrupt(format!("block {addr} lies behind the end of the image"))
+    Error::corrupt("behind the end of the image").at_block(addr)
 }

@@ -9,12 +9,12 @@
 mod ahead;
 mod flush;
 mod free;
-mod journal;
 mod scan;
 
 use crate::format::gate::{Checkpoint, Superblock};
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
+use crate::tables::journal;
 use crate::tables::meta::Meta;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -24,8 +24,6 @@ use tidegate_rt::hash::{HashMap, HashSet};
 use tidegate_rt::{LockClass, Mutex};
 use tidegate_vfs::{Error, ErrorKind, Result};
 use zerocopy::{FromBytes, IntoBytes};
-
-pub(crate) use journal::parse_journal;
 
 static NAT_TREE_LOCK: LockClass = LockClass::new("nm_i->nat_tree_lock", 400);
 
@@ -183,7 +181,7 @@ impl Nat {
     pub(crate) fn claim(&self, meta: &Meta, nid: Nid) -> Result<()> {
         self.with_entries(meta, &[nid], |s, e| {
             if e[0].addr != BlockAddr::NULL {
-                return Err(Error::corrupt(format!("node id {nid} is in use and free at once")));
+                return Err(Error::corrupt("its number is in use and free at once").at(nid.place()));
             }
             s.free.retain(|n| n.0 != nid.0);
             s.set(nid.0, NatEntry { ino: nid.0, addr: BlockAddr::NEW, version: e[0].version });
@@ -305,6 +303,12 @@ impl Nat {
 }
 
 impl NatState {
+    /// The journal as it goes into the hot-data summary.
+    pub(crate) fn journal_bytes(&self) -> [u8; SUM_JOURNAL_SIZE] {
+        let raw = |(nid, e): (&u32, &NatEntry)| RawNatJournalEntry { nid: (*nid).into(), ne: (*e).into() };
+        journal::bytes_of(self.journal.iter().map(raw))
+    }
+
     /// Whether to look for more.
     pub(super) fn is_short(&self) -> bool {
         self.free.len() < SHORT && !self.all_listed

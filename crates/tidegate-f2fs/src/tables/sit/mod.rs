@@ -7,13 +7,11 @@
 
 mod flush;
 mod free;
-mod journal;
 mod room;
 mod sections;
 mod state;
 mod zones;
 
-pub(crate) use journal::parse_journal;
 pub(crate) use sections::Sections;
 
 use crate::format::gate::{Checkpoint, Superblock};

@@ -2,9 +2,17 @@
 
 use super::{FreeSegments, SitState};
 use crate::format::raw::*;
+use crate::tables::journal;
 use std::sync::atomic::Ordering::SeqCst;
 
 impl SitState {
+    /// The journal as it goes into the cold-data summary.
+    pub(crate) fn journal_bytes(&self) -> [u8; SUM_JOURNAL_SIZE] {
+        let raw =
+            |(segno, e): (&u32, &RawSitEntry)| RawSitJournalEntry { segno: (*segno).into(), se: e.clone() };
+        journal::bytes_of(self.journal.iter().map(raw))
+    }
+
     /// The segments to be written to.
     pub(crate) fn free(&self) -> FreeSegments {
         self.free

@@ -3,34 +3,34 @@
 //! Bytes behind the end read as 0 and are not written.
 
 /// The u16 at byte `at`.
-pub(crate) fn le16(bytes: &[u8], at: usize) -> u16 {
+pub fn le16(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u16::from_le_bytes(*b))
 }
 
 /// The u32 at byte `at`.
-pub(crate) fn le32(bytes: &[u8], at: usize) -> u32 {
+pub fn le32(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b))
 }
 
 /// The u64 at byte `at`.
-pub(crate) fn le64(bytes: &[u8], at: usize) -> u64 {
+pub fn le64(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b))
 }
 
 /// Sets the u32 at byte `at`.
-pub(crate) fn put32(bytes: &mut [u8], at: usize, v: u32) {
+pub fn put32(bytes: &mut [u8], at: usize, v: u32) {
     if let Some(b) = bytes.get_mut(at..).and_then(|b| b.first_chunk_mut()) {
         *b = v.to_le_bytes();
     }
 }
 
 /// The u32 number `i` of an array of them.
-pub(crate) fn word(bytes: &[u8], i: usize) -> u32 {
+pub fn word(bytes: &[u8], i: usize) -> u32 {
     le32(bytes, 4 * i)
 }
 
 /// Sets the u32 number `i` of an array of them.
-pub(crate) fn set_word(bytes: &mut [u8], i: usize, v: u32) {
+pub fn set_word(bytes: &mut [u8], i: usize, v: u32) {
     put32(bytes, 4 * i, v);
 }
 
