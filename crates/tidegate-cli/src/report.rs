@@ -79,7 +79,7 @@ fn text(out: &mut Out, s: &Summary, extra: &[(&'static str, String)]) -> Result<
 /// for machines; people see that nothing was said.
 ///
 /// # Errors
-/// Those.
+/// The change's, or that of unmounting.
 pub fn after_change(global: &Global, changed: Result<()>, volume: Volume) -> Result<()> {
     let summary = volume.unmount();
     changed?;

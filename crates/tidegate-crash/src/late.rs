@@ -20,7 +20,7 @@ pub enum Pace {
 }
 
 impl Pace {
-    /// Any.
+    /// Any pace, drawn by chance.
     pub fn any(rng: &mut Rng) -> Pace {
         if rng.one_in(3) { Pace::AtOnce } else { Pace::Late(rng.bits()) }
     }

@@ -9,13 +9,13 @@
 //! | module | holds |
 //! |---|---|
 //! | [`format`](mod@format) | the bytes, their units, and the one place that validates them |
-//! | [`volume`] | the volume in memory, how it gets there, its switches, what it tells of itself |
+//! | [`volume`] | the volume in memory, opening it, its switches, its reports |
 //! | `tables` | metadata area, node table, segment table, owners of blocks, promised blocks |
-//! | `segment` | the six logs, and discards |
+//! | `segment` | the logs and their streams, and discards |
 //! | `node` | node blocks, writing them out, the tree of addresses |
 //! | `inode` | inodes in memory and in their nodes, extended attributes, orphans |
 //! | `file` | file data: its map, passes over dirty pages, growing bios |
-//! | `dir` | directories, and what changes names |
+//! | `dir` | directories and changes of names |
 //! | `durable` | checkpoints, fsync, flushes, recovery |
 //! | `gc` | cleaning: room for the logs |
 //! | `offline` | [`mkfs`], [`check`], [`repair`]: volumes as a whole, without the engine |

@@ -40,9 +40,9 @@
 //! program that wants to hear how the mount ends is put on a list.
 #![forbid(unsafe_code)]
 
-pub mod attrs;
+mod attrs;
 pub mod control;
-pub mod data;
+mod data;
 mod dirty_bound;
 pub mod errno;
 mod handles;
@@ -53,7 +53,7 @@ pub mod names;
 mod nodes;
 pub mod options;
 pub mod privileges;
-pub mod refused;
+mod refused;
 pub mod server;
 pub mod session;
 pub mod transport;

@@ -3,7 +3,7 @@
 use crate::server::View;
 use crate::transport::{KeepAwake, TransportKind};
 use rustix::mount::MountFlags;
-use tidegate::vfs::MemoryLimits;
+use tidegate::vfs::{MemoryLimits, SwitchValue};
 
 /// Memory for the process when `cache=` does not say. The kernel caches, too.
 const DEFAULT_CACHE: u64 = 352 << 20;
@@ -20,39 +20,143 @@ const FIXED: u64 = 96 << 20;
 /// The most memory that is got before it is wanted, in bytes.
 const MAX_RESERVE: u64 = 16 << 20;
 
-/// Every word of a mount, as they may be written, and the effect of each. Words that mean something to
-/// mount(8) alone are left out, and so are the switches of the volume: [`help`] has both.
-pub const WORDS: &[(&str, &str)] = &[
-    ("ro", "change nothing"),
-    ("rw", "allow changes (the default)"),
-    ("allow_other", "let in other users than the one who mounts"),
-    ("auto_unmount", "have fusermount3 unmount when the serving process dies"),
-    ("noatime", "reading leaves access times alone"),
-    ("relatime", "they follow once a day, or once after a change (the default)"),
-    ("suid", "set-id bits count (the superuser's to say; by default they do not)"),
-    ("dev", "device files are devices (the superuser's to say; by default they are not)"),
-    ("noexec", "start no programs"),
-    ("sync", "each write is durable when it returns"),
-    ("dirsync", "each change of names is durable when it returns"),
-    ("uid=1000", "everything seems to belong to this user"),
-    ("gid=1000", "everything seems to belong to this group"),
-    ("offset=1M", "where in the image the volume begins: a partition of a disk"),
-    (
+/// A word of `-o`: from it follow its parsing and its line of help.
+struct Word {
+    name: &'static str,
+    /// A value that it may have, as help shows it.
+    example: &'static str,
+    /// Its effect; empty for a word that only takes another back.
+    help: &'static str,
+    takes: Takes,
+}
+
+enum Takes {
+    /// No value.
+    Nothing(fn(&mut MountOptions)),
+    /// A value; an error says what it must be.
+    Value(fn(&mut MountOptions, &str) -> Result<(), String>),
+    /// One of these positions.
+    Position(fn(&mut MountOptions, &str) -> Result<(), String>, fn() -> Vec<String>),
+    /// It is the volume's to read, and stands here for help alone.
+    ForVolume,
+}
+
+const fn flag(name: &'static str, help: &'static str, set: fn(&mut MountOptions)) -> Word {
+    Word { name, example: "", help, takes: Takes::Nothing(set) }
+}
+
+const fn value(
+    (name, example): (&'static str, &'static str),
+    help: &'static str,
+    set: fn(&mut MountOptions, &str) -> Result<(), String>,
+) -> Word {
+    Word { name, example, help, takes: Takes::Value(set) }
+}
+
+const fn position(
+    name: &'static str,
+    help: &'static str,
+    set: fn(&mut MountOptions, &str) -> Result<(), String>,
+    values: fn() -> Vec<String>,
+) -> Word {
+    Word { name, example: "", help, takes: Takes::Position(set, values) }
+}
+
+const fn of_volume(name: &'static str, help: &'static str) -> Word {
+    Word { name, example: "", help, takes: Takes::ForVolume }
+}
+
+/// Every word of a mount. Words that mean something to mount(8) alone are [`FOREIGN`], and the switches of the volume
+/// are declared with it: [`help`] has them, too.
+const WORDS: &[Word] = &[
+    flag("ro", "change nothing", |o| o.read_only = true),
+    flag("rw", "allow changes (the default)", |o| o.read_only = false),
+    flag("remount", "", |o| o.remount = true),
+    flag("allow_other", "let in other users than the one who mounts", |o| o.allow_other = true),
+    flag("auto_unmount", "have fusermount3 unmount when the serving process dies", |o| o.auto_unmount = true),
+    flag("noatime", "reading leaves access times alone", |o| o.noatime = true),
+    flag("relatime", "they follow once a day, or once after a change (the default)", |o| o.noatime = false),
+    flag("atime", "", |o| o.noatime = false),
+    flag("suid", "set-id bits count (the superuser's to say; by default they do not)", |o| {
+        o.flags -= MountFlags::NOSUID;
+    }),
+    flag("nosuid", "", |o| o.flags |= MountFlags::NOSUID),
+    flag("dev", "device files are devices (the superuser's to say; by default they are not)", |o| {
+        o.flags -= MountFlags::NODEV;
+    }),
+    flag("nodev", "", |o| o.flags |= MountFlags::NODEV),
+    flag("noexec", "start no programs", |o| o.flags |= MountFlags::NOEXEC),
+    flag("exec", "", |o| o.flags -= MountFlags::NOEXEC),
+    flag("sync", "each write is durable when it returns", |o| o.flags |= MountFlags::SYNCHRONOUS),
+    flag("async", "", |o| o.flags -= MountFlags::SYNCHRONOUS),
+    flag("dirsync", "each change of names is durable when it returns", |o| o.flags |= MountFlags::DIRSYNC),
+    flag("nosymfollow", "follow no symbolic link", |o| o.flags |= NOSYMFOLLOW),
+    flag("symfollow", "", |o| o.flags -= NOSYMFOLLOW),
+    value(("uid", "1000"), "everything seems to belong to this user", |o, v| {
+        o.view.uid = Some(number(v)?);
+        Ok(())
+    }),
+    value(("gid", "1000"), "everything seems to belong to this group", |o, v| {
+        o.view.gid = Some(number(v)?);
+        Ok(())
+    }),
+    of_volume("offset=1M", "where in the image the volume begins: a partition of a disk"),
+    of_volume(
         "device=/dev/sdc",
         "another device of the volume, in order, where it is not at the path that the volume lists",
     ),
-    ("cache=256M", "memory for the serving process"),
-    ("threads=8", "threads that serve requests"),
-    ("transport=best", "how requests come: best, uring, dev"),
-    ("keep_awake=auto", "keep CPUs from halting between requests: auto, on, off"),
-    ("walk_ahead=on", "read inodes ahead of a program that walks a tree: on, off"),
-    ("roll_forward", "recover what was fsynced (or disable_roll_forward: give it up)"),
-    ("norecovery", "change nothing to recover, and open read-only"),
+    value(("cache", "256M"), "memory for the serving process", |o, v| {
+        let bytes = tidegate::options::bytes_of(v).ok_or("not a size such as 256M")?;
+        o.cache = Some(bytes);
+        check_cache(bytes)
+    }),
+    value(("threads", "8"), "threads that serve requests", |o, v| {
+        o.threads = number(v)?.clamp(2, 64) as usize;
+        Ok(())
+    }),
+    position(
+        "transport",
+        "the carrier of requests: io_uring, /dev/fuse, or the best that there is",
+        |o, v| match v {
+            "fuser" => Err("there is no such transport; dev does all it did".into()),
+            _ => set(v, &mut o.transport),
+        },
+        words_of::<TransportKind>,
+    ),
+    position(
+        "keep_awake",
+        "keep CPUs from halting between requests",
+        |o, v| set(v, &mut o.keep_awake),
+        words_of::<KeepAwake>,
+    ),
+    position(
+        "walk_ahead",
+        "read inodes ahead of a program that walks a tree",
+        |o, v| set(v, &mut o.walk_ahead),
+        words_of::<bool>,
+    ),
+    of_volume("roll_forward", "recover what was fsynced (or disable_roll_forward: give it up)"),
+    of_volume("norecovery", "change nothing to recover, and open read-only"),
+];
+
+/// Words for mount(8), the init system and the mount table; those with `=` may have a value. `default_permissions`
+/// always holds, since POSIX ACLs are kept.
+#[rustfmt::skip]
+const FOREIGN: &[&str] = &[
+    "_netdev", "auto", "comment=", "default_permissions", "defaults", "diratime", "fsname=", "group", "group_id=",
+    "helper=", "iversion", "lazytime", "loud", "mand", "noauto", "nodiratime", "nofail", "nogroup", "noiversion",
+    "nolazytime", "nomand", "noowner", "norelatime", "nostrictatime", "nouser", "nousers", "owner", "silent",
+    "strictatime", "subtype=", "uhelper=", "user=", "user_id=", "users",
 ];
 
 /// All options behind `-o`, with their meaning.
 pub fn help() -> Vec<(String, String)> {
-    let words = WORDS.iter().map(|(word, what)| (word.to_string(), what.to_string()));
+    let shown = |w: &Word| match (&w.takes, w.example) {
+        (Takes::Position(_, values), _) => format!("{}={}", w.name, values().join("|")),
+        (_, "") => w.name.into(),
+        (_, example) => format!("{}={example}", w.name),
+    };
+    let words = WORDS.iter().filter(|w| !w.help.is_empty()).map(|w| (shown(w), w.help.to_string()));
     let switches = tidegate::OpenOptions::switches().into_iter();
     words.chain(switches.map(|s| (s.to_string(), format!("{} ({})", s.help, s.option(&s.default))))).collect()
 }
@@ -128,94 +232,26 @@ impl MountOptions {
     }
 
     fn set(&mut self, word: &str) -> Result<(), String> {
-        match word.split_once('=') {
-            Some((name, value)) => self.set_value(word, name, value),
-            None => self.set_flag(word),
-        }
-    }
-
-    fn set_flag(&mut self, word: &str) -> Result<(), String> {
-        match word {
-            "ro" => self.read_only = true,
-            "remount" => self.remount = true,
-            "rw" => self.read_only = false,
-            "allow_other" => self.allow_other = true,
-            "auto_unmount" => self.auto_unmount = true,
-            "noatime" => self.noatime = true,
-            "atime" | "relatime" => self.noatime = false,
-            "suid" => self.flags -= MountFlags::NOSUID,
-            "nosuid" => self.flags |= MountFlags::NOSUID,
-            "dev" => self.flags -= MountFlags::NODEV,
-            "nodev" => self.flags |= MountFlags::NODEV,
-            "exec" => self.flags -= MountFlags::NOEXEC,
-            "noexec" => self.flags |= MountFlags::NOEXEC,
-            "sync" => self.flags |= MountFlags::SYNCHRONOUS,
-            "dirsync" => self.flags |= MountFlags::DIRSYNC,
-            "async" => self.flags -= MountFlags::SYNCHRONOUS,
-            "nosymfollow" => self.flags |= NOSYMFOLLOW,
-            "symfollow" => self.flags -= NOSYMFOLLOW,
-            // Always so, since POSIX ACLs are kept.
-            "default_permissions" => {}
-            // Meant for mount(8) and the init system.
-            "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "owner" | "group" | "_netdev"
-            | "nofail" | "diratime" | "nodiratime" | "strictatime" | "nostrictatime" | "norelatime"
-            | "lazytime" | "nolazytime" | "loud" | "silent" | "iversion" | "noiversion" | "mand"
-            | "nomand" | "nousers" | "noowner" | "nogroup" => {}
-            n if is_foreign(n) => {}
-            "uid" | "gid" | "threads" | "transport" | "keep_awake" | "walk_ahead" | "cache" => {
-                return Err(format!("option \"{word}\": it needs a value, as in {word}=..."));
+        let (name, given) = match word.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (word, None),
+        };
+        let wrong = |why: String| Err(format!("option \"{word}\": {why}"));
+        let ours = WORDS.iter().find(|w| w.name == name).map(|w| &w.takes);
+        match (ours, given) {
+            (Some(Takes::Nothing(set)), None) => set(self),
+            (Some(Takes::Value(set) | Takes::Position(set, _)), Some(v)) => {
+                return set(self, v).or_else(wrong);
             }
-            _ => self.switch(word),
-        }
-        Ok(())
-    }
-
-    fn set_value(&mut self, word: &str, name: &str, value: &str) -> Result<(), String> {
-        match name {
-            "uid" => self.view.uid = Some(number(word, value)?),
-            "gid" => self.view.gid = Some(number(word, value)?),
-            "threads" => self.threads = number(word, value)?.clamp(2, 64) as usize,
-            "transport" => {
-                self.transport = match value {
-                    "best" => TransportKind::Best,
-                    "uring" => TransportKind::Uring,
-                    "dev" => TransportKind::Dev,
-                    "fuser" => {
-                        return Err(format!(
-                            "option \"{word}\": there is no such transport; dev does all it did"
-                        ));
-                    }
-                    _ => return Err(format!("option \"{word}\": it must be dev, uring or best")),
-                }
+            (Some(Takes::Value(_) | Takes::Position(..)), None) => {
+                return wrong(format!("it needs a value, as in {name}=..."));
             }
-            "keep_awake" => {
-                self.keep_awake = match value {
-                    "auto" => KeepAwake::Auto,
-                    "on" => KeepAwake::On,
-                    "off" => KeepAwake::Off,
-                    _ => return Err(format!("option \"{word}\": it must be auto, on or off")),
-                }
-            }
-            "walk_ahead" => {
-                self.walk_ahead = match value {
-                    "on" => true,
-                    "off" => false,
-                    _ => return Err(format!("option \"{word}\": it must be on or off")),
-                }
-            }
-            "cache" => {
-                let bytes = size(word, value)?;
-                self.cache = Some(bytes);
-                check_cache(bytes).map_err(|e| format!("option \"{word}\": {e}"))?;
-            }
-            // The last two say what the mount table has of a mount that is changed.
-            "subtype" | "fsname" | "comment" | "helper" | "uhelper" | "user" | "user_id" | "group_id" => {}
-            n if is_foreign(n) => {}
-            // The file system says of its own whether they take values.
-            _ if !is_switch(name) => {
-                return Err(format!("option \"{word}\": {name} takes no value"));
-            }
-            _ => self.switch(word),
+            (Some(Takes::Nothing(_)), Some(_)) => return wrong(format!("{name} takes no value")),
+            (Some(Takes::ForVolume) | None, _) => match is_foreign(name) {
+                None => self.switch(word),
+                Some(false) if given.is_some() => return wrong(format!("{name} takes no value")),
+                Some(_) => {}
+            },
         }
         Ok(())
     }
@@ -261,15 +297,14 @@ impl MountOptions {
 /// `MS_NOSYMFOLLOW`: no symbolic link is followed.
 const NOSYMFOLLOW: MountFlags = MountFlags::from_bits_retain(256);
 
-/// Words for others, such as the init system.
-fn is_foreign(name: &str) -> bool {
-    name.starts_with("x-") || name.starts_with("X-")
-}
-
-/// Whether a word is none of ours, but the file system's.
-fn is_switch(name: &str) -> bool {
-    let mut o = MountOptions::default();
-    o.set_flag(name).is_ok() && !o.switches.is_empty()
+/// Whether a word is for others, such as the init system, and then whether it may have a value.
+fn is_foreign(name: &str) -> Option<bool> {
+    // mount(8) leaves such words to programs.
+    if name.starts_with("x-") || name.starts_with("X-") {
+        return Some(true);
+    }
+    let word = FOREIGN.iter().find(|f| f.trim_end_matches('=') == name)?;
+    Some(word.ends_with('='))
 }
 
 /// Whether a mount can do with so many bytes.
@@ -280,14 +315,18 @@ pub fn check_cache(bytes: u64) -> Result<(), String> {
     if bytes >= MIN_CACHE { Ok(()) } else { Err(format!("a mount needs {}M at least", MIN_CACHE >> 20)) }
 }
 
-fn number(word: &str, value: &str) -> Result<u32, String> {
-    value.parse().map_err(|_| format!("option \"{word}\": not a number"))
+fn number(value: &str) -> Result<u32, String> {
+    value.parse().map_err(|_| "not a number".into())
 }
 
-/// A number of bytes with an optional K, M or G.
-fn size(word: &str, value: &str) -> Result<u64, String> {
-    let bad = || format!("option \"{word}\": not a size such as 256M");
-    tidegate::options::bytes_of(value).ok_or_else(bad)
+fn set<T: SwitchValue>(value: &str, to: &mut T) -> Result<(), String> {
+    *to = T::parse(value).ok_or_else(|| format!("it must be {}", T::expected()))?;
+    Ok(())
+}
+
+/// The positions of `T` as they are spelled.
+fn words_of<T: SwitchValue>() -> Vec<String> {
+    T::all().into_iter().map(T::spelled).collect()
 }
 
 #[cfg(test)]

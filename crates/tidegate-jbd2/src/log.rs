@@ -11,7 +11,7 @@ use tidegate_vfs::{At, Error, Result};
 pub struct Run {
     /// The first.
     pub first: FsBlock,
-    /// How many.
+    /// Its blocks.
     pub len: u32,
 }
 

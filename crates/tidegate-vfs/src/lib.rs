@@ -9,16 +9,16 @@
 //! | [`fs`] | the [`FileSystem`] trait |
 //! | [`volume_ops`], [`offline`] | what a volume as a whole can do, in use and while nobody uses it |
 //! | [`types`], [`error`], [`read_only`] | values and errors that cross the interface; why nothing is changed |
-//! | [`inode`], [`icache`], [`dcache`] | inodes in memory and the names that lead to them |
+//! | [`inode`], [`icache`], `dcache` | inodes in memory and the names that lead to them |
 //! | [`mapping`] | the page cache of one inode |
-//! | [`bdi`], [`flusher`] | dirty inodes, thresholds, throttling; the thread that writes |
+//! | [`bdi`], `flusher` | dirty inodes, thresholds, throttling; the thread that writes |
 //! | [`vfs`] | a mounted file system: mount, unmount |
 //! | `sync` | sync(2): who waits, and for what |
 //! | [`switch`] | options that can be turned while a volume is in use |
 //! | [`namei`] | path walk |
-//! | [`dir_ops`], [`rename`], [`tmpfile`] | operations on names; files without one |
+//! | `dir_ops`, `rename`, `tmpfile` | operations on names; files without one |
 //! | [`attr_ops`] | operations on attributes |
-//! | [`file`](mod@file), [`file_write`] | open files: reading, writing, allocation |
+//! | [`file`](mod@file), `file_write` | open files: reading, writing, allocation |
 //! | `readahead` | reading pages in, before they are wanted |
 //! | `reclaim` | which clean pages go when memory is short |
 //! | [`observe`] | what can be seen of it while it works |
@@ -31,12 +31,12 @@
 pub mod acl;
 pub mod attr_ops;
 pub mod bdi;
-pub mod dcache;
-pub mod dir_ops;
+mod dcache;
+mod dir_ops;
 pub mod error;
 pub mod file;
-pub mod file_write;
-pub mod flusher;
+mod file_write;
+mod flusher;
 pub mod fs;
 pub mod icache;
 pub mod inode;
@@ -53,12 +53,12 @@ mod placement;
 pub mod read_only;
 mod readahead;
 mod reclaim;
-pub mod rename;
+mod rename;
 #[cfg(test)]
 mod slow_fs;
 pub mod switch;
 mod sync;
-pub mod tmpfile;
+mod tmpfile;
 pub mod types;
 pub mod vfs;
 pub mod volume_ops;

@@ -1,6 +1,6 @@
 //! A file system in memory for tests, with blocks of 1 KiB, four to a page: names, attributes and data.
 //!
-//! An inode that leaves memory is read again from here, so what an operation forgot to hand down is missed.
+//! An inode that leaves memory is read again from here, so a change that was not handed down is lost, and the test sees it.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::fs::*;

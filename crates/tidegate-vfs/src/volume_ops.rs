@@ -164,7 +164,10 @@ pub struct CommitRun {
 
 /// A volume of any format, open.
 pub trait VolumeOps: FileSystem {
-    /// Figures of the writes since it was opened. No lock held.
+    /// Figures of the writes since it was opened.
+    ///
+    /// # Locks
+    /// None held.
     fn stats(&self) -> VolumeStats;
 
     /// Makes the changes so far durable as a whole, and waits for it; with `force` also when nothing has
@@ -177,16 +180,24 @@ pub trait VolumeOps: FileSystem {
     /// None held; the format's own are taken.
     fn commit(&self, force: bool) -> Result<()>;
 
-    /// Requests for commits and the steps of commits. No lock held.
+    /// Requests for commits and the steps of commits.
+    ///
+    /// # Locks
+    /// None held.
     fn commit_stats(&self) -> CommitStats;
 
-    /// The last commits one by one, the oldest first: as many as the format remembers, which may be none. No
-    /// lock held.
+    /// The last commits one by one, the oldest first: as many as the format remembers, which may be none.
+    ///
+    /// # Locks
+    /// None held.
     fn recent_commits(&self) -> Vec<CommitRun> {
         Vec::new()
     }
 
-    /// How long commits took in all, and how long changes waited for them, in nanoseconds. No lock held.
+    /// How long commits took in all, and how long changes waited for them, in nanoseconds.
+    ///
+    /// # Locks
+    /// None held.
     fn commit_times(&self) -> (Distribution, Distribution);
 
     /// Tells the device of free blocks in a range of bytes, in pieces of at least `minimum` bytes; the bytes
@@ -200,7 +211,10 @@ pub trait VolumeOps: FileSystem {
     /// None held; the format's own are taken.
     fn trim(&self, bytes: Range<u64>, minimum: u64) -> Result<u64>;
 
-    /// Has discards that wait for a better moment done now. No lock held.
+    /// Has discards that wait for a better moment done now.
+    ///
+    /// # Locks
+    /// None held; the format's own are taken.
     fn discard_now(&self) {}
 
     /// Pieces that the file's blocks lie in.
@@ -216,6 +230,9 @@ pub trait VolumeOps: FileSystem {
     ///
     /// # Errors
     /// `InvalidArgument` naming an option that is no switch of the format or has a wrong value: nothing is turned.
+    ///
+    /// # Locks
+    /// None held.
     fn remount(&self, options: &str) -> Result<()>;
 
     /// Moves valid blocks to make room for new data, if the format does such a thing; whether something
@@ -223,6 +240,9 @@ pub trait VolumeOps: FileSystem {
     ///
     /// # Errors
     /// `Unsupported` where it does not; `ReadOnly`; those of the device.
+    ///
+    /// # Locks
+    /// None held; the format's own are taken.
     fn clean(&self, sync: bool) -> Result<bool> {
         let _ = sync;
         let what = format!("{} volumes are not cleaned", self.name());
@@ -230,5 +250,8 @@ pub trait VolumeOps: FileSystem {
     }
 
     /// How many files opening it recovered that were fsynced after the last commit.
+    ///
+    /// # Locks
+    /// None held.
     fn recovered(&self) -> u64;
 }

@@ -16,7 +16,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// All of them.
+    /// Every format.
     pub const ALL: [Format; 2] = [Format::F2fs, Format::Ext4];
 
     /// Its name, as mount(8) has it.

@@ -89,6 +89,8 @@ pub use volume::Volume;
 /// The types of a volume's operations: files, inodes, attributes, errors.
 pub mod vfs {
     pub use tidegate_vfs::attr_ops::{APPEND_ONLY, IMMUTABLE, JOURNAL_DATA};
+    pub use tidegate_vfs::positions;
+    pub use tidegate_vfs::switch::SwitchValue;
     pub use tidegate_vfs::{
         At, Attr, CommitRun, CommitStats, Cred, DeviceNumber, DirEntry, Error, ErrorKind, FallocateFlags,
         File, FileType, Ino, Inode, MemoryLimits, NewInode, OpenFlags, ReadOnly, RenameFlags, Result,

@@ -175,6 +175,19 @@ fn parse_offset(option: &str, text: &str) -> Result<u64> {
 mod tests {
     use super::*;
 
+    /// The table of docs/support.md has each switch with its positions.
+    #[test]
+    fn each_switch_is_in_the_documentation() {
+        let text = include_str!("../../../docs/support.md").replace("\\|", "|");
+        for switch in OpenOptions::switches() {
+            let spelled = match switch.is_flag || !switch.values.is_empty() {
+                true => format!("`{switch}`"),
+                false => format!("`{}=", switch.name),
+            };
+            assert!(text.contains(&spelled), "{spelled}");
+        }
+    }
+
     #[test]
     fn each_switch_is_set_to_each_of_its_values() {
         for switch in OpenOptions::switches() {

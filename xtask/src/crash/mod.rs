@@ -19,6 +19,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tidegate::planted::PlantedBug;
 use tidegate_block::{Device, Overlay};
 use tidegate_crash::base::Bases;
 use tidegate_crash::{Limits, Progress, Report, Settings, explore, replay};
@@ -70,8 +71,8 @@ pub struct CrashArgs {
     #[arg(long)]
     no_planted: bool,
     /// Plant a bug in the engine that does the runs.
-    #[arg(long, value_enum, value_name = "NAME")]
-    bug: Option<Bug>,
+    #[arg(long, value_name = "NAME")]
+    bug: Option<PlantedBug>,
 }
 
 /// A format that is explored.
@@ -83,23 +84,6 @@ pub enum Format {
     Zoned,
     /// ext4, made by mke2fs: blocks of 1, 2 and 4 KiB, with checksums and without.
     Ext4,
-}
-
-/// A bug of the engine that can be planted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Bug {
-    /// The checkpoint's tail block is written without a flush before it.
-    MissingFlush,
-    /// A freed segment is used again before the checkpoint that frees it.
-    EarlyReuse,
-    /// fsync of a new file does not mark its name to be recovered.
-    WrongDentryMark,
-}
-
-impl Bug {
-    fn name(self) -> String {
-        self.to_possible_value().map(|v| v.get_name().to_string()).unwrap_or_default()
-    }
 }
 
 /// Explores, hunts the planted bugs, and says what was found.

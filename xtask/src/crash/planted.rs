@@ -1,8 +1,7 @@
 //! The hunt for bugs that were planted in the engine.
 
-use super::{Bug, CrashArgs, exit, rebuilt, report, watched};
+use super::{CrashArgs, exit, rebuilt, report, watched};
 use anyhow::{Context, Result, anyhow};
-use clap::ValueEnum;
 use serde_json::json;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
@@ -29,19 +28,14 @@ pub fn hunted_apart(args: &CrashArgs) -> Result<Command> {
 ///
 /// # Errors
 /// This program is built without the planted bugs.
-pub fn plant(settings: &mut Settings, bug: Bug) -> Result<()> {
-    let planted = Planted::new(match bug {
-        Bug::MissingFlush => PlantedBug::MissingFlush,
-        Bug::EarlyReuse => PlantedBug::EarlyReuse,
-        Bug::WrongDentryMark => PlantedBug::WrongDentryMark,
-    });
-    settings.planted = planted.context("built without the planted bugs")?;
+pub fn plant(settings: &mut Settings, bug: PlantedBug) -> Result<()> {
+    settings.planted = Planted::new(bug).context("built without the planted bugs")?;
     Ok(())
 }
 
 /// The result of one hunt.
 struct Hunt {
-    bug: Bug,
+    bug: PlantedBug,
     states: u64,
     seconds: f64,
     found: Option<Failure>,
@@ -50,7 +44,7 @@ struct Hunt {
 /// Hunts each bug until it is found.
 pub fn hunt_all(limits: &Limits, as_json: bool) -> Result<ExitCode> {
     let sound = Settings::default();
-    let hunts = Bug::value_variants().iter().map(|bug| hunt(*bug, limits, &sound, !as_json));
+    let hunts = PlantedBug::ALL.into_iter().map(|bug| hunt(bug, limits, &sound, !as_json));
     let hunts = hunts.collect::<Result<Vec<_>>>()?;
     if as_json {
         let all = hunts.iter().map(|h| {
@@ -68,7 +62,7 @@ pub fn hunt_all(limits: &Limits, as_json: bool) -> Result<ExitCode> {
 }
 
 /// The first failure with a bug that is none without it.
-fn hunt(bug: Bug, limits: &Limits, sound: &Settings, bar: bool) -> Result<Hunt> {
+fn hunt(bug: PlantedBug, limits: &Limits, sound: &Settings, bar: bool) -> Result<Hunt> {
     let (start, mut before) = (Instant::now(), 0.0);
     let mut with = sound.clone();
     plant(&mut with, bug)?;

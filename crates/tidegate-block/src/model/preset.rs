@@ -59,7 +59,7 @@ const MIB: u64 = 1 << 20;
 const NR_REQUESTS: usize = 128;
 
 impl Preset {
-    /// All of them.
+    /// Every preset.
     pub const ALL: [Preset; 6] =
         [Preset::Ramdisk, Preset::Hdd, Preset::RaidBbwc, Preset::Ufs, Preset::Nvme, Preset::Zns];
 

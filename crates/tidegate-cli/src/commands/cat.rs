@@ -9,7 +9,7 @@ use tidegate::{Error, Result, Volume};
 /// Bytes read at once.
 const CHUNK: usize = 1 << 20;
 
-/// Arguments.
+/// Arguments of `tidegate cat`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Files to write to standard output

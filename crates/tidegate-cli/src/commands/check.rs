@@ -18,7 +18,7 @@ const ERRORS_LEFT: u8 = 4;
 /// The check itself failed.
 pub const OPERATIONAL: u8 = 8;
 
-/// Arguments.
+/// Arguments of `tidegate check`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Problems to print, 1000 unless given; the rest is counted

@@ -19,7 +19,7 @@ use tidegate::vfs::{Cred, OpenFlags};
 use tidegate::within::within;
 use tidegate::{Error, Progress, Result, Summary, Volume, export, import};
 
-/// Arguments.
+/// Arguments of `tidegate cp`.
 #[derive(clap::Args)]
 #[command(override_usage = "tidegate cp [OPTIONS] SRC... DST")]
 pub struct Args {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::ffi::OsString;
 use tidegate::Result;
 
-/// Arguments.
+/// Arguments of `tidegate df`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Volumes

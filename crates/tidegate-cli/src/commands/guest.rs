@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use tidegate::{Error, Result, error::Refusal};
 
-/// Arguments.
+/// Arguments of the first program in a guest.
 #[derive(clap::Args)]
 pub struct Init {
     /// Directory of the job
     job: PathBuf,
 }
 
-/// Arguments.
+/// Arguments of the work in a guest.
 #[derive(clap::Args)]
 pub struct Work {
     /// Directory of the job

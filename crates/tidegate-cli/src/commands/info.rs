@@ -7,7 +7,7 @@ use crate::place::Place;
 use std::ffi::OsString;
 use tidegate::Result;
 
-/// Arguments.
+/// Arguments of `tidegate info`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Ask for 32 checkpoints from 4 threads, write them, and show the time of each step. Nothing in the

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use tidegate::Result;
 use tidegate::paths::join;
 
-/// Arguments.
+/// Arguments of `tidegate ln`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Make a symbolic link: TARGET is its text

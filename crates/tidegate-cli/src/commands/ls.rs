@@ -13,7 +13,7 @@ use tidegate::trail::{Met, Trail};
 use tidegate::vfs::{FileType, Ino, Inode};
 use tidegate::{Result, Volume};
 
-/// Arguments.
+/// Arguments of `tidegate ls`.
 #[derive(clap::Args)]
 pub struct Args {
     /// One entry a line, with mode, links, owner, group, size and time (UTC)

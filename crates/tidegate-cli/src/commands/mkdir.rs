@@ -6,7 +6,7 @@ use crate::report;
 use std::ffi::OsString;
 use tidegate::Result;
 
-/// Arguments.
+/// Arguments of `tidegate mkdir`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Make missing parents; existing directories are no error

@@ -12,7 +12,7 @@ use tidegate::mkfs::{From, Request, Size};
 use tidegate::new_volume::{self, Ext4Shape, JournalSize, NewVolume};
 use tidegate::{Error, Progress, Result, Unfinished};
 
-/// Arguments.
+/// Arguments of `tidegate mkfs`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Format of the volume

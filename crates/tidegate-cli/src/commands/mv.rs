@@ -6,7 +6,7 @@ use crate::report;
 use std::ffi::OsString;
 use tidegate::{Error, Result, error::Refusal};
 
-/// Arguments.
+/// Arguments of `tidegate mv`.
 #[derive(clap::Args)]
 pub struct Args {
     /// The things to move, and at last their new place: a new name, or a directory to move into

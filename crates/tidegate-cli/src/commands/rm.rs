@@ -6,7 +6,7 @@ use crate::report;
 use std::ffi::OsString;
 use tidegate::Result;
 
-/// Arguments.
+/// Arguments of `tidegate rm`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Directories, with all that is in them

@@ -10,7 +10,7 @@ use tidegate::Result;
 use tidegate::error::show;
 use tidegate::vfs::Inode;
 
-/// Arguments.
+/// Arguments of `tidegate stat`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Follow a symbolic link at the end of the path

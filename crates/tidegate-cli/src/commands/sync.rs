@@ -10,7 +10,7 @@ use tidegate::error::path_bytes;
 use tidegate::{Error, Result};
 use tidegate_fuse::control::address;
 
-/// Arguments.
+/// Arguments of `tidegate sync`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Where volumes are mounted, or anything below

@@ -9,7 +9,7 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use tidegate::{Error, Progress, Result, export};
 
-/// Arguments.
+/// Arguments of `tidegate tar`.
 #[derive(clap::Args)]
 pub struct Args {
     /// The tree

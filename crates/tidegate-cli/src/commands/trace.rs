@@ -12,7 +12,7 @@ use tidegate::{Error, Result};
 use tidegate_fuse::control::Client;
 use tidegate_fuse::control::protocol::Record;
 
-/// Arguments.
+/// Arguments of `tidegate trace`.
 #[derive(clap::Args)]
 pub struct Args {
     /// A mounted directory, or the image that is mounted

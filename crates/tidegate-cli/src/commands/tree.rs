@@ -11,7 +11,7 @@ use tidegate::trail::{Met, Trail};
 use tidegate::vfs::{FileType, Ino, Inode};
 use tidegate::{Result, Volume};
 
-/// Arguments.
+/// Arguments of `tidegate tree`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Names that begin with a dot, too

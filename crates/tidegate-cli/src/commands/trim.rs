@@ -11,7 +11,7 @@ use tidegate::error::{Refusal, path_bytes, show};
 use tidegate::vfs::ErrorKind;
 use tidegate::{Error, Result, Volume};
 
-/// Arguments.
+/// Arguments of `tidegate trim`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Leave free pieces alone that are smaller than this many bytes; without it none

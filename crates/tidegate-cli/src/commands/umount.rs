@@ -20,7 +20,7 @@ const ELSEWHERE: &str = "mounted elsewhere, too: written when that goes";
 const BUSY: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(40);
 
-/// Arguments.
+/// Arguments of `tidegate umount`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Where it is mounted

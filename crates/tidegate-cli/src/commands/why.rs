@@ -17,7 +17,7 @@ const EVENTS: usize = 1 << 18;
 /// Longest time to watch, in seconds.
 const LONGEST: f64 = 3600.0;
 
-/// Arguments.
+/// Arguments of `tidegate why`.
 #[derive(clap::Args)]
 #[command(
     after_help = "The page has the ten slowest fsyncs and syncs, together, and the three slowest checkpoints; \

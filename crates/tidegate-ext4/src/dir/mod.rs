@@ -10,7 +10,7 @@
 //! | `htree` | lookup through the hash tree |
 //! | `change`, `grow` | entries come and go; the hash tree grows |
 //! | `names` | names of inodes: create, link, unlink, rename |
-//! | `hold` | what a change of names needs, before the first of it |
+//! | `hold` | blocks read and held before names change |
 //! | `inline` | directories in their inodes |
 //! | `nokey` | encrypted names in a form that can be shown |
 

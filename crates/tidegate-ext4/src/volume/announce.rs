@@ -1,5 +1,5 @@
 //! Features that a volume gets when something first needs them, as Linux announces them: a program that does
-//! not know one must not change what has it.
+//! not know one must not change a volume with the feature.
 
 use crate::format::raw::{Compat, GOOD_OLD_FIRST_INO, GOOD_OLD_INODE_SIZE, RawSuperblock, RoCompat};
 use crate::volume::handle::Handle;

@@ -129,7 +129,7 @@ impl F2fs {
         let nat_bits = umount && self.nat.with(|n| n.bits.is_some());
         stat.time(Step::Nat, || self.nat.flush(&self.meta, nat_bits))?;
         stat.time(Step::Sit, || self.sit.flush(&self.meta))?;
-        stat.time(Step::Meta, || self.meta.sync(&self.stats))?;
+        stat.time(Step::Meta, || self.meta.sync())?;
         let pack = stat.time(Step::Build, || self.build_pack(umount, nat_bits))?;
         let completed = self.flushes.completed();
         self.write_pack(&pack)?;

@@ -13,7 +13,7 @@
 //! | `recover` | rolling marked nodes forward |
 
 pub(crate) mod checkpoint;
-pub mod ckpt_stat;
+pub(crate) mod ckpt_stat;
 pub(crate) mod ckpt_thread;
 pub(crate) mod flush;
 pub(crate) mod fsync;

@@ -1,7 +1,7 @@
 //! Pages that have a new place and are not there: their write failed.
 //!
 //! The block map names the new place, and nothing names the one before any more. A checkpoint or an
-//! fsync that vouched for it would replace what was durable by whatever the block holds. So neither is
+//! fsync that vouched for it would replace durable data by the block's old content. So neither is
 //! written while there are such pages: the checkpoint first writes them to other places, and stops the
 //! volume when it cannot; fsync of such an inode becomes a checkpoint.
 //!

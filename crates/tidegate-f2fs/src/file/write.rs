@@ -81,7 +81,7 @@ impl F2fs {
     /// One pass, with `sbi->writepages` held where the switch and the rule ask for it.
     pub(crate) fn write_data_in_turn(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()> {
         let position = self.switches.writepages();
-        let _leave = linux_sends(position != WritePages::Extent);
+        let _leave = permit_as_linux(position != WritePages::Extent);
         let takes_turns = matches!(position, WritePages::Locked | WritePages::SubmitLocked);
         let stream = self.stream_of_pass(inode);
         let turn =
@@ -201,7 +201,7 @@ impl F2fs {
         let (places, r) = self.place_run(inode, run.index, run.pages, pass.how, log, &mut unused);
         let placing = self.write_io.placing(cleaned || inode.is_dir());
         let op = op.filter(|_| !whole && places.iter().any(|p| p.moved));
-        let _leave = linux_sends(!whole);
+        let _leave = permit_as_linux(!whole);
         let mut segments = Segments { list: run.segments.into(), bytes_used: 0 };
         let mut at = run.index;
         for p in places {
@@ -298,7 +298,7 @@ impl F2fs {
 }
 
 /// Leave to send with locks held, for the positions that do it as Linux.
-fn linux_sends(yes: bool) -> Option<Permit> {
+fn permit_as_linux(yes: bool) -> Option<Permit> {
     yes.then(|| {
         device_wait::permit(
             "Linux waits for room in the queue with sbi->writepages, cp_rwsem and io_rwsem held",

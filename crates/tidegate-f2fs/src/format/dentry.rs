@@ -150,8 +150,9 @@ pub(crate) fn put(t: &mut [u8], l: &Layout, slot: usize, hash: u32, name: &[u8],
 /// Points an entry to another inode.
 pub(crate) fn point(t: &mut [u8], l: &Layout, slot: usize, ino: u32, file_type: u8) {
     let at = l.dentries + slot * SIZE_OF_DIR_ENTRY;
-    t[at + 4..at + 8].copy_from_slice(&ino.to_le_bytes());
-    t[at + 10] = file_type;
+    if let Ok((entry, _)) = RawDirEntry::mut_from_prefix(&mut t[at..]) {
+        (entry.ino, entry.file_type) = (ino.into(), file_type);
+    }
 }
 
 /// Takes an entry out.

@@ -81,6 +81,10 @@ mod tests {
         all("warm_data_streams=11").unwrap();
         let e = all("hot_streams=3,warm_streams=6,cold_streams=5").unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidArgument);
-        assert!(e.to_string().contains("make 14 streams; a volume has at most 13"), "{e}");
+        assert_eq!(
+            e.what(),
+            "hot_streams, warm_streams and cold_streams make 14 streams; a volume has at most 13 beside the 3 logs \
+             of nodes: give fewer"
+        );
     }
 }

@@ -55,17 +55,26 @@ impl BlocksAhead {
 }
 
 /// The metadata area in memory; pages by block address.
+#[derive(Clone)]
 pub(crate) struct Meta {
     pub(crate) inode: Arc<Inode>,
     queue: Arc<RequestQueue>,
     bdi: Arc<Bdi>,
+    /// Counts the bios.
+    pub(crate) stats: Arc<Counters>,
     /// First block past the area.
     end: u32,
 }
 
 impl Meta {
-    pub(crate) fn new(inode: Arc<Inode>, queue: Arc<RequestQueue>, bdi: Arc<Bdi>, end: u32) -> Self {
-        Meta { inode, queue, bdi, end }
+    pub(crate) fn new(
+        inode: Arc<Inode>,
+        queue: Arc<RequestQueue>,
+        bdi: Arc<Bdi>,
+        stats: Arc<Counters>,
+        end: u32,
+    ) -> Self {
+        Meta { inode, queue, bdi, stats, end }
     }
 
     /// The block at `addr`, from the cache or the device.
@@ -155,7 +164,7 @@ impl Meta {
     }
 
     /// Writes dirty pages out, neighbours in one bio; does not wait for them.
-    pub(crate) fn writepages(&self, wbc: &mut WritebackControl, stats: &Counters) {
+    pub(crate) fn writepages(&self, wbc: &mut WritebackControl) {
         let mapping = &self.inode.mapping;
         let max = PageBuf::MAX_PAGES;
         let mut plug = Plug::new(&self.queue);
@@ -172,7 +181,7 @@ impl Meta {
                     at = run.index + run.pages as u64;
                     wbc.written += run.pages as u64;
                     wbc.nr_to_write = wbc.nr_to_write.saturating_sub(run.pages as u64);
-                    stats.bio(BlockKind::Meta, run.pages as u64);
+                    self.stats.bio(BlockKind::Meta, run.pages as u64);
                     let inode = self.inode.clone();
                     let (index, pages) = (run.index, run.pages);
                     // Also when the flusher sends them: the next checkpoint waits for them while operations stand
@@ -192,9 +201,9 @@ impl Meta {
     ///
     /// # Errors
     /// `Io` when a block could not be written; it is dirty still.
-    pub(crate) fn sync(&self, stats: &Counters) -> Result<()> {
+    pub(crate) fn sync(&self) -> Result<()> {
         let before = self.inode.mapping.errseq();
-        self.writepages(&mut WritebackControl::sync(), stats);
+        self.writepages(&mut WritebackControl::sync());
         self.inode.mapping.wait_writeback(0, u64::MAX);
         if self.inode.mapping.errseq() != before {
             return Err(self.inode.mapping.last_error("writing the metadata area"));

@@ -182,7 +182,7 @@ impl FileSystem for F2fs {
             return self.write_nodes(wbc);
         }
         if Arc::ptr_eq(inode, &self.meta.inode) {
-            self.meta.writepages(wbc, &self.stats);
+            self.meta.writepages(wbc);
             return Ok(());
         }
         self.write_data(inode, wbc)

@@ -20,7 +20,6 @@ use crate::tables::nat::Nat;
 use crate::tables::sit::Sit;
 use crate::volume::options::{F2fsOptions, Switches};
 use crate::volume::sbi::{CpState, F2fs};
-use crate::volume::stats::Counters;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
@@ -63,7 +62,7 @@ impl F2fs {
         let generation = if p.options.deterministic { 1 } else { tidegate_rt::clock::entropy() as u32 };
         let node_version = p.cp.node_version();
         let flushes = Arc::new(FlushControl::default());
-        let stats = Arc::new(Counters::opened_now());
+        let stats = p.meta.stats.clone();
         let blocks = p.sb.segs_per_sec * BLOCKS_PER_SEG;
         let main = p.sb.main_blkaddr;
         let span = |z: &ZoneMap| SectionSpan { main, blocks, first: z.first(), capacity: z.capacity() };

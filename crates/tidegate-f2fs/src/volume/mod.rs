@@ -8,11 +8,11 @@
 //! | module | holds |
 //! |---|---|
 //! | [`sbi`], `assemble` | the volume's parts and locks; putting them together |
-//! | `health` | whether it takes changes, and what ends that |
+//! | `health` | whether it takes changes; stopping it |
 //! | [`open`](mod@open) | superblock, checkpoint, summaries and orphans, read in this order |
 //! | [`options`] | mount options and switches |
 //! | [`planted`] | bugs on purpose |
-//! | [`info`], [`stats`] | what the volume is and what it did |
+//! | [`info`], `stats` | description and statistics |
 
 pub(crate) mod assemble;
 pub(crate) mod health;
@@ -21,4 +21,4 @@ pub mod open;
 pub mod options;
 pub mod planted;
 pub mod sbi;
-pub mod stats;
+pub(crate) mod stats;

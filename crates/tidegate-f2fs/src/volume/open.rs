@@ -15,6 +15,7 @@ use crate::tables::summary;
 use crate::volume::assemble::Parts;
 use crate::volume::options::{F2fsOptions, Recovery, StreamFlush};
 use crate::volume::sbi::F2fs;
+use crate::volume::stats::Counters;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -118,7 +119,13 @@ impl F2fs {
         let sb = load_superblock(&queue)?;
         let cp = load_checkpoint(&queue, &sb)?;
         let meta_inode = Arc::new(Inode::internal(Ino(sb.meta_ino.into()), bdi.clone(), 1));
-        let meta = Meta::new(meta_inode, queue.clone(), bdi.clone(), sb.main_blkaddr);
+        let meta = Meta::new(
+            meta_inode,
+            queue.clone(),
+            bdi.clone(),
+            Arc::new(Counters::opened_now()),
+            sb.main_blkaddr,
+        );
         let sums = summary::load(&sb, &cp, &meta)?;
         let zones = ZoneMap::load(&queue, &sb)?;
         let read_only = why_read_only(&queue, &sb, &cp, &options, even_hurt);
@@ -127,7 +134,7 @@ impl F2fs {
         }
         let bits = load_nat_bits(&sb, &cp, &meta)?;
         let nat = Nat::new(&sb, &cp, sums.nat_journal, bits);
-        let reader = Meta::new(meta.inode.clone(), queue.clone(), bdi.clone(), sb.main_blkaddr);
+        let reader = meta.clone();
         let mut sit = Sit::new(
             &sb,
             &cp,

@@ -56,7 +56,7 @@ positions! {
         PerFile = "spf",
         /// Those that a program has chosen for the file, a segment's worth in turn; the first if none did.
         Chosen = "amfs",
-        /// One that a file is given when it is written beside others, and has until it is left alone.
+        /// A stream assigned while other files are written, and kept until the file is idle.
         Auto = "auto",
     }
 }
@@ -76,7 +76,7 @@ positions! {
 positions! {
     /// Which file data a checkpoint waits for (`checkpoint_data=`).
     pub enum CheckpointData {
-        /// All that has a place: no checkpoint refers to a block that is not there. Data in flight at its
+        /// All data that has been placed: no checkpoint refers to a block that is not there. Data in flight at its
         /// beginning is waited for before operations are frozen.
         #[default]
         Wait = "wait",

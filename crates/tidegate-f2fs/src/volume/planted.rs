@@ -13,6 +13,30 @@ pub enum PlantedBug {
     WrongDentryMark,
 }
 
+impl PlantedBug {
+    /// Every bug.
+    pub const ALL: [PlantedBug; 3] =
+        [PlantedBug::MissingFlush, PlantedBug::EarlyReuse, PlantedBug::WrongDentryMark];
+
+    /// Its name on a command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            PlantedBug::MissingFlush => "missing-flush",
+            PlantedBug::EarlyReuse => "early-reuse",
+            PlantedBug::WrongDentryMark => "wrong-dentry-mark",
+        }
+    }
+}
+
+impl std::str::FromStr for PlantedBug {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|bug| bug.name() == name);
+        found.ok_or_else(|| format!("it must be one of {}", Self::ALL.map(Self::name).join(", ")))
+    }
+}
+
 /// The bug that is planted in an engine; by default none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Planted(#[cfg(feature = "planted-bugs")] Option<PlantedBug>);

@@ -14,6 +14,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity}
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use tidegate::vfs::positions;
 use tidegate_rt::{clock, thread};
 use tidegate_sys::host::run_when_idle;
 
@@ -34,20 +35,21 @@ const REST: u64 = 200_000_000;
 /// With more CPUs than this most of them would stay awake for nothing.
 const MAX_CPUS: usize = 8;
 
-/// When CPUs are kept awake.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum KeepAwake {
-    /// Where waking them is slow.
-    #[default]
-    Auto,
-    /// Always while requests come close together.
-    On,
-    /// Never.
-    Off,
+positions! {
+    /// When CPUs are kept awake.
+    pub enum KeepAwake {
+        /// Where waking them is slow.
+        #[default]
+        Auto = "auto",
+        /// Always while requests come close together.
+        On = "on",
+        /// Never.
+        Off = "off",
+    }
 }
 
 /// Threads that keep CPUs from halting. Ends its threads when dropped.
-pub(super) struct Awake(Arc<State>);
+pub(super) struct CpuAwake(Arc<State>);
 
 struct State {
     always: bool,
@@ -69,9 +71,9 @@ struct State {
     bells: Vec<OwnedFd>,
 }
 
-impl Awake {
+impl CpuAwake {
     /// Starts the threads; `None` where there is nothing to gain from them.
-    pub(super) fn start(how: KeepAwake) -> Option<Awake> {
+    pub(super) fn start(how: KeepAwake) -> Option<CpuAwake> {
         let all = sched_getaffinity(None).ok()?;
         let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|c| all.is_set(*c)).collect();
         if how == KeepAwake::Off || !(2..=MAX_CPUS).contains(&cpus.len()) {
@@ -81,7 +83,7 @@ impl Awake {
     }
 
     /// A thread for each of `cpus`.
-    fn on(cpus: &[usize], always: bool) -> Option<Awake> {
+    fn on(cpus: &[usize], always: bool) -> Option<CpuAwake> {
         let bell = |_: &usize| eventfd(0, EventfdFlags::CLOEXEC).ok();
         let state = State {
             always,
@@ -95,7 +97,7 @@ impl Awake {
             over: AtomicBool::new(false),
             bells: cpus.iter().map(bell).collect::<Option<_>>()?,
         };
-        let awake = Awake(Arc::new(state));
+        let awake = CpuAwake(Arc::new(state));
         for (i, cpu) in cpus.iter().copied().enumerate() {
             let state = awake.0.clone();
             thread::spawn(&format!("tg-awake-{cpu}"), move || state.keep(cpu, &state.bells[i])).ok()?;
@@ -119,7 +121,7 @@ impl Awake {
     }
 }
 
-impl Drop for Awake {
+impl Drop for CpuAwake {
     fn drop(&mut self) {
         self.0.over.store(true, SeqCst);
         self.0.ring();
@@ -191,8 +193,8 @@ mod tests {
     }
 
     /// One thread, of which it is not measured how fast its CPU wakes up.
-    fn on_one(always: bool) -> Awake {
-        let awake = Awake::on(&[first_cpu()], always).unwrap();
+    fn on_one(always: bool) -> CpuAwake {
+        let awake = CpuAwake::on(&[first_cpu()], always).unwrap();
         awake.0.ringer.store(first_cpu(), SeqCst);
         awake
     }
@@ -207,7 +209,7 @@ mod tests {
 
     #[test]
     fn nothing_starts_where_it_is_switched_off() {
-        assert!(Awake::start(KeepAwake::Off).is_none());
+        assert!(CpuAwake::start(KeepAwake::Off).is_none());
     }
 
     #[test]

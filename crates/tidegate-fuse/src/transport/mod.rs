@@ -14,6 +14,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tidegate::vfs::positions;
 
 /// Largest read or write in bytes.
 pub const MAX_IO: u32 = 1 << 20;
@@ -34,16 +35,17 @@ pub struct Connection {
     pub keep_awake: KeepAwake,
 }
 
-/// The transports there are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TransportKind {
-    /// On /dev/fuse: knows all of the protocol that we use.
-    Dev,
-    /// By io_uring if the kernel offers it, else on /dev/fuse.
-    #[default]
-    Best,
-    /// By io_uring or not at all.
-    Uring,
+positions! {
+    /// The transports there are.
+    pub enum TransportKind {
+        /// By io_uring if the kernel offers it, else on /dev/fuse.
+        #[default]
+        Best = "best",
+        /// By io_uring or not at all.
+        Uring = "uring",
+        /// On /dev/fuse: knows all of the protocol that we use.
+        Dev = "dev",
+    }
 }
 
 /// Carries requests of one mount.

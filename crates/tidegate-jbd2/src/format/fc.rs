@@ -61,7 +61,7 @@ pub enum FcTag {
         inode: FcInode,
         /// The first of its blocks.
         block: u32,
-        /// How many.
+        /// Blocks in it.
         len: u32,
     },
     /// An inode and its first name come.

@@ -120,7 +120,7 @@ pub struct Experiment {
     kernel: Option<Calibration>,
 }
 
-/// All of them.
+/// Every experiment, in the order of its mechanism.
 pub const ALL: [&Experiment; 5] =
     [&m1::EXPERIMENT, &m2::EXPERIMENT, &m3::EXPERIMENT, &m4::EXPERIMENT, &m5::EXPERIMENT];
 

@@ -392,6 +392,9 @@ pub trait FileSystem: Send + Sync {
     ///
     /// # Errors
     /// `Unsupported` for a file whose blocks are to stay.
+    ///
+    /// # Locks
+    /// None.
     fn can_punch(&self, _inode: &Inode) -> Result<()> {
         Ok(())
     }
@@ -400,6 +403,9 @@ pub trait FileSystem: Send + Sync {
     ///
     /// # Errors
     /// `Unsupported` for a format that cannot, or a file.
+    ///
+    /// # Locks
+    /// None.
     fn can_shift(&self, _inode: &Inode) -> Result<()> {
         Err(ErrorKind::Unsupported.into())
     }

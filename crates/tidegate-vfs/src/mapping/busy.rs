@@ -77,7 +77,7 @@ impl PageIn {
         &self.inode
     }
 
-    /// How many.
+    /// Pages in it.
     pub(crate) fn len(&self) -> u64 {
         self.pages.end - self.pages.start
     }

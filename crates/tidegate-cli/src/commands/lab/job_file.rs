@@ -9,7 +9,7 @@ use tidegate::{Error, Result};
 use tidegate_lab::experiment::contestant::Contestant;
 use tidegate_lab::fio::{self, JobFile, json::Output};
 
-/// Arguments.
+/// Arguments of `tidegate lab fio`.
 #[derive(clap::Args)]
 pub struct Args {
     /// The job file

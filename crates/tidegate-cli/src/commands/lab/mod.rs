@@ -27,7 +27,7 @@ mod look;
 /// Where results are kept unless told.
 const RESULTS: &str = "tidegate-lab";
 
-/// Arguments.
+/// Arguments of `tidegate lab`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Where results and the report are kept

@@ -38,7 +38,7 @@ use tidegate_fuse::control::Client;
 use tidegate_rt::thread;
 use view::View;
 
-/// Arguments.
+/// Arguments of `tidegate top`.
 #[derive(clap::Args)]
 pub struct Args {
     /// A mounted directory, or the image that is mounted

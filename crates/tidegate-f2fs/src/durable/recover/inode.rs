@@ -42,7 +42,7 @@ impl RollForward<'_> {
             return Ok(false);
         }
         let extra = raw.i_inline & inline::EXTRA_ATTR != 0;
-        let isize = if extra { word(&page, I_ADDR_OFFSET / 4) as usize & 0xffff } else { 0 };
+        let isize = if extra { usize::from(RawExtraAttr::of(&page).i_extra_isize.get()) } else { 0 };
         if isize > 64 {
             return Err(Error::corrupt("i_extra_isize").in_inode(ino));
         }

@@ -48,7 +48,7 @@ impl From<Extent> for Placed {
 }
 
 impl Placed {
-    /// How many.
+    /// Blocks in it.
     pub(super) fn blocks(&self) -> u32 {
         self.segments.iter().map(|s| s.len).sum::<u32>() / 4096
     }

@@ -4,8 +4,8 @@
 //! is full, when the next page does not continue it, at the end of a write-back pass, and before anybody
 //! waits for write-back ([`tidegate_vfs::Bdi::set_submit_pending`]).
 //!
-//! Blocks come in by [`WriteIo::add`], which [`Bios`] tells how; bios go out by [`WriteIo::submit`], which [`Grown`] tells
-//! which. The waits (`wait_…`) send first what they wait for.
+//! Blocks come in by [`WriteIo::add`]; [`Bios`] selects how they join bios. Bios go out by [`WriteIo::submit`]; [`Grown`]
+//! selects them. The waits (`wait_…`) send the bios that they wait for first.
 
 mod active;
 mod add;

@@ -9,7 +9,7 @@ use zerocopy::FromBytes;
 /// A pack that cannot be used.
 #[derive(Debug)]
 pub struct BadPack {
-    /// Why.
+    /// The rule that it breaks.
     pub error: Error,
     /// Its version, where it was written to its end: it did count.
     pub version: Option<u64>,

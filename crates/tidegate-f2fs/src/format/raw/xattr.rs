@@ -1,7 +1,7 @@
 //! Extended attributes.
 
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Magic of an xattr area.
 pub const F2FS_XATTR_MAGIC: u32 = 0xF2F5_2011;
@@ -20,6 +20,18 @@ pub struct RawXattrHeader {
     pub h_reserved: [U32; 4],
 }
 const _: () = assert!(size_of::<RawXattrHeader>() == XATTR_HEADER_SIZE);
+
+impl RawXattrHeader {
+    /// The header of an area; zeros where the area is too short for one.
+    pub fn of(area: &[u8]) -> RawXattrHeader {
+        RawXattrHeader::read_from_prefix(area).map_or_else(|_| FromZeros::new_zeroed(), |(header, _)| header)
+    }
+
+    /// The same bytes, to be changed; none where the area is too short.
+    pub fn of_mut(area: &mut [u8]) -> Option<&mut RawXattrHeader> {
+        RawXattrHeader::mut_from_prefix(area).ok().map(|(header, _)| header)
+    }
+}
 
 /// `struct f2fs_xattr_entry`: name and value follow, the whole is padded to 4 bytes.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

@@ -1,4 +1,4 @@
-//! Nodes: whether the NAT and their footers say of them what leads to them.
+//! Nodes: whether NAT and footer agree with the reference to a node.
 
 use super::device::Block;
 use super::usage::Owner;

@@ -18,7 +18,7 @@ impl Checker<'_> {
             area.extend_from_slice(&block[..VALID_XATTR_BLOCK_SIZE]);
         }
         // Never used: no header yet.
-        if nid == 0 && le32(&area, 0) == 0 {
+        if nid == 0 && RawXattrHeader::of(&area).h_magic == 0 {
             return Ok(());
         }
         match entries(&area) {
@@ -30,7 +30,7 @@ impl Checker<'_> {
 
 /// Walks the entries: a zero word, or the area's end, ends them.
 fn entries(area: &[u8]) -> std::result::Result<(), String> {
-    let magic = le32(area, 0);
+    let magic = RawXattrHeader::of(area).h_magic.get();
     if area.len() < XATTR_HEADER_SIZE || magic != F2FS_XATTR_MAGIC {
         return Err(format!("xattr area of {} bytes with magic {magic:#x}", area.len()));
     }

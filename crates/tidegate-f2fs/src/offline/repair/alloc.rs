@@ -1,4 +1,4 @@
-//! New places for blocks: nobody's in what the last checkpoint says, in what was found, and in the chain behind it.
+//! New places for blocks: unused by the last checkpoint, by the walk, and by the chain behind the checkpoint.
 
 use super::Repair;
 use super::claim::{HAS_DATA, HAS_NODES, Owner};

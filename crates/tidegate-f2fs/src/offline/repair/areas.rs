@@ -2,14 +2,13 @@
 
 use super::Repair;
 use super::disk::Block;
-use crate::format::gate::Superblock;
 use crate::format::raw::*;
 use crate::offline::areas::Areas;
 
 impl Repair<'_, '_> {
     /// Makes extra attributes and inline xattrs fit: a field that does not is set as the root has it.
     pub(super) fn mend_areas(&mut self, ino: u32, block: &mut Block) -> (Areas, bool) {
-        if let Some(a) = areas(&self.sb, block) {
+        if let Ok(a) = Areas::of(&self.sb, block) {
             let missing = a.words == 0 && RawInodeBlock::of(block).inode.i_inline & inline::XATTR != 0;
             return if missing { self.mend_xattr_size(ino, block) } else { (a, false) };
         }
@@ -21,7 +20,7 @@ impl Repair<'_, '_> {
             let extra = self.usual.extra as u16;
             for guess in [(extra, was.1), (was.0, words), (extra, words)] {
                 set_sizes(block, guess);
-                if areas(&self.sb, block).is_some() {
+                if Areas::of(&self.sb, block).is_ok() {
                     break;
                 }
             }
@@ -32,7 +31,7 @@ impl Repair<'_, '_> {
             |flags: u8, (extra, words): (u16, u16)| format!("flags {flags:#x}, sizes {extra} and {words}");
         let (now_flags, now) = (RawInodeBlock::of(block).inode.i_inline, sizes(block));
         self.inode_change(ino, "extra attributes", shown(flags, was), shown(now_flags, now));
-        (areas(&self.sb, block).unwrap_or(self.usual), true)
+        (Areas::of(&self.sb, block).unwrap_or(self.usual), true)
     }
 
     /// Inline xattrs whose area has no size: the usual one, unless something else lies there.
@@ -40,10 +39,10 @@ impl Repair<'_, '_> {
         let area = I_NID_OFFSET - 4 * DEFAULT_INLINE_XATTR_ADDRS..I_NID_OFFSET;
         let unused = block[area.clone()].iter().all(|b| *b == 0);
         let (extra, _) = sizes(block);
-        if unused || le32(&block[..], area.start) == F2FS_XATTR_MAGIC {
+        if unused || RawXattrHeader::of(&block[area]).h_magic == F2FS_XATTR_MAGIC {
             set_sizes(block, (extra, DEFAULT_INLINE_XATTR_ADDRS as u16));
         }
-        let a = areas(&self.sb, block).filter(|a| a.words != 0);
+        let a = Areas::of(&self.sb, block).ok().filter(|a| a.words != 0);
         let to = match a {
             Some(a) => a.words.to_string(),
             None => {
@@ -53,7 +52,7 @@ impl Repair<'_, '_> {
             }
         };
         self.inode_change(ino, "i_inline_xattr_size", "0".into(), to);
-        (areas(&self.sb, block).unwrap_or(self.usual), true)
+        (Areas::of(&self.sb, block).unwrap_or(self.usual), true)
     }
 }
 
@@ -67,9 +66,4 @@ fn set_sizes(block: &mut Block, (extra, words): (u16, u16)) {
     if let Some(raw) = RawExtraAttr::of_mut(&mut block[..]) {
         (raw.i_extra_isize, raw.i_inline_xattr_size) = (extra.into(), words.into());
     }
-}
-
-/// Where things lie in an inode block; none when they do not fit.
-pub(super) fn areas(sb: &Superblock, block: &[u8; BLOCK_SIZE]) -> Option<Areas> {
-    Areas::of(sb, block).ok()
 }

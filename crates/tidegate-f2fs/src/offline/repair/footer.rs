@@ -1,8 +1,8 @@
 //! Footers of nodes, and the place of the addresses in their blocks.
 
 use super::Repair;
-use super::areas::areas;
 use crate::format::raw::*;
+use crate::offline::areas::Areas;
 
 /// A node's footer.
 #[derive(Clone, Copy)]
@@ -36,6 +36,6 @@ impl Repair<'_, '_> {
 
     /// Where addresses begin in an inode block.
     pub(super) fn addr_base(&self, block: &[u8; BLOCK_SIZE]) -> usize {
-        areas(&self.sb, block).unwrap_or(self.usual).base()
+        Areas::of(&self.sb, block).unwrap_or(self.usual).base()
     }
 }

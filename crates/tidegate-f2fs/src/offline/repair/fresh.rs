@@ -2,12 +2,12 @@
 
 use super::Repair;
 use super::alloc::{HOT_DATA, HOT_NODE};
-use super::areas::areas;
 use super::claim::Owner;
 use super::disk::{Block, Changed};
 use super::insert::dots_block;
 use super::map::Place;
 use crate::format::raw::*;
+use crate::offline::areas::Areas;
 use std::mem::offset_of;
 use tidegate_vfs::{Error, ErrorKind, Result};
 
@@ -26,7 +26,7 @@ impl Repair<'_, '_> {
         let root = self.sb.root_ino;
         let ino = self.nat.next_free(root + 1).ok_or_else(full)?;
         let mut block = self.empty_inode(ino)?;
-        let base = areas(&self.sb, &block).unwrap_or(self.usual).base();
+        let base = Areas::of(&self.sb, &block).unwrap_or(self.usual).base();
         let addr = self.alloc(HOT_NODE, Owner { nid: ino, slot: None })?;
         let data = self.alloc(HOT_DATA, Owner { nid: ino, slot: Some(0) })?;
         put32(&mut block[..], base, data);

@@ -1,6 +1,5 @@
 //! An inode by itself: its layout, and its impossible parts.
 
-use super::areas::areas;
 use super::disk::Block;
 use super::map::Place;
 use super::{Repair, dots};
@@ -157,7 +156,7 @@ impl Repair<'_, '_> {
     pub(super) fn again(&mut self, ino: u32) -> Result<Inode> {
         let addr = self.nat.addr(ino);
         let block = self.disk.block(addr)?;
-        let areas = areas(&self.sb, &block).unwrap_or(self.usual);
+        let areas = Areas::of(&self.sb, &block).unwrap_or(self.usual);
         let kind = if file_type_of(&block) == file_type::DIR { Kind::Directory } else { Kind::Regular };
         Ok(Inode { ino, addr, block, kind, areas, dirty: false })
     }
@@ -195,7 +194,7 @@ impl Repair<'_, '_> {
                 flags &= !inline::DATA;
                 let mut as_inline = i.block.clone();
                 RawInodeBlock::of_mut(&mut as_inline).inode.i_inline = flags | inline::DENTRY;
-                if let Some(a) = areas(&self.sb, &as_inline)
+                if let Ok(a) = Areas::of(&self.sb, &as_inline)
                     && was & inline::DENTRY == 0
                     && dots::begins_with_dot(&as_inline[..], a, i.ino)
                 {
@@ -224,7 +223,7 @@ impl Repair<'_, '_> {
             i.raw_mut().i_inline = flags;
             i.dirty = true;
             self.inode_change(i.ino, "i_inline", format!("{was:#x}"), format!("{flags:#x}"));
-            i.areas = areas(&self.sb, &i.block).unwrap_or(self.usual);
+            i.areas = Areas::of(&self.sb, &i.block).unwrap_or(self.usual);
         }
         Ok(())
     }
@@ -268,7 +267,7 @@ pub(super) fn checksum(
     ino: u32,
     b: &[u8; BLOCK_SIZE],
 ) -> Option<(u32, u32)> {
-    let extra = areas(sb, b)?.extra;
+    let extra = Areas::of(sb, b).ok()?.extra;
     if !sb.features.contains(Features::INODE_CHKSUM) || I_ADDR_OFFSET + extra < I_CHKSUM_OFFSET + 4 {
         return None;
     }

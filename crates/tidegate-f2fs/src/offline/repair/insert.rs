@@ -2,7 +2,6 @@
 
 use super::Repair;
 use super::alloc::HOT_DATA;
-use super::areas::areas;
 use super::claim::Owner;
 use super::disk::{Block, Changed};
 use super::dots::{BLOCK_LAYOUT, Layout, inline_layout, slots_of};
@@ -10,6 +9,7 @@ use super::inode::Inode;
 use super::map::Place;
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
+use crate::offline::areas::Areas;
 use tidegate_vfs::Result;
 
 /// A block of a directory: the node and slot that hold its address, and the address.
@@ -159,7 +159,7 @@ impl Repair<'_, '_> {
         let area = i.areas.base()..i.areas.base() + 4 * i.areas.addrs();
         i.block[area].fill(0);
         i.raw_mut().i_inline &= !(inline::DENTRY | inline::DOTS);
-        i.areas = areas(&self.sb, &i.block).unwrap_or(self.usual);
+        i.areas = Areas::of(&self.sb, &i.block).unwrap_or(self.usual);
         i.change(|r| r.i_size = 0.into());
         if let Some(slot) = self.slot_of(i, 0)? {
             self.new_block(i, &slot, 0, dots_block(i.ino, parent))?;

@@ -90,7 +90,7 @@ impl<'q, 'c> Repair<'q, 'c> {
     fn mend_root(&mut self) -> Result<()> {
         let root = self.sb.root_ino;
         if let Some((_, block)) = self.find_node(root, root, 0)?
-            && let Some(a) = areas::areas(&self.sb, &block)
+            && let Ok(a) = Areas::of(&self.sb, &block)
         {
             self.usual = a;
         }

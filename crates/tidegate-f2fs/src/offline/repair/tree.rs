@@ -9,6 +9,7 @@ use crate::format::raw::*;
 use crate::format::units::BlockAddr;
 use tidegate_rt::hash::HashSet;
 use tidegate_vfs::Result;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// A block of a directory's entries.
 #[derive(Clone, Copy)]
@@ -239,7 +240,7 @@ impl Repair<'_, '_> {
             );
             i.change(|r| r.i_xattr_nid = 0.into());
         }
-        if node.is_none() && le32(&area, 0) == 0 {
+        if node.is_none() && RawXattrHeader::of(&area).h_magic == 0 {
             return Ok(());
         }
         let (good, entries) = good_xattrs(&area);
@@ -248,9 +249,11 @@ impl Repair<'_, '_> {
         }
         self.inode_change(i.ino, "xattrs", "damaged".into(), format!("{entries} entries are good"));
         area = good;
-        if entries == 0 && node.is_some() {
-            put32(&mut area, 0, F2FS_XATTR_MAGIC);
-            put32(&mut area, 4, 1);
+        if entries == 0
+            && node.is_some()
+            && let Some(header) = RawXattrHeader::of_mut(&mut area)
+        {
+            (header.h_magic, header.h_refcount) = (F2FS_XATTR_MAGIC.into(), 1.into());
         }
         i.block[from..I_NID_OFFSET].copy_from_slice(&area[..split]);
         i.dirty = true;
@@ -266,16 +269,18 @@ impl Repair<'_, '_> {
 /// last entry stay if all entries are good.
 fn good_xattrs(area: &[u8]) -> (Vec<u8>, usize) {
     let none = || (vec![0; area.len()], 0);
-    if area.len() < XATTR_HEADER_SIZE || le32(area, 0) != F2FS_XATTR_MAGIC {
+    if area.len() < XATTR_HEADER_SIZE || RawXattrHeader::of(area).h_magic != F2FS_XATTR_MAGIC {
         return none();
     }
     let (mut at, mut count, mut all_good) = (XATTR_HEADER_SIZE, 0, true);
     let mut good = area[..XATTR_HEADER_SIZE].to_vec();
     let mut names = HashSet::default();
-    while at + 4 <= area.len() && le32(area, at) != 0 {
-        let (index, name) = (area[at], area[at + 1] as usize);
-        let value = usize::from(le16(area, at + 2));
-        let next = at + (4 + name + value).next_multiple_of(4);
+    while let Ok((raw, _)) = RawXattrEntry::read_from_prefix(&area[at..])
+        && raw.as_bytes() != [0; 4]
+    {
+        let (index, name) = (raw.e_name_index, usize::from(raw.e_name_len));
+        let value = usize::from(raw.e_value_size.get());
+        let next = at + (size_of::<RawXattrEntry>() + name + value).next_multiple_of(4);
         let Some(entry) = area.get(at..next) else {
             all_good = false;
             break;

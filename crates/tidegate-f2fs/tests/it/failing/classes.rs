@@ -39,7 +39,7 @@ impl Case {
     }
 
     fn run_here(self, name: &str, stock: bool) -> u64 {
-        let rig = Rig::new(72, "");
+        let rig = FailingVolume::new(72, "");
         let mut m = prepare(&rig);
         let rule = rig.rule(self.class, self.fault).which(self.which.clone());
         m = run(&rig, m, self.seed, STEPS, [rule]);
@@ -79,7 +79,7 @@ impl Case {
 }
 
 /// A stopped volume refuses every change, with the reason.
-fn refuses(rig: &Rig, why: &Error, name: &str) {
+fn refuses(rig: &FailingVolume, why: &Error, name: &str) {
     let top = rig.vfs.root().unwrap();
     let refused = [
         rig.vfs.mkdir(ROOT, &top, b"later", 0o755).map(drop),

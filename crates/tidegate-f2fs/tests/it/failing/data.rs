@@ -19,8 +19,8 @@ fn write(f: &File, id: u64, pages: u64, v: u32) {
 }
 
 /// A volume with one file of `pages` pages, version 1, durable.
-fn with_file(pages: u64) -> (Rig, File) {
-    let rig = Rig::new(64, "");
+fn with_file(pages: u64) -> (FailingVolume, File) {
+    let rig = FailingVolume::new(64, "");
     let f = rig.file("/f");
     write(&f, 7, pages, 1);
     rig.vfs.sync().unwrap();
@@ -28,7 +28,7 @@ fn with_file(pages: u64) -> (Rig, File) {
 }
 
 /// The versions found after a power cut, of every page of `/f`.
-fn after_cut(rig: &Rig, pages: u64, allowed: &[u32], what: &str) {
+fn after_cut(rig: &FailingVolume, pages: u64, allowed: &[u32], what: &str) {
     for image in rig.images() {
         reopen(image, true, what, |v| {
             let f = v.open_path(ROOT, b"/f", OpenFlags::READ, 0).unwrap();
@@ -41,7 +41,7 @@ fn after_cut(rig: &Rig, pages: u64, allowed: &[u32], what: &str) {
 }
 
 /// Has the flusher's work done at once.
-fn write_back(rig: &Rig, f: &File) {
+fn write_back(rig: &FailingVolume, f: &File) {
     rig.fs.writepages(f.inode(), &mut WritebackControl::background(u64::MAX)).unwrap();
     rig.vfs.bdi().submit_pending();
     f.inode().mapping.wait_writeback(0, u64::MAX);
@@ -159,7 +159,7 @@ fn no_fsync_vouches_for_a_page_that_failed() {
 /// Pages that are cut from the file take the error of their write along.
 #[test]
 fn pages_that_were_cut_off_need_no_place() {
-    type Cut = fn(&Rig, &File);
+    type Cut = fn(&FailingVolume, &File);
     let cuts: [Cut; 4] = [
         |_, f| f.truncate(8 * PAGE as u64).unwrap(),
         |_, f| {
@@ -219,7 +219,7 @@ fn sync_and_unmount_tell_what_nobody_else_is_told() {
 #[test]
 fn memory_is_bounded_while_nothing_can_be_written() {
     within(LIMIT, "a writer", || {
-        let rig = Rig::open(Rig::make(256, &Default::default()), TIGHT, "");
+        let rig = FailingVolume::open(FailingVolume::make(256, &Default::default()), TIGHT, "");
         let f = rig.file("/big");
         rig.faulty.set([rig.rule(Class::Data, IO)]);
         let mut taken = 0;
@@ -249,8 +249,8 @@ fn memory_is_bounded_while_nothing_can_be_written() {
 }
 
 /// A full volume of pages in pieces, so that cleaning has to move them; version of each.
-fn in_pieces() -> (Rig, Vec<Vec<u32>>) {
-    let rig = Rig::new(64, "background_gc=off");
+fn in_pieces() -> (FailingVolume, Vec<Vec<u32>>) {
+    let rig = FailingVolume::new(64, "background_gc=off");
     let mut versions = Vec::new();
     let mut r = Rng(3);
     let pages = 900;

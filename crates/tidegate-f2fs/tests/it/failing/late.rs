@@ -28,12 +28,12 @@ fn the_order_of_completions_does_not_matter() {
         }
         let what = name.clone();
         within(LIMIT, &what, move || {
-            let rig = Rig::new(72, "");
+            let rig = FailingVolume::new(72, "");
             let mut m = prepare(&rig);
             let memory = rig.memory.clone();
             rig.vfs.unmount().unwrap();
             drop(rig);
-            let rig = Rig::open(memory, TIGHT, list);
+            let rig = FailingVolume::open(memory, TIGHT, list);
             m = run(&rig, m, seed, 60, [Op::Read, Op::Write, Op::Flush].map(|op| shuffled(seed, op)));
             assert!(m.errors.is_empty(), "{name}: {:?}", m.errors);
             assert!(rig.faulty.late() > 30, "{name}");
@@ -63,7 +63,7 @@ fn late_requests_may_fail() {
         }
         let what = name.clone();
         within(LIMIT, &what, move || {
-            let rig = Rig::new(72, "");
+            let rig = FailingVolume::new(72, "");
             let mut m = prepare(&rig);
             let fails = [Fault::Fail(Errno::IO), Fault::Short(4096, Errno::IO), Fault::Fail(Errno::NOSPC)];
             let fault = fails[seed as usize % 3];

@@ -228,7 +228,7 @@ impl Worker {
 }
 
 /// A tree to begin with, all of it promised.
-pub fn prepare(rig: &Rig) -> Model {
+pub fn prepare(rig: &FailingVolume) -> Model {
     let mut m = Model::default();
     for t in 0..THREADS {
         rig.vfs.mkdir(ROOT, &rig.vfs.root().unwrap(), format!("t{t}").as_bytes(), 0o755).unwrap();
@@ -252,7 +252,13 @@ pub fn prepare(rig: &Rig) -> Model {
 }
 
 /// All threads, `steps` each, as `seed` says, while the device keeps to `rules`; what they know afterwards.
-pub fn run(rig: &Rig, m: Model, seed: u64, steps: u64, rules: impl IntoIterator<Item = Rule>) -> Model {
+pub fn run(
+    rig: &FailingVolume,
+    m: Model,
+    seed: u64,
+    steps: u64,
+    rules: impl IntoIterator<Item = Rule>,
+) -> Model {
     let (mut files, dirs) = (m.files, m.dirs);
     let workers: Vec<_> = (0..THREADS)
         .map(|t| {

@@ -30,7 +30,7 @@ fn long(dir: char, n: u32) -> Vec<u8> {
 
 /// Two large directories, one with a single name in a block, and a file larger than the cache.
 fn volume() -> Arc<MemoryDevice> {
-    let rig = Rig::open(Rig::make(96, &Default::default()), TIGHT, "");
+    let rig = FailingVolume::open(FailingVolume::make(96, &Default::default()), TIGHT, "");
     let v = &rig.vfs;
     let root = v.root().unwrap();
     for dir in ["a", "b", "c"] {
@@ -87,8 +87,8 @@ fn change(v: &Vfs, op: &str, [a, b, c]: &[Arc<Inode>; 3]) -> Result<()> {
 }
 
 /// Does `op` and has reads fail that it needs; whether any failed, and whether the volume stopped.
-fn one(memory: &MemoryDevice, op: &str, rule: impl FnOnce(&Rig) -> Rule) -> (bool, bool) {
-    let rig = Rig::open(Arc::new(memory.copy()), TIGHT, "");
+fn one(memory: &MemoryDevice, op: &str, rule: impl FnOnce(&FailingVolume) -> Rule) -> (bool, bool) {
+    let rig = FailingVolume::open(Arc::new(memory.copy()), TIGHT, "");
     let v = &rig.vfs;
     // Names are known, their pages are not.
     let before = names(v);

@@ -14,7 +14,7 @@ use zerocopy::FromBytes;
 const BLOCKS: u64 = 9;
 
 /// Fails the next pack after `blocks` of its blocks, or its tail; the volume stops and has lost nothing.
-fn broken(rig: Rig, m: &Model, class: Class, fault: Fault, unmount: bool, stock: bool) {
+fn broken(rig: FailingVolume, m: &Model, class: Class, fault: Fault, unmount: bool, stock: bool) {
     let name = format!("{class:?} {fault:?} unmount {unmount}");
     rig.faulty.set([rig.rule(class, fault)]);
     let r = if unmount { rig.vfs.unmount() } else { rig.fs.write_checkpoint(true) };
@@ -36,7 +36,7 @@ fn packs_that_break_off() {
         for unmount in [false, true] {
             if wanted(&format!("{class:?} {fault:?} unmount {unmount}")) {
                 within(LIMIT, "a broken pack", move || {
-                    let rig = Rig::new(72, "");
+                    let rig = FailingVolume::new(72, "");
                     let m = prepare(&rig);
                     // Orphans among them, and nodes that were fsynced.
                     let m = run(&rig, m, i as u64, 40, []);
@@ -51,7 +51,7 @@ fn packs_that_break_off() {
 /// The SIT's bitmap of so large a volume fills blocks behind the head.
 #[test]
 fn packs_with_payload_that_break_off() {
-    let make = || Rig::make(4 << 20, &MkfsOptions { discard: false, ..Default::default() });
+    let make = || FailingVolume::make(4 << 20, &MkfsOptions { discard: false, ..Default::default() });
     let memory = make();
     let mut block = vec![0; PAGE];
     memory.read_at(0, &mut block);
@@ -61,7 +61,7 @@ fn packs_with_payload_that_break_off() {
     for blocks in [0, 1, payload, payload + 1] {
         let memory = std::sync::Arc::new(memory.copy());
         within(LIMIT, "a broken pack with payload", move || {
-            let rig = Rig::open(memory, MemoryLimits::default(), "");
+            let rig = FailingVolume::open(memory, MemoryLimits::default(), "");
             let m = prepare(&rig);
             let m = run(&rig, m, blocks, 15, []);
             broken(rig, &m, Class::Pack, Fault::Short(blocks * PAGE as u64, Errno::IO), false, false);

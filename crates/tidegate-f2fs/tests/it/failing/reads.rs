@@ -25,12 +25,12 @@ fn reads_fail_now_and_then() {
         }
         let what = name.clone();
         failed += within(LIMIT, &what, move || {
-            let rig = Rig::new(72, "");
+            let rig = FailingVolume::new(72, "");
             let mut m = prepare(&rig);
             let memory = rig.memory.clone();
             rig.vfs.unmount().unwrap();
             drop(rig);
-            let rig = Rig::open(memory, TIGHT, "");
+            let rig = FailingVolume::open(memory, TIGHT, "");
             let fault = faults[seed as usize % 3];
             m = run(&rig, m, seed, 80, [Rule::new(fault).op(Op::Read).chance(500, seed)]);
             rig.faulty.set([]);
@@ -54,7 +54,7 @@ fn reads_fail_now_and_then() {
 #[test]
 fn a_failed_read_leaves_nothing_behind() {
     let memory = {
-        let rig = Rig::new(64, "");
+        let rig = FailingVolume::new(64, "");
         let f = rig.file("/f");
         (0..600).for_each(|p| _ = f.write_at(p * PAGE as u64, &page(7, p, 1)).unwrap());
         drop(f);
@@ -62,7 +62,7 @@ fn a_failed_read_leaves_nothing_behind() {
         rig.memory.clone()
     };
     for fault in [Fault::Fail(Errno::IO), Fault::Short(100 * 512, Errno::IO)] {
-        let rig = Rig::open(memory.clone(), MemoryLimits::default(), "");
+        let rig = FailingVolume::open(memory.clone(), MemoryLimits::default(), "");
         let f = rig.file("/f");
         read_page(&f, 0).unwrap();
         rig.faulty.set([Rule::new(fault).op(Op::Read).which(0..2)]);
@@ -80,7 +80,7 @@ fn a_failed_read_leaves_nothing_behind() {
 fn a_write_that_breaks_off_leaves_the_file_as_it_was() {
     const END: usize = 3 * PAGE + 100;
     let memory = {
-        let rig = Rig::new(64, "");
+        let rig = FailingVolume::new(64, "");
         (0..4000).for_each(|p| _ = rig.file("/big").write_at(p * PAGE as u64, &page(8, p, 1)).unwrap());
         rig.file("/f").write_at(0, &[7; END]).unwrap();
         rig.vfs.unmount().unwrap();
@@ -98,7 +98,7 @@ fn a_write_that_breaks_off_leaves_the_file_as_it_was() {
     {
         let mut failed = 0;
         for k in 0.. {
-            let rig = Rig::open(Arc::new(memory.copy()), TIGHT, "");
+            let rig = FailingVolume::open(Arc::new(memory.copy()), TIGHT, "");
             let f = rig.file("/f");
             // Where its blocks are is known, but neither they nor its inode are in memory.
             assert!(whole(&rig.vfs) == [7; END]);
@@ -126,7 +126,7 @@ fn a_write_that_breaks_off_leaves_the_file_as_it_was() {
 /// Roll-forward that fails for a reason which may pass is no reason to give up what it would recover.
 #[test]
 fn repair_gives_up_no_file_for_a_read_that_fails() {
-    let rig = Rig::new(64, "");
+    let rig = FailingVolume::new(64, "");
     rig.file("/first").fsync(false).unwrap();
     let f = rig.file("/f");
     f.write_at(0, &page(7, 0, 1)).unwrap();
@@ -151,11 +151,11 @@ fn repair_gives_up_no_file_for_a_read_that_fails() {
     faulty.set([rule]);
     let e = repair(&queue, RepairOptions::default(), &mut |_| ()).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Io, "{e}");
-    assert!(e.to_string().contains("recovering fsynced files"), "{e}");
+    assert!(e.what().starts_with("recovering fsynced files"), "{e}");
     assert!(contents() == before, "something was written");
     faulty.set([]);
     repair(&queue, RepairOptions::default(), &mut |_| ()).unwrap();
-    let up = Rig::open(memory, MemoryLimits::default(), "");
+    let up = FailingVolume::open(memory, MemoryLimits::default(), "");
     assert_eq!(up.file("/f").size(), PAGE as u64);
     up.vfs.unmount().unwrap();
 }

@@ -101,7 +101,7 @@ impl Device for Cached {
 }
 
 /// A volume in memory and the layers below it: rules, a cache, the device.
-pub struct Rig {
+pub struct FailingVolume {
     pub memory: Arc<MemoryDevice>,
     cached: Arc<Cached>,
     pub faulty: Arc<Faulty>,
@@ -114,7 +114,7 @@ pub struct Rig {
 pub const TIGHT: MemoryLimits =
     MemoryLimits { cache: 6 << 20, dirty: 3 << 20, background: 1 << 20, inodes: 64 };
 
-impl Rig {
+impl FailingVolume {
     /// A device of `mib` MiB with a new volume.
     pub fn make(mib: u64, options: &MkfsOptions) -> Arc<MemoryDevice> {
         let memory = Arc::new(MemoryDevice::new(mib << 20));
@@ -123,17 +123,17 @@ impl Rig {
     }
 
     /// A new volume of `mib` MiB.
-    pub fn new(mib: u64, options: &str) -> Rig {
+    pub fn new(mib: u64, options: &str) -> FailingVolume {
         Self::open(Self::make(mib, &MkfsOptions::default()), MemoryLimits::default(), options)
     }
 
-    pub fn open(memory: Arc<MemoryDevice>, limits: MemoryLimits, options: &str) -> Rig {
+    pub fn open(memory: Arc<MemoryDevice>, limits: MemoryLimits, options: &str) -> FailingVolume {
         let state = Mutex::new(&CACHE, (memory.copy(), Vec::new()));
         let cached = Arc::new(Cached { memory: memory.clone(), state });
         let faulty = Faulty::new(cached.clone(), []);
         let (fs, vfs) = mount(faulty.clone(), limits, options).unwrap();
         let areas = Areas(fs.info().unwrap().areas.map(|a| a.1));
-        Rig { memory, cached, faulty, fs, vfs, areas }
+        FailingVolume { memory, cached, faulty, fs, vfs, areas }
     }
 
     /// A rule for writes of one class.

@@ -12,7 +12,7 @@ mod requests;
 mod ring;
 pub mod wire;
 
-use super::cpu_awake::{Awake, KeepAwake};
+use super::cpu_awake::{CpuAwake, KeepAwake};
 use super::{Connection, Kernel, MAX_IO, Transport};
 use crate::server::Server;
 pub use dispatch::{Answer, Answers, Outcome};
@@ -98,7 +98,7 @@ pub struct Device {
     channel: Arc<Channel>,
     threads: usize,
     workers: Option<Arc<Workers>>,
-    awake: Option<Arc<Awake>>,
+    awake: Option<Arc<CpuAwake>>,
 }
 
 impl Device {
@@ -142,7 +142,7 @@ impl Device {
         let by_rings = rings != Rings::Never && greeting.offers_rings();
         // Requests by /dev/fuse gain nothing from CPUs that are awake: it is another CPU that is woken for them.
         let gains = by_rings || keep_awake == KeepAwake::On;
-        let awake = gains.then(|| Awake::start(keep_awake)).flatten().map(Arc::new);
+        let awake = gains.then(|| CpuAwake::start(keep_awake)).flatten().map(Arc::new);
         let workers = match by_rings {
             false => None,
             true => Workers::gather(&maker, &awake, &channel.fd, &mountpoint, threads),
@@ -162,7 +162,7 @@ impl Device {
 }
 
 /// Reads requests from /dev/fuse and answers them.
-fn serve(maker: &Maker, awake: Option<Arc<Awake>>, channel: &Arc<Channel>) -> io::Result<()> {
+fn serve(maker: &Maker, awake: Option<Arc<CpuAwake>>, channel: &Arc<Channel>) -> io::Result<()> {
     let mut worker = maker(Offload::Thread(channel.clone()));
     let (mut head, mut buffer) = ([0; WRITE_HEAD], vec![0; MAX_IO as usize + 4096]);
     while let Some(n) = channel.receive(&mut head, &mut buffer)? {

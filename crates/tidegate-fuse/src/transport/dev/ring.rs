@@ -11,7 +11,7 @@ use super::requests;
 use super::wire::{Head, Reader};
 use crate::mount::unmount_own;
 use crate::transport::MAX_IO;
-use crate::transport::cpu_awake::Awake;
+use crate::transport::cpu_awake::CpuAwake;
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
@@ -63,7 +63,7 @@ struct Queue {
 /// All threads of a mount.
 pub(super) struct Workers {
     maker: Maker,
-    awake: Option<Arc<Awake>>,
+    awake: Option<Arc<CpuAwake>>,
     fuse: Arc<OwnedFd>,
     mountpoint: PathBuf,
     queues: Vec<Queue>,
@@ -236,7 +236,7 @@ impl Workers {
     /// Makes ready what serves by io_uring; `None` where that cannot be. The kernel is to be greeted next.
     pub(super) fn gather(
         maker: &Maker,
-        awake: &Option<Arc<Awake>>,
+        awake: &Option<Arc<CpuAwake>>,
         fuse: &Arc<OwnedFd>,
         mountpoint: &Path,
         threads: usize,
