@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// Bytes of a device, in memory.
 pub(crate) trait Bytes {
-    /// How many.
+    /// The number of bytes.
     fn size(&self) -> u64;
     /// Copies `to.len()` bytes at `pos` out.
     fn read_at(&self, pos: u64, to: &mut [u8]);

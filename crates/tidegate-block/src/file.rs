@@ -58,7 +58,7 @@ impl Default for OpenOptions {
 pub struct OpenError {
     /// The path it was opened by.
     pub path: PathBuf,
-    /// Why.
+    /// The reason.
     #[source]
     pub why: NotOpened,
 }

@@ -17,7 +17,7 @@ pub struct Plan {
     pub base: Kind,
     /// The operations.
     pub steps: Vec<Step>,
-    /// The rest.
+    /// The options, the device and the other threads of the run.
     pub manner: Manner,
     rng: Rng,
 }

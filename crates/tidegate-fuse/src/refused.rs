@@ -126,17 +126,22 @@ impl Refused {
     }
 
     /// Waits until more pages were taken or refused than `settled` says, at most until `end` where none of `node`
-    /// before `pos` are being taken. The time until which to wait for the next ones.
-    fn wait_settled(&self, settled: u64, (node, pos): (u64, u64), end: Nanos) -> Nanos {
+    /// before `pos` are being taken. The time until which to wait for the next ones; `None` once that is over.
+    fn wait_settled(&self, settled: u64, (node, pos): (u64, u64), end: Nanos) -> Option<Nanos> {
         let mut files = self.files.lock();
+        if files.settled != settled {
+            return Some(end);
+        }
+        let now = clock::now();
         let underway = files.underway.iter().any(|u| u.0 == node && u.1 < pos);
         // Once they are done, their refusal takes a moment to be noted.
-        let end = if underway { clock::now() + PATIENCE } else { end };
-        let left = end.since(clock::now());
-        if files.settled == settled && left > Nanos::default() {
-            self.changed.wait_for(&mut files, left.duration());
+        let end = if underway { now + PATIENCE } else { end };
+        let left = end.since(now);
+        if left == Nanos::default() {
+            return None;
         }
-        end
+        self.changed.wait_for(&mut files, left.duration());
+        Some(end)
     }
 
     /// Notes a refusal; whether the kernel may have attributes that keep it from asking.
@@ -199,10 +204,13 @@ impl Server {
                 break;
             }
             self.check_behind_refused(node, pos)?;
-            if clock::now() >= end || self.has_room(AMPLE) {
+            if self.has_room(AMPLE) {
                 break;
             }
-            end = self.refused.wait_settled(settled, (node, pos), end);
+            match self.refused.wait_settled(settled, (node, pos), end) {
+                Some(until) => end = until,
+                None => break,
+            }
         }
         Ok(Some(underway))
     }

@@ -62,7 +62,7 @@ pub struct OpStats {
 /// Latencies in nanoseconds; all 0 when there was none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// How many.
+    /// Operations that were timed.
     pub count: u64,
     /// Shortest.
     pub min: u64,

@@ -30,7 +30,7 @@ impl GuestOutput {
     /// Turns a failed body into an error that shows its output.
     ///
     /// # Errors
-    /// That one.
+    /// The status of the body, with its output.
     pub fn check(self) -> Result<Self> {
         let GuestOutput { status, stdout, .. } = &self;
         let failed = || Error::Guest(format!("guest script exited with {status}:\n{stdout}"));

@@ -18,7 +18,7 @@ impl Streams {
         (1..=MAX_STREAMS).contains(&usize::from(n)).then_some(Streams(n))
     }
 
-    /// How many.
+    /// The number of streams.
     pub fn get(self) -> u8 {
         self.0
     }

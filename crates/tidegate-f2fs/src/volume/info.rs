@@ -77,7 +77,7 @@ pub struct VolumeInfo {
 /// The sections of a volume on zones.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ZonesInfo {
-    /// How many.
+    /// Sections of the main area.
     pub sections: u32,
     /// Those of them that the device has written in order.
     pub sequential: u32,

@@ -21,7 +21,7 @@ pub enum Step {
         name: String,
         /// First unit.
         unit: usize,
-        /// How many.
+        /// Units written.
         units: usize,
         /// The number that tells these bytes from all others.
         stamp: u32,

@@ -51,7 +51,7 @@ pub struct Content {
 /// Attributes of one inode.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Xattrs {
-    /// How many.
+    /// Attributes.
     pub count: usize,
     /// Bytes of names and values, each with four more.
     pub bytes: usize,

@@ -107,6 +107,21 @@ impl Crates {
         })
     }
 
+    /// Whether a path is that of a macro which its crate exports: such a macro stands at the crate's root, whichever
+    /// module has it.
+    pub fn has_macro(&self, path: &[String]) -> bool {
+        let [of, name] = path else { return false };
+        let of_crate = |module: &str| module == of || module.starts_with(&format!("{of}::"));
+        let modules = self.0.iter().filter(|(module, _)| of_crate(module));
+        modules.flat_map(|(_, m)| &m.items).any(|item| match item {
+            Item::Macro(m) => {
+                m.ident.as_ref().is_some_and(|i| i == name)
+                    && m.attrs.iter().any(|a| a.path().is_ident("macro_export"))
+            }
+            _ => false,
+        })
+    }
+
     /// The target of a path that stands in a module.
     pub fn follow(&self, module: &str, path: &[String], modules: bool) -> Option<Target> {
         let (last, before) = path.split_last()?;

@@ -34,7 +34,7 @@ pub enum Peer {
 pub const CONTENTS: &str = "contents";
 
 impl Peer {
-    /// All of them.
+    /// Every peer.
     pub const ALL: [Peer; 5] = [Peer::Tidegate, Peer::TidegateExt4, Peer::Fuse2fs, Peer::Ext4, Peer::Floor];
 
     /// Its name in tables.
