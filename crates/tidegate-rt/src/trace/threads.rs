@@ -142,10 +142,15 @@ pub(super) fn take() -> Recorded {
     r.threads = std::mem::take(&mut threads.names);
     for local in &threads.live {
         let mut events = local.events.lock();
+        let before = records.len();
         // Looked at with the lock held: no chunk in there is of a later recording.
         r.dropped += events.take(RECORDING.load(Relaxed), &mut records);
         drop(events);
-        r.threads.insert(local.thread, local.name.clone());
+        // A task may have the number of a thread that sleeps through its world.
+        let name = r.threads.entry(local.thread).or_insert_with(|| local.name.clone());
+        if records.len() > before {
+            name.clone_from(&local.name);
+        }
         let tree = local.calls.lock().take(now);
         calls.entry(local.name.clone()).or_default().absorb(tree);
     }
