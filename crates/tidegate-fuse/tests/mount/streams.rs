@@ -63,7 +63,8 @@ fn a_program_chooses_streams_as_a_member_of_a_group() {
     std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o664)).unwrap();
     let open = std::fs::File::open(&file).unwrap();
     let choose = |groups: &str| {
-        let program = "open(F,'<',$ARGV[0]) or exit 99; ioctl(F,$ARGV[1],pack('L',2)) ? exit 0 : exit $!+0";
+        let program = "open(F,'<',$ARGV[0]) or exit 99; $w = pack('L',2); \
+                       ioctl(F,$ARGV[1],$w) ? exit 0 : exit $!+0";
         let mut setpriv = Command::new("setpriv");
         setpriv.args(["--reuid", "1000", "--regid", "1000", "--groups", groups, "perl", "-e", program]);
         // The way to the mount is the superuser's: it begins in there.
