@@ -11,7 +11,7 @@ impl Server {
     /// An inode's attributes. The kernel asks through an open file (`fh`) before it writes to that.
     ///
     /// # Errors
-    /// Those of reading it; errors of earlier writes to an open file, see [`refused`](crate::refused).
+    /// Those of reading it; errors of earlier writes to an open file, see `refused`.
     pub fn getattr(&self, node: u64, fh: Option<u64>) -> Result<Entry> {
         if let Some(fh) = fh {
             self.check_refused(node, fh)?;

@@ -13,10 +13,10 @@
 //! | [`mount`] | mount(2), `fusermount3`, unmounting |
 //! | [`transport`] | the trait for what carries requests; the one there is, on io_uring or /dev/fuse; CPUs kept awake |
 //! | [`server`] | what every operation starts from: the volume, who asks, how inodes look |
-//! | [`names`], [`attrs`], [`data`], [`ioctl`] | the operations |
+//! | [`names`], `attrs`, `data`, [`ioctl`] | the operations |
 //! | [`privileges`] | set-id bits, and who may keep them |
 //! | `nodes`, `handles` | what the kernel knows: lookup counts, open files |
-//! | [`refused`] | writes that failed after the program was told that they had not |
+//! | `refused` | writes that failed after the program was told that they had not |
 //! | `dirty_bound` | how much the kernel may keep back of what programs wrote |
 //! | `walk` | reading inodes ahead of whoever walks a tree |
 //! | `host_space` | a sparse image on a full disk |

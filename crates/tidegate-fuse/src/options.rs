@@ -103,7 +103,7 @@ const WORDS: &[Word] = &[
     of_volume("offset=1M", "where in the image the volume begins: a partition of a disk"),
     of_volume(
         "device=/dev/sdc",
-        "another device of the volume, in order, where it is not at the path that the volume lists",
+        "another device or file of the volume, in order; block devices are found as listed",
     ),
     value(("cache", "256M"), "memory for the serving process", |o, v| {
         let bytes = tidegate::options::bytes_of(v).ok_or("not a size such as 256M")?;

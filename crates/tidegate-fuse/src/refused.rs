@@ -129,9 +129,6 @@ impl Refused {
     /// before `pos` are being taken. The time until which to wait for the next ones; `None` once that is over.
     fn wait_settled(&self, settled: u64, (node, pos): (u64, u64), end: Nanos) -> Option<Nanos> {
         let mut files = self.files.lock();
-        if files.settled != settled {
-            return Some(end);
-        }
         let now = clock::now();
         let underway = files.underway.iter().any(|u| u.0 == node && u.1 < pos);
         // Once they are done, their refusal takes a moment to be noted.
@@ -140,7 +137,9 @@ impl Refused {
         if left == Nanos::default() {
             return None;
         }
-        self.changed.wait_for(&mut files, left.duration());
+        if files.settled == settled {
+            self.changed.wait_for(&mut files, left.duration());
+        }
         Some(end)
     }
 

@@ -395,13 +395,14 @@ impl Vfs {
         self.fs.wrote(inode, from..to)
     }
 
-    /// Zeroes what a file is about to lose of a page in the cache, where there is no room for blocks of the page
-    /// that are holes: behind the new end none is wanted, and before the file grows again its tail is written.
+    /// Zeroes the bytes that a file is about to lose of a dirty page, where there is no room for blocks of the page
+    /// that are holes: behind the new end none is wanted, and before the file grows again its tail is written. A clean
+    /// page stays clean: to write it would take room that is promised to others.
     fn zero_unreserved(&self, inode: &Arc<Inode>, from: u64, to: u64) {
         let index = from / PAGE;
         let _change = self.begin_write(inode, index..index + 1);
         let range = (from % PAGE) as usize..(to - index * PAGE) as usize;
-        if inode.mapping.modify(index, |p| p[range].fill(0)).is_some() {
+        if inode.mapping.is_dirty(index) && inode.mapping.modify(index, |p| p[range].fill(0)).is_some() {
             self.bdi.mark_dirty(inode);
         }
     }

@@ -1,8 +1,8 @@
 //! Volumes on several devices: the first lists the others.
 //!
-//! A superblock is input like any other, and a path in it could name a file that is none of the volume's business.
-//! So such a path is followed only from a block device to a block device, as Linux does, and from an image to a file
-//! beside it. All others are named by the caller.
+//! A superblock is input like any other, and a path in it could name a file that is none of the volume's business:
+//! another image beside it, whose bytes would be shown and changed. So such a path is followed only from a block device
+//! to a block device, as Linux does. All others are named by the caller.
 
 use crate::error::{About, Error, Refusal, Result, path_bytes, show};
 use crate::image::{Claim, Existing, dir_of, existing};
@@ -64,24 +64,16 @@ pub(crate) fn all_of(
 
 /// Where a path leads to that a superblock lists, if it is one to follow unasked.
 fn followed(image: &Path, path: &str) -> std::result::Result<PathBuf, String> {
-    let absent = |e: std::io::Error| match e.kind() {
+    let is_device = |p: &Path| p.metadata().map(|m| m.file_type().is_block_device());
+    if !is_device(image).map_err(|e| e.to_string())? {
+        return Err("a file is opened only where it is named".into());
+    }
+    let path = Path::new(path);
+    let found = is_device(path).map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => "there is none".to_string(),
         _ => e.to_string(),
-    };
-    let is_device = |p: &Path| p.metadata().map(|m| m.file_type().is_block_device());
-    let path = Path::new(path);
-    if is_device(image).map_err(absent)? {
-        let found = path.is_absolute() && is_device(path).map_err(absent)?;
-        return found.then(|| path.into()).ok_or_else(|| "not the path of a block device".into());
-    }
-    let image = image.canonicalize().map_err(absent)?;
-    let beside = match path.parent() {
-        Some(dir) if dir.as_os_str().is_empty() => dir_of(&image).join(path),
-        _ => path.into(),
-    };
-    let is_file = beside.symlink_metadata().map_err(absent)?.is_file();
-    let same = dir_of(&beside).canonicalize().is_ok_and(|dir| dir == dir_of(&image));
-    (is_file && same).then_some(beside).ok_or_else(|| "not a file beside the image".into())
+    })?;
+    (found && path.is_absolute()).then(|| path.into()).ok_or_else(|| "not the path of a block device".into())
 }
 
 /// Refuses a device that is named twice.

@@ -14,8 +14,8 @@ fn files(b: &Bench, sizes: &[(&str, u64)]) {
 }
 
 /// fsck.f2fs, which opens the devices that the superblock lists where it runs.
-fn fsck(b: &Bench, image: &str) {
-    assert!(b.ok(&["check", image]).contains("clean"));
+fn fsck(b: &Bench, image: &str, named: &[&str]) {
+    assert!(b.ok(&[&["check", image], named].concat()).contains("clean"));
     if !has("fsck.f2fs") && Command::new("fsck.f2fs").arg("-V").output().is_err() {
         eprintln!("skipped: fsck.f2fs is not installed");
         return;
@@ -27,15 +27,15 @@ fn fsck(b: &Bench, image: &str) {
 }
 
 /// Files go in and come out again, and lie on each device.
-fn fill(b: &Bench, image: &str, others: &[&str]) {
+fn fill(b: &Bench, image: &str, named: &[&str], others: &[&str]) {
     let src = b.path("filling");
     fs::create_dir_all(&src).unwrap();
     for n in 0..48u8 {
         let bytes: Vec<u8> = (0..1u32 << 20).map(|i| (i as u8).wrapping_mul(7) ^ n).collect();
         fs::write(src.join(format!("f{n}")), bytes).unwrap();
     }
-    b.ok(&["cp", "filling", &format!("{image}:/"), "--quiet"]);
-    b.ok(&["cp", &format!("{image}:/filling"), "out", "--quiet"]);
+    b.ok(&[&["cp", "filling", &format!("{image}:/"), "--quiet"], named].concat());
+    b.ok(&[&["cp", &format!("{image}:/filling"), "out", "--quiet"], named].concat());
     assert_same(&src, &b.path("out"), &Options::default());
     fs::remove_dir_all(b.path("out")).unwrap();
     for other in others {
@@ -51,16 +51,20 @@ fn a_volume_of_ours_on_three_files() {
         files(&b, &[("b.img", 31), ("c.img", 159)]);
         let args = ["mkfs", "-c", "b.img", "-c", "c.img", "--size", "30M", "a.img", "--quiet"];
         b.ok(&args.into_iter().chain(zoned).collect::<Vec<_>>());
-        fill(&b, "a.img", &["c.img"]);
-        fsck(&b, "a.img");
-        let info = b.ok(&["info", "a.img"]);
+        let named = &["-o", "device=b.img,device=c.img"];
+        fill(&b, "a.img", named, &["c.img"]);
+        fsck(&b, "a.img", named);
+        let info = b.ok(&["info", "a.img", named[0], named[1]]);
         assert!(info.contains("  devices        a.img (30 MiB), b.img (30 MiB), c.img (15"), "{info}");
         // A tree comes in as the volume is made, into files that are there.
         let args =
             ["mkfs", "-f", "--from", "filling", "-c", "b.img", "-c", "c.img", "--size", "30M", "a.img"];
         b.ok(&args.into_iter().chain(["--quiet"]).chain(zoned).collect::<Vec<_>>());
-        assert_eq!(b.ok(&["ls", "a.img:/"]).lines().filter(|l| l.starts_with('f')).count(), 48);
-        fsck(&b, "a.img");
+        assert_eq!(
+            b.ok(&["ls", "a.img:/", named[0], named[1]]).lines().filter(|l| l.starts_with('f')).count(),
+            48
+        );
+        fsck(&b, "a.img", named);
     }
 }
 
@@ -72,8 +76,8 @@ fn a_volume_of_mkfs_f2fs_on_two_files() {
         Command::new("mkfs.f2fs").args(["-q", "-c", "b.img", "a.img"]).current_dir(b.dir.path()).output();
     let Ok(mkfs) = mkfs else { return eprintln!("skipped: mkfs.f2fs is not installed") };
     assert!(mkfs.status.success(), "{}", String::from_utf8_lossy(&mkfs.stdout));
-    fill(&b, "a.img", &["b.img"]);
-    fsck(&b, "a.img");
+    fill(&b, "a.img", &["-o", "device=b.img"], &["b.img"]);
+    fsck(&b, "a.img", &["-o", "device=b.img"]);
 }
 
 #[test]
@@ -81,13 +85,13 @@ fn another_device_is_named_where_it_is_not_as_listed() {
     let b = Bench::new();
     files(&b, &[("b.img", 32), ("c.img", 128), ("short", 16)]);
     b.ok(&["mkfs", "-c", "b.img", "-c", "c.img", "--size", "32M", "a.img", "--quiet"]);
-    fill(&b, "a.img", &[]);
+    fill(&b, "a.img", &["-o", "device=b.img,device=c.img"], &[]);
     let (image, more) = ("a.img:/", "-o");
     fs::create_dir(b.path("away")).unwrap();
     fs::rename(b.path("c.img"), b.path("away/c.img")).unwrap();
     let line = b.fails(&["ls", image], 1);
-    let said =
-        "a.img: on 3 devices, of which it lists number 3 as \"c.img\": there is none; -o device=PATH names";
+    let said = "a.img: on 3 devices, of which it lists number 2 as \"b.img\": a file is opened only where it is \
+                named; -o device=PATH names";
     assert!(line.starts_with(said), "{line}");
     let both = "device=b.img,device=away/c.img";
     assert_eq!(b.ok(&["ls", more, both, image]), "filling\n");
@@ -111,20 +115,21 @@ fn another_device_is_named_where_it_is_not_as_listed() {
     }
 }
 
-/// A superblock is input: it has no file opened that is not beside the image.
+/// A superblock is input: it has no file opened that nobody named, not even one beside the image.
 #[test]
-fn a_listed_path_leads_nowhere_but_beside_the_image() {
+fn no_listed_file_is_opened_unasked() {
     let b = Bench::new();
     files(&b, &[("b.img", 64)]);
-    fs::create_dir(b.path("away")).unwrap();
-    b.ok(&["mkfs", "-c", "b.img", "--size", "32M", "away/a.img", "--quiet"]);
-    let line = b.fails(&["ls", "away/a.img:/"], 1);
-    assert!(line.contains("b.img\": not a file beside the image; -o device=PATH"), "{line}");
-    b.ok(&["ls", "-o", "device=b.img", "away/a.img:/"]);
-    b.ok(&["mkfs", "-f", "-c", "b.img", "--size", "32M", "a.img", "--quiet"]);
-    fs::rename(b.path("b.img"), b.path("away/b.img")).unwrap();
-    std::os::unix::fs::symlink("away/b.img", b.path("b.img")).unwrap();
-    assert!(b.fails(&["ls", "a.img:/"], 1).contains("not a file beside the image"));
+    b.ok(&["mkfs", "-c", "b.img", "--size", "32M", "a.img", "--quiet"]);
+    let before = fs::read(b.path("b.img")).unwrap();
+    for command in
+        [&["ls", "a.img:/"][..], &["check", "a.img"], &["cp", "a.img:/", "out"], &["info", "a.img"]]
+    {
+        let line = b.fails(command, 1);
+        assert!(line.contains("a file is opened only where it is named; -o device=PATH"), "{line}");
+    }
+    assert_eq!(fs::read(b.path("b.img")).unwrap(), before);
+    b.ok(&["ls", "-o", "device=b.img", "a.img:/"]);
 }
 
 #[test]
@@ -141,6 +146,14 @@ fn devices_that_make_no_volume_are_refused() {
     assert!(!b.path("a.img").exists());
     b.ok(&["mkfs", "--size", "64M", "v.img", "--quiet"]);
     assert!(mkfs(&["-c", "v.img", "--size", "32M", "a.img"]).contains("v.img: holds an f2fs volume"));
+    // Whole sections end before it, or no segment is left of the first.
+    files(&b, &[("short.img", 20)]);
+    let by_sections = |zoned, size, other| mkfs(&[zoned, "-c", other, "--size", size, "a.img"]);
+    let line = by_sections("--zoned=64M", "1G", "short.img");
+    assert!(line.contains("device number 2 is too short"), "{line}");
+    let line = by_sections("--zoned=4M", "4M", "b.img");
+    assert!(line.contains("device number 1 is too short"), "{line}");
+    assert!(!b.path("a.img").exists());
     let long = format!("{}.img", "x".repeat(70));
     files(&b, &[(&long, 32)]);
     assert!(mkfs(&["-c", &long, "--size", "32M", "a.img"]).contains("at most 63 bytes"));
@@ -161,13 +174,13 @@ fn a_volume_on_two_block_devices() {
     };
     let (first, second) = (&*loops[0].0, &*loops[1].0);
     b.ok(&["mkfs", "-c", second, first, "--quiet"]);
-    fill(&b, first, &["b.img"]);
-    fsck(&b, first);
+    fill(&b, first, &[], &["b.img"]);
+    fsck(&b, first, &[]);
     let info = b.ok(&["info", first]);
     assert!(info.contains(&format!("{first} (48 MiB), {second} (128 MiB)")), "{info}");
     // The image of the first lists a device, which is followed from a device alone.
     let line = b.fails(&["ls", "a.img:/"], 1);
-    assert!(line.contains("in use") || line.contains("not a file beside the image"), "{line}");
+    assert!(line.contains("in use") || line.contains("only where it is named"), "{line}");
 }
 
 /// A loop device, let go of at the end.

@@ -201,7 +201,8 @@ impl Setting {
                 true => plan.jobs.answer(job)?,
                 false => {
                     let once = || self.once(plan, position, seed(measured), wanted);
-                    let (again, observed) = plan.jobs.here(!simulated, once)?;
+                    // Recordings and lock statistics are the process's: nothing else may run in it meanwhile.
+                    let (again, observed) = plan.jobs.here(true, once)?;
                     if let Some(o) = observed.as_ref().filter(|_| observer.wants().anything()) {
                         let drawn = Looked { experiment: of.0, number: of.1, setting: &self.name, position };
                         observer.saw(&drawn, o)?;

@@ -201,6 +201,7 @@ impl Bounces {
     }
 
     fn reset(&self) {
+        self.asks.store(0, Relaxed);
         [&self.asked, &self.other].into_iter().for_each(|a| a.store(0, Relaxed));
     }
 

@@ -85,6 +85,11 @@ pub enum MkfsError {
         "devices: at most 8, each with a path of at most 63 bytes, that together are as long as the volume's"
     )]
     BadDevices,
+    /// No segment of the volume lies on a device.
+    #[error(
+        "device number {0} is too short: no segment of the volume lies on it; leave it out or take a larger one"
+    )]
+    ShortDevice(usize),
     /// The label does not fit.
     #[error("label of {0} UTF-16 units is too long: at most 512")]
     LabelTooLong(usize),

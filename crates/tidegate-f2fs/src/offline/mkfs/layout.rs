@@ -1,6 +1,7 @@
 //! Where the areas of a volume lie, from its size alone.
 
 use super::overprovision::{self, Overprovision};
+use super::superblock::segments_of_devices;
 use super::{MkfsError, MkfsOptions};
 use crate::format::raw::{
     BLOCK_SIZE, BLOCKS_PER_SEG, CP_BITMAP_OFFSET, CP_CHKSUM_OFFSET, ENTRIES_IN_SUM, Features,
@@ -127,7 +128,10 @@ pub(super) fn layout_on(
         // One behind the other.
         l.logs = [3, 5, 4, 0, 1, 2].map(|z| SegNo(z * options.segs_per_sec));
     }
-    Ok(l)
+    match segments_of_devices(&l, options).iter().position(|n| *n == 0) {
+        Some(n) => Err(MkfsError::ShortDevice(n + 1)),
+        None => Ok(l),
+    }
 }
 
 /// The facts about a device's zones that the layout needs, in blocks.

@@ -1,7 +1,7 @@
 //! The superblock.
 
 use super::tree::{META_INO, NODE_INO, ROOT_INO};
-use super::{Layout, MkfsOptions};
+use super::{DevicePart, Layout, MkfsOptions};
 use crate::format::raw::{
     BLOCK_SIZE, BLOCKS_PER_SEG, F2FS_MAGIC, Features, LOG_BLOCKS_PER_SEG, RawSuperblock, SB_CRC_OFFSET,
     SUPER_OFFSET, f2fs_crc32,
@@ -66,19 +66,28 @@ fn geometry(l: &Layout, options: &MkfsOptions) -> RawSuperblock {
     sb
 }
 
-/// The devices and their segments, where there are several. The areas in front of the first segment are on
-/// the first, and what is left behind the last zone is nobody's.
+/// The devices and their segments, where there are several.
 fn put_devices(sb: &mut RawSuperblock, l: &Layout, options: &MkfsOptions) {
+    let parts = options.devices.iter().zip(segments_of_devices(l, options));
+    for (slot, (device, segments)) in sb.devs.iter_mut().zip(parts) {
+        slot.path[..device.path.len()].copy_from_slice(device.path.as_bytes());
+        slot.total_segments = segments.into();
+    }
+}
+
+/// The segments on each device. The areas in front of the first segment are on the first, and the rest behind the
+/// last zone is nobody's.
+pub(super) fn segments_of_devices(l: &Layout, options: &MkfsOptions) -> Vec<u32> {
     let segment = u64::from(BLOCKS_PER_SEG) * BLOCK_SIZE as u64;
     let mut before = u64::from(l.segment0.0) * BLOCK_SIZE as u64;
     let mut left = l.segment_count;
-    for (slot, device) in sb.devs.iter_mut().zip(&options.devices) {
-        slot.path[..device.path.len()].copy_from_slice(device.path.as_bytes());
+    let take = |device: &DevicePart| {
         let segments = device.bytes.saturating_sub(std::mem::take(&mut before)) / segment;
         let segments = left.min(u32::try_from(segments).unwrap_or(u32::MAX));
         left -= segments;
-        slot.total_segments = segments.into();
-    }
+        segments
+    };
+    options.devices.iter().map(take).collect()
 }
 
 /// Cold extensions first, the hot ones behind them.

@@ -182,8 +182,12 @@ impl Repair<'_, '_> {
         let begun = |s: &u32| z.map.is_sequential(*s) && z.begins(*s) == 0 && z.map.written[*s as usize] > 0;
         let opened = (0..z.map.sections()).filter(begun).count();
         let over = (z.map.active.len() + opened).saturating_sub(z.map.max_active);
-        let left =
-            |s: &&u32| !self.logs.iter().any(|l| z.map.section_of(l.segno) == **s) && !z.resets.contains(*s);
+        // A zone that is still to be written must not be full by then.
+        let left = |s: &&u32| {
+            !self.logs.iter().any(|l| z.map.section_of(l.segno) == **s)
+                && !z.resets.contains(*s)
+                && z.map.written[**s as usize] == z.begins(**s)
+        };
         let finished: Vec<u32> = z.map.active.iter().filter(left).take(over).copied().collect();
         if finished.len() < over {
             let what = "more zones would be partly written than the device takes";
