@@ -350,11 +350,13 @@ fn make(
     if there != Existing::Device {
         request.options.room(&shown, bytes + others.bytes())?;
     }
-    let (replace, unfinished) = (request.from.is_some(), request.unfinished.clone());
+    let (filled, unfinished) = (request.from.is_some(), request.unfinished.clone());
+    // An old volume that lost its other devices to the new one must not stay valid behind it.
+    let replace = filled && others.is_empty();
     let image = NewImage::create(claim, bytes, replace, request.open.backend, &unfinished)?;
     // In place, a volume must not be one before it is complete.
     let held =
-        (image.in_place() && replace).then(|| Arc::new(Held::new(image.device.clone(), 2, is_superblock)));
+        (image.in_place() && filled).then(|| Arc::new(Held::new(image.device.clone(), 2, is_superblock)));
     let device = held.clone().map_or_else(|| image.device.clone(), |h| h as Arc<dyn Device>);
     let (device, devices) = others.behind(&request.image, device)?;
     let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));

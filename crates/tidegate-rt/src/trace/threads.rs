@@ -100,7 +100,11 @@ impl Threads {
             if events.is_empty() && calls.is_empty() {
                 continue;
             }
-            self.names.insert(local.thread, local.name.clone());
+            // A later task may have the number of one with events.
+            let name = self.names.entry(local.thread).or_insert_with(|| local.name.clone());
+            if !events.is_empty() {
+                name.clone_from(&local.name);
+            }
             self.events.append(&mut events, ring::capacity().saturating_mul(ENDED_RINGS));
             // The ended thread has left all spans.
             self.calls.entry(local.name.clone()).or_default().absorb(calls.take(Nanos(0)));
