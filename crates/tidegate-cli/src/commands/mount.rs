@@ -80,8 +80,11 @@ fn asked(global: &Global) -> Result<MountOptions> {
 fn remount(args: &Args, options: &MountOptions) -> Result<()> {
     let dir = &args.directory;
     let about = |e| Error::os(tidegate::error::path_bytes(dir), e);
-    if !options.switches.is_empty() {
-        let what = format!("\"{}\" cannot be changed while it is mounted", options.switches);
+    // mount(8) adds the words of fstab. A mount stays where it was opened.
+    let is_kept = |word: &&str| ["offset=", "device="].iter().any(|place| word.starts_with(place));
+    let switches: Vec<&str> = options.switches.split(',').filter(|w| !w.is_empty() && !is_kept(w)).collect();
+    if !switches.is_empty() {
+        let what = format!("\"{}\" cannot be changed while it is mounted", switches.join(","));
         return Err(Error::argument("-o", what));
     }
     tidegate_fuse::control::address::mount_of(dir).map_err(about)?;

@@ -136,27 +136,38 @@ impl Ext4 {
     /// goes on counting that where the bitmap could not be read, as nothing is wrong with it then.
     pub(super) fn pass_over(&self, bitmap: Bitmap, group: &GroupDesc, why: &Error) {
         self.damaged.any.store(true, Relaxed);
-        let asked = {
+        let is_unread = why.kind() == ErrorKind::Io;
+        let (is_new, is_worse) = {
             let mut found = self.damaged.found.lock();
             let new = || Passed { why: why.clone(), asked: 0 };
             let passed = found.entry((bitmap, group.group.0)).or_insert_with(new);
             passed.asked += 1;
-            passed.asked
+            let is_worse = passed.why.kind() == ErrorKind::Io && !is_unread;
+            if is_worse {
+                passed.why = why.clone();
+            }
+            (passed.asked == 1, is_worse)
         };
         let Ok(space) = self.space() else { return };
-        if asked > 1 {
+        if !is_new && !is_worse {
             return;
         }
         let errno = why.errno().map_or(0, |e| e.raw_os_error() as u64);
         GROUP_CORRUPT.record([group.group.0.into(), (bitmap == Bitmap::Inodes).into(), errno]);
-        let is_unread = why.kind() == ErrorKind::Io;
         if !is_unread {
             self.damaged.faults.store(true, Relaxed);
         }
         let free = self.free_of(bitmap, group);
         space.change(|f| match bitmap {
-            Bitmap::Blocks => f.pass_blocks(free, is_unread),
-            Bitmap::Inodes => f.pass_inodes(free, is_unread),
+            Bitmap::Blocks => {
+                // The block could be read by now, and is damaged.
+                f.give_blocks_again(if is_worse { free } else { 0 });
+                f.pass_blocks(free, is_unread);
+            }
+            Bitmap::Inodes => {
+                f.give_inodes_again(if is_worse { free } else { 0 });
+                f.pass_inodes(free, is_unread);
+            }
         });
     }
 }

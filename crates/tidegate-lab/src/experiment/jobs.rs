@@ -136,7 +136,9 @@ impl Apart {
 
     /// The reason why there is no answer, best told by the process's end.
     fn broken(&mut self, e: &io::Error) -> Error {
-        let ended = self.child.try_wait().ok().flatten();
+        // A process that has ended already keeps its own status.
+        let _ = self.child.kill();
+        let ended = self.child.wait().ok();
         let why = ended.map_or_else(|| e.to_string(), |status| status.to_string());
         Error::spec(format!("a run in a process of its own failed: {why}"))
     }

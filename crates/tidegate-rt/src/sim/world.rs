@@ -38,12 +38,21 @@ fn begin(sim: &Rc<Sim>, id: TaskId) -> Option<Begun> {
     Some(Begun { task: Rc::new(Task::new(sim.clone(), id, name)), coroutine })
 }
 
+/// The task that was current before, and is again once this is dropped: in a panic as well.
+struct Outer(Option<Rc<Task>>);
+
+impl Drop for Outer {
+    fn drop(&mut self) {
+        task::make_current(self.0.take());
+    }
+}
+
 /// Lets a task move until it passes on; the task, if it has not ended.
 fn go_on(mut moving: Begun, sim: &Sim) -> Option<Begun> {
     // The caller may be a task of another world, or even code that is run by one of this.
-    let outer = task::make_current(Some(moving.task.clone()));
+    let outer = Outer(task::make_current(Some(moving.task.clone())));
     let ended = moving.coroutine.resume();
-    task::make_current(outer);
+    drop(outer);
     if !ended {
         return Some(moving);
     }
