@@ -30,10 +30,9 @@ const SYNC_EVERY: u64 = 32 << 20;
 const SMALLEST: u64 = 40 << 20;
 /// Unit in which a size is chosen: a segment.
 const SEGMENT: u64 = 2 << 20;
-/// Unit of ext4's sizes, whose volumes are as small as one likes; then the smallest, and blocks to spare.
+/// Unit of ext4's sizes, whose volumes are as small as one likes; then the smallest.
 const EXT4_STEP: u64 = 64 << 10;
 const EXT4_SMALLEST: u64 = 256 << 10;
-const EXT4_SPARE: u64 = 0;
 /// Inodes that are not for files: the reserved ones and lost+found's.
 const FIRST_INODES: u64 = 12;
 /// How often a volume that was too small after all is made anew.
@@ -291,8 +290,9 @@ fn fit(image: &str, content: &Content, free: u64, options: &mut NewVolume) -> Re
             // A margin for facts that the count cannot know: files that grow meanwhile, names that gather in
             // few buckets.
             Format::F2fs => blocks / 64 + 256,
-            // The blocks that are promised to data before it has its place.
-            Format::Ext4 => blocks / 512 + EXT4_SPARE,
+            // The blocks that are promised to data before it has its place: more where there is enough of it for several
+            // threads.
+            Format::Ext4 => blocks / 512 + (blocks / 512).saturating_sub(2),
         };
         room.blocks >= blocks + spare
     };
