@@ -57,8 +57,8 @@ fn mended(device: &MemoryDevice) -> String {
     said
 }
 
-/// Bitmaps of all groups but the last cannot be read: writes and names go there. What is free in the others is
-/// shown to nobody. Nothing is wrong with the volume by that, unless something could not be freed.
+/// Bitmaps of all groups but the last cannot be read: writes and names go there, and free space of the others is
+/// shown to nobody. The volume itself counts as sound, unless something could not be freed.
 #[test]
 fn groups_whose_bitmap_cannot_be_read_are_passed_over() {
     if skip() {

@@ -96,7 +96,7 @@ fn directories_of_every_depth() {
 }
 
 /// A page that loses its end is written as a whole, and its holes want no blocks for that: on a full volume
-/// there are none. What is cut off stays gone when the file grows again.
+/// there are none. The bytes cut off stay gone when the file grows again.
 #[test]
 fn a_file_with_holes_is_cut_on_a_full_volume() {
     if skip() {
