@@ -1,11 +1,25 @@
 //! Attributes: of inodes, extended ones, of the volume.
 
 use crate::errno::{Result, ToErrno};
-use crate::privileges::Kill;
+use crate::privileges::{Capability, Kill, has_set_id};
 use crate::server::{Caller, Entry, ROOT, Server};
 use rustix::io::Errno;
 use tidegate::vfs::{APPEND_ONLY, IMMUTABLE};
-use tidegate::vfs::{Cred, FileType, Inode, SetAttr, StatFs, XattrFlags};
+use tidegate::vfs::{FileType, Inode, SetAttr, StatFs, XattrFlags};
+
+/// Names that only the superuser sees begin so (xattr(7)).
+const TRUSTED: &[u8] = b"trusted.";
+
+/// A change of attributes, beside the new values.
+#[derive(Clone, Copy, Debug)]
+pub enum Change<'a> {
+    /// Of the values alone; set-id bits go as `Kill` says.
+    Values(Kill<'a>),
+    /// Both times are those of the call, which an append-only file allows; set-id bits likewise.
+    Touch(Kill<'a>),
+    /// A chown(2) of this caller that changes no owner. It takes set-id bits off, which only the owner may.
+    Owner(&'a Caller),
+}
 
 impl Server {
     /// An inode's attributes. The kernel asks through an open file (`fh`) before it writes to that.
@@ -28,13 +42,24 @@ impl Server {
         Ok(self.entry(&inode))
     }
 
-    /// Changes attributes; their new values. With `kill` set-id bits go; with `touch` both times are those of
-    /// the call, which an append-only file allows.
+    /// Changes attributes; their new values.
     ///
     /// # Errors
     /// `EPERM`, `EROFS`, `EFBIG`, `ENOSPC`.
-    pub fn setattr(&self, node: u64, set: &SetAttr, kill: Kill<'_>, touch: bool) -> Result<Entry> {
+    pub fn setattr(&self, node: u64, set: &SetAttr, change: Change<'_>) -> Result<Entry> {
         let inode = self.inode(node)?;
+        let (kill, touch) = match change {
+            Change::Values(kill) => (kill, false),
+            Change::Touch(kill) => (kill, true),
+            Change::Owner(caller) => {
+                self.check_flags(&inode, IMMUTABLE | APPEND_ONLY)?;
+                // Without such bits everybody may, and nothing happens.
+                if has_set_id(&inode) {
+                    self.check_owner(&inode, caller)?;
+                }
+                (Kill::By(caller), false)
+            }
+        };
         let others = set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.size.is_some();
         if others || !touch && (set.atime.is_some() || self.by_user(&inode, set)) {
             self.check_flags(&inode, IMMUTABLE | APPEND_ONLY)?;
@@ -42,6 +67,11 @@ impl Server {
             self.check_flags(&inode, IMMUTABLE)?;
         }
         let mut set = set.clone();
+        // The kernel leaves the times as they are where the size does not change, and keeps those.
+        if set.size == Some(inode.attr().size) && set.mtime.is_none() {
+            let a = inode.attr();
+            (set.mtime, set.ctime) = (Some(a.mtime), set.ctime.or(Some(a.ctime)));
+        }
         for (view, wanted) in [(self.view.uid, &mut set.uid), (self.view.gid, &mut set.gid)] {
             if let Some(shown) = view
                 && let Some(id) = wanted.take()
@@ -103,9 +133,12 @@ impl Server {
     /// # Errors
     /// Those of reading them.
     pub fn listxattr(&self, caller: &Caller, node: u64) -> Result<Vec<u8>> {
-        let cred = Cred { uid: caller.uid, gid: caller.gid, groups: Vec::new() };
-        let names = self.vfs().listxattr(&cred, &*self.inode(node)?).map_errno()?;
-        Ok(names.iter().flat_map(|n| n.iter().copied().chain([0])).collect())
+        let names = self.vfs().listxattr(ROOT, &*self.inode(node)?).map_errno()?;
+        // Asked for where there are such names alone: the answer stands in /proc.
+        let trusted = |n: &Vec<u8>| n.starts_with(TRUSTED);
+        let hidden = names.iter().any(trusted) && !caller.is_capable(Capability::SysAdmin);
+        let names = names.iter().filter(|n| !hidden || !trusted(n));
+        Ok(names.flat_map(|n| n.iter().copied().chain([0])).collect())
     }
 
     /// Capacity and use.

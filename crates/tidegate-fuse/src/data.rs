@@ -106,7 +106,11 @@ impl Server {
         self.dirty_bound.wrote(self, data.len() as u64);
         let _underway = match cached {
             true => self.take_cached(h.file.inode(), pos)?,
-            false => self.check_flags(h.file.inode(), IMMUTABLE).map(|()| None)?,
+            false => {
+                self.check_flags(h.file.inode(), IMMUTABLE)?;
+                h.check_append(pos)?;
+                None
+            }
         };
         self.kill_set_id(h.file.inode(), kill)?;
         h.file.write_at(pos, data).map_errno()?;
@@ -177,6 +181,7 @@ impl Server {
         let len = len.min(COPY_MAX);
         self.space.check_data(self, len.min(src.file.size()))?;
         self.check_flags(dst.file.inode(), IMMUTABLE)?;
+        dst.check_append(to.1)?;
         self.kill_set_id(dst.file.inode(), kill)?;
         let mut buf = vec![0; COPY_STEP.min(len as usize)];
         let mut done = 0;

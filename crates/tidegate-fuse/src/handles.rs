@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use tidegate::vfs::File;
+use tidegate::vfs::{APPEND_ONLY, File};
 use tidegate_rt::{LockClass, Mutex, RwLock};
 
 static HANDLES: LockClass = LockClass::new("fuse->handles", 2);
@@ -17,6 +17,15 @@ pub(crate) struct Handle {
     pub(crate) file: File,
     node: u64,
     pub(crate) writes: bool,
+    /// The file was append-only when it was opened for writing.
+    appends: bool,
+}
+
+impl Handle {
+    /// Refuses a write at `pos` that would replace what an append-only file has.
+    pub(crate) fn check_append(&self, pos: u64) -> Result<()> {
+        if self.appends && pos < self.file.size() { Err(Errno::PERM) } else { Ok(()) }
+    }
 }
 
 type Table = RwLock<HashMap<u64, Arc<Handle>>>;
@@ -47,7 +56,8 @@ impl Handles {
         if writes {
             *self.writers.lock().entry(node).or_insert(0) += 1;
         }
-        self.shard(fh).write().insert(fh, Arc::new(Handle { file, node, writes }));
+        let appends = writes && file.inode().attr().flags & APPEND_ONLY != 0;
+        self.shard(fh).write().insert(fh, Arc::new(Handle { file, node, writes, appends }));
         fh
     }
 

@@ -1,4 +1,4 @@
-//! Room below a sparse image.
+//! Room below sparse images.
 //!
 //! An image with holes can promise more than its disk has. When that fills up, the volume must still be
 //! able to write the metadata of what it accepted; so data is refused while there is room for that.
@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tidegate::Volume;
 use tidegate_rt::clock;
 
 /// Kept for metadata and checkpoints beyond what is dirty; changes of names may take half of it.
@@ -23,8 +24,8 @@ const RELIEF: u64 = 1_000_000_000;
 
 /// Room below a sparse image, and when it was last looked at.
 pub(crate) struct HostSpace {
-    /// The image, if it is a file: it may have holes, and discards make new ones.
-    image: Option<OwnedFd>,
+    /// The files of the volume: they may have holes, and discards make new ones.
+    files: Box<[OwnedFd]>,
     /// In bytes: the host's last answer, less what was let through since; a fast writer fills a disk within
     /// one answer.
     available: AtomicU64,
@@ -33,11 +34,11 @@ pub(crate) struct HostSpace {
 }
 
 impl HostSpace {
-    pub(crate) fn new(image: &Path) -> Self {
-        let fd = open(image, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
+    pub(crate) fn new(volume: &Volume) -> Self {
+        let fd = |path: &Path| open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
         let is_file = |fd: &OwnedFd| fstat(fd).is_ok_and(|s| FileType::from_raw_mode(s.st_mode).is_file());
         HostSpace {
-            image: fd.filter(is_file),
+            files: volume.paths().filter_map(fd).filter(is_file).collect(),
             available: AtomicU64::new(0),
             asked: AtomicU64::new(0),
             relieved: AtomicU64::new(0),
@@ -52,8 +53,10 @@ impl HostSpace {
     /// Whether `len` more bytes of data would fit, as far as the last answer says. Nothing is counted or got
     /// back for it.
     pub(crate) fn has(&self, server: &Server, len: u64) -> bool {
-        let Some(image) = &self.image else { return true };
-        self.ask_if_old(image, clock::now().0);
+        if self.files.is_empty() {
+            return true;
+        }
+        self.ask_if_old(clock::now().0);
         self.available.load(Relaxed) >= wanted(server, len, MARGIN)
     }
 
@@ -63,13 +66,15 @@ impl HostSpace {
     }
 
     fn check(&self, server: &Server, len: u64, margin: u64) -> Result<()> {
-        let Some(image) = &self.image else { return Ok(()) };
+        if self.files.is_empty() {
+            return Ok(());
+        }
         let now = clock::now().0;
-        self.ask_if_old(image, now);
+        self.ask_if_old(now);
         if self.let_through(server, len, margin) {
             return Ok(());
         }
-        self.ask(image);
+        self.ask();
         if self.let_through(server, len, margin) {
             return Ok(());
         }
@@ -80,7 +85,7 @@ impl HostSpace {
             && server.vfs().sync().is_ok()
         {
             server.volume.ops().discard_now();
-            self.ask(image);
+            self.ask();
         }
         if self.let_through(server, len, margin) { Ok(()) } else { Err(Errno::NOSPC) }
     }
@@ -92,21 +97,27 @@ impl HostSpace {
         self.available.fetch_update(Relaxed, Relaxed, less).is_ok()
     }
 
-    fn ask_if_old(&self, image: &OwnedFd, now: u64) {
+    fn ask_if_old(&self, now: u64) {
         if now - self.asked.load(Relaxed).min(now) > FRESH {
-            self.ask(image);
+            self.ask();
         }
     }
 
-    fn ask(&self, image: &OwnedFd) {
-        let holes = fstat(image).is_ok_and(|s| (s.st_blocks as u64) * 512 < s.st_size as u64);
-        let room = match fstatvfs(image) {
-            // A host that says that it has no blocks at all, as some FUSE file systems do, does not know.
-            Ok(s) if holes && s.f_blocks > 0 => s.f_bavail * s.f_frsize,
-            _ => u64::MAX,
-        };
+    /// Asks the host. Data may go to any of the files, so the one with least room below it counts.
+    fn ask(&self) {
+        let room = self.files.iter().map(room_below).min().unwrap_or(u64::MAX);
         self.available.store(room, Relaxed);
         self.asked.store(clock::now().0, Relaxed);
+    }
+}
+
+/// Bytes that the host has for the holes of a file.
+fn room_below(file: &OwnedFd) -> u64 {
+    let holes = fstat(file).is_ok_and(|s| (s.st_blocks as u64) * 512 < s.st_size as u64);
+    match fstatvfs(file) {
+        // A host that says that it has no blocks at all, as some FUSE file systems do, does not know.
+        Ok(s) if holes && s.f_blocks > 0 => s.f_bavail * s.f_frsize,
+        _ => u64::MAX,
     }
 }
 

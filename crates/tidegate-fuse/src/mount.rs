@@ -1,6 +1,6 @@
 //! Getting a connection to the kernel at a directory, and giving it back.
 
-use crate::options::MountOptions;
+use crate::options::{MountOptions, NOSYMFOLLOW};
 use crate::transport::MAX_IO;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, open, statx};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
@@ -66,7 +66,27 @@ pub fn mount(
             r => return r.map_err(io::Error::from),
         }
     }
-    by_helper(source, dir, options)
+    let connection = by_helper(source, dir, options)?;
+    complete(dir, options).inspect_err(|_| drop(unmount(dir, true)))?;
+    Ok(connection)
+}
+
+/// Gives a mount of `fusermount3` the flags that this does not know, or knows as the superuser's alone.
+fn complete(dir: &Path, options: &MountOptions) -> io::Result<()> {
+    let known = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    let wanted = options.flags & (known | NOSYMFOLLOW);
+    let has = MountFlags::NOSUID | MountFlags::NODEV | options.flags & MountFlags::NOEXEC;
+    if wanted == has {
+        return Ok(());
+    }
+    let mut flags = wanted | MountFlags::BIND;
+    flags.set(MountFlags::RDONLY, options.read_only);
+    match rustix::mount::mount_remount(dir, flags, c"") {
+        // To allow more is not for users.
+        Err(Errno::PERM) if has.contains(wanted) => Ok(()),
+        Err(e) => Err(io::Error::other(format!("{HELPER} does not know nosymfollow, and: {e}"))),
+        Ok(()) => Ok(()),
+    }
 }
 
 /// Mounts what is at `dir` anew: read-only or not, and with the flags of `options`. All its content is

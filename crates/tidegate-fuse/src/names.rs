@@ -35,12 +35,17 @@ pub struct Make<'a> {
 }
 
 impl Server {
-    /// The inode that bears `name` in `parent`; `None` is an answer that the kernel may remember.
+    /// The inode that bears `name` in `parent`; `None` is an answer that the kernel may remember. By "." and ".."
+    /// the kernel asks for a node that it has forgotten, and for its directory, when it is given a file handle; that
+    /// node may be a file.
     ///
     /// # Errors
-    /// `ENAMETOOLONG`, and those of reading.
+    /// `ENAMETOOLONG`, `ESTALE` for "." of an inode that is gone, and those of reading.
     pub fn lookup(&self, parent: u64, name: &[u8]) -> Result<Option<Entry>> {
         let dir = self.inode(parent)?;
+        if name == b"." {
+            return Ok(Some(self.remembered(&dir)));
+        }
         match self.vfs().lookup(&dir, name) {
             Ok(inode) => {
                 self.looked_up.store(dir.ino.0, Relaxed);

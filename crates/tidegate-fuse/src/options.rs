@@ -295,7 +295,7 @@ impl MountOptions {
 }
 
 /// `MS_NOSYMFOLLOW`: no symbolic link is followed.
-const NOSYMFOLLOW: MountFlags = MountFlags::from_bits_retain(256);
+pub(crate) const NOSYMFOLLOW: MountFlags = MountFlags::from_bits_retain(256);
 
 /// Whether a word is for others, such as the init system, and then whether it may have a value.
 fn is_foreign(name: &str) -> Option<bool> {

@@ -6,14 +6,26 @@
 
 use crate::errno::{Result, ToErrno};
 use crate::server::{Caller, ROOT, Server};
+use rustix::io::Errno;
 use std::sync::Arc;
 use tidegate::vfs::{Cred, FileType, Inode, SetAttr};
 
 const S_ISUID: u32 = 0o4000;
 const S_ISGID: u32 = 0o2000;
 const S_IXGRP: u32 = 0o010;
-/// The bit of `CAP_FSETID` in a set of capabilities.
-const CAP_FSETID: u32 = 4;
+
+/// Rights of processes, as bits of a set of capabilities.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Capability {
+    /// `CAP_FOWNER`: to act as a file's owner.
+    Fowner = 3,
+    /// `CAP_FSETID`: to keep set-id bits.
+    Fsetid = 4,
+    /// `CAP_SYS_ADMIN`: to act on the volume as a whole.
+    SysAdmin = 21,
+    /// `CAP_SYS_RESOURCE`: to use up room that all share.
+    SysResource = 24,
+}
 
 /// The process that changes a file, and the kernel's word on the right to keep set-id bits.
 #[derive(Clone, Copy, Debug)]
@@ -41,9 +53,21 @@ impl Status {
     }
 }
 
+/// Which users of the machine those of a process are. A user namespace of its own has others, and whoever made it
+/// has every capability there.
+fn users(process: &str) -> Option<String> {
+    std::fs::read_to_string(format!("/proc/{process}/uid_map")).ok()
+}
+
 impl Caller {
+    /// Whether it has a capability that counts here. One that /proc does not show has none.
+    pub(crate) fn is_capable(&self, of: Capability) -> bool {
+        let has = |s: Status| s.effective >> of as u32 & 1 != 0;
+        Status::of(self).is_some_and(has) && users(&self.pid.to_string()) == users("self")
+    }
+
     fn may_keep(&self) -> bool {
-        Status::of(self).map_or(self.uid == 0, |s| s.effective >> CAP_FSETID & 1 != 0)
+        self.is_capable(Capability::Fsetid)
     }
 
     /// Its credentials, with all its groups where the kernel tells them.
@@ -57,7 +81,18 @@ impl Caller {
     }
 }
 
+/// Whether an inode has bits that a change of it may take off. Those of a directory stay.
+pub(crate) fn has_set_id(inode: &Inode) -> bool {
+    inode.attr().mode & (S_ISUID | S_ISGID) != 0 && inode.file_type != FileType::Directory
+}
+
 impl Server {
+    /// Whether the caller may change what only a file's owner may.
+    pub(crate) fn check_owner(&self, inode: &Inode, caller: &Caller) -> Result<()> {
+        let owner = self.view.uid.unwrap_or(inode.attr().uid);
+        if caller.uid == owner || caller.is_capable(Capability::Fowner) { Ok(()) } else { Err(Errno::PERM) }
+    }
+
     /// Takes set-id bits off as Linux does (`setattr_should_drop_suidgid`): set-user-id always; set-group-id
     /// where the group may execute, and from a file whose group the caller is not in. Directories keep
     /// theirs.
@@ -74,8 +109,7 @@ impl Server {
             Kill::By(caller) => (true, caller),
             Kill::Unless(caller) => (false, caller),
         };
-        let has = mode & (S_ISUID | S_ISGID);
-        if has == 0 || inode.file_type == FileType::Directory || !sure && by.may_keep() {
+        if !has_set_id(inode) || !sure && by.may_keep() {
             return Ok(());
         }
         let group = match mode & S_IXGRP != 0 {

@@ -5,6 +5,7 @@ use crate::errno::{Result, ToErrno};
 use crate::handles::Handles;
 use crate::host_space::HostSpace;
 use crate::nodes::Nodes;
+use crate::privileges::Capability;
 use crate::refused::Refused;
 use crate::transport::Kernel;
 use crate::walk::Walk;
@@ -82,7 +83,7 @@ impl Server {
             nodes: Nodes::new(),
             handles: Handles::new(),
             refused: Refused::new(),
-            space: HostSpace::new(volume.path()),
+            space: HostSpace::new(&volume),
             dirty_bound: DirtyBound::new(),
             walk: Arc::default(),
             looked_up: AtomicU64::new(0),
@@ -183,8 +184,10 @@ impl Server {
         self.check_flags(dir, if removing { IMMUTABLE | APPEND_ONLY } else { IMMUTABLE })
     }
 
-    /// Whether the caller may act on the volume as a whole.
-    pub(crate) fn check_admin(&self, caller: &Caller) -> Result<()> {
-        if caller.uid == 0 || caller.uid == self.owner { Ok(()) } else { Err(Errno::PERM) }
+    /// Whether the caller may do something to the volume as a whole: with that capability, or as the user who
+    /// mounted it. The superuser has no say without its capabilities, as in a container.
+    pub(crate) fn check_admin(&self, caller: &Caller, right: Capability) -> Result<()> {
+        let mounted = self.owner != 0 && caller.uid == self.owner;
+        if mounted || caller.is_capable(right) { Ok(()) } else { Err(Errno::PERM) }
     }
 }

@@ -43,13 +43,17 @@ impl Vfs {
         if dir.is_removed() {
             return Err(ErrorKind::NotFound.into());
         }
-        if let Some(known) = self.dcache.get(dir.ino, name) {
+        // A directory that is moved has another parent: that is not remembered.
+        let is_parent = name == b"..";
+        if !is_parent && let Some(known) = self.dcache.get(dir.ino, name) {
             return Ok(known);
         }
         let found = self.fs.lookup(dir, name);
         self.note_pages(dir);
         let found = found?;
-        self.dcache.set(dir.ino, name, found);
+        if !is_parent {
+            self.dcache.set(dir.ino, name, found);
+        }
         Ok(found)
     }
 

@@ -1,7 +1,7 @@
 //! Files without a name.
 
 use crate::dir_ops::S_ISGID;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::file::File;
 use crate::inode::Inode;
 use crate::perm::{self, MAY_EXEC, MAY_WRITE};
@@ -25,6 +25,9 @@ impl Vfs {
     ) -> Result<File> {
         self.begin_change()?;
         let guard = dir.rwsem.read();
+        if dir.is_removed() {
+            return Err(ErrorKind::NotFound.into());
+        }
         perm::check(&*self.fs, cred, dir, MAY_WRITE | MAY_EXEC)?;
         let mut new = new.clone();
         if dir.attr().mode & S_ISGID != 0 || self.fs.groups_follow_directories() {

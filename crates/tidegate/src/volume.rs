@@ -27,6 +27,8 @@ enum Engine {
 pub struct Volume {
     image: String,
     path: PathBuf,
+    /// The other files and devices of the volume that it was opened with.
+    devices: Vec<PathBuf>,
     queue: Arc<RequestQueue>,
     engine: Engine,
     ops: Arc<dyn VolumeOps>,
@@ -44,7 +46,7 @@ impl Volume {
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Volume> {
         let queue = Arc::new(open_queue(path, options)?);
         let volume = Self::from_queue(&show(path_bytes(path)), queue, options)?;
-        Ok(Volume { path: within(path).0, ..volume })
+        Ok(Volume { path: within(path).0, devices: options.devices.clone(), ..volume })
     }
 
     /// Opens the volume behind `queue`; errors call it `image`.
@@ -76,7 +78,8 @@ impl Volume {
         let vfs = Vfs::mount(ops.clone(), bdi, mount).map_err(of)?;
         let (image, path) = (image.to_string(), image.into());
         let without_effect = options.format.without_effect(format);
-        Ok(Volume { image, path, queue, engine, ops, vfs, started, without_effect })
+        let devices = Vec::new();
+        Ok(Volume { image, path, devices, queue, engine, ops, vfs, started, without_effect })
     }
 
     /// The name that errors have for it: the image's path, as it can be shown.
@@ -87,6 +90,11 @@ impl Volume {
     /// The file or device that the image is, or is in.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// All files and devices that it was opened with, the first being [`Volume::path`].
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        std::iter::once(self.path()).chain(self.devices.iter().map(PathBuf::as_path))
     }
 
     /// The mounted file system.

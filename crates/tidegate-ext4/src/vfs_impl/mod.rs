@@ -4,7 +4,7 @@
 
 mod ops;
 
-use crate::format::raw::{InodeFlags, ROOT_INO};
+use crate::format::raw::{INODE_BASE, InodeFlags, ROOT_INO};
 use crate::inode::ei;
 use crate::volume::handle::HandleType;
 use crate::volume::sbi::Ext4;
@@ -23,6 +23,10 @@ const BYTES_AT_ONCE: u64 = 1 << 30;
 impl FileSystem for Ext4 {
     fn name(&self) -> &'static str {
         "ext4"
+    }
+
+    fn time_granularity(&self) -> u32 {
+        if self.sb.inode_size > INODE_BASE as u32 { 1 } else { 1_000_000_000 }
     }
 
     fn root(&self) -> Ino {

@@ -368,3 +368,83 @@ fn births_are_told() {
     assert_ne!((first.2, first.3), (second.2, second.3));
     rig.finish();
 }
+
+/// Runs the script for file handles; what it prints, line by line.
+fn handles(words: &[&str], paths: &[&std::path::Path]) -> Vec<String> {
+    let mut perl = Command::new("perl");
+    let out = perl.args(["-e", include_str!("scripts/handles.pl")]).args(words).args(paths).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8_lossy(&out.stdout).lines().map(str::to_string).collect()
+}
+
+/// A server of NFS knows files by handles, and finds them when the kernel has forgotten them; it finds no other file in
+/// the place of one that is gone.
+#[test]
+fn files_are_found_by_their_handles() {
+    if cannot_mount() || tidegate_testing::oracle::skip_or_fail("perl") {
+        return;
+    }
+    for words in ["", "transport=dev"] {
+        let mut rig = Rig::new(256, words);
+        let path = |p: &str| rig.dir.join(p);
+        std::fs::create_dir_all(path("a/b/c")).unwrap();
+        std::fs::create_dir(path("new")).unwrap();
+        std::fs::write(path("a/b/c/f"), "content").unwrap();
+        std::fs::write(path("gone"), "gone").unwrap();
+        let paths = [path("a/b/c/f"), path("a/b/c"), path("gone")];
+        let paths: Vec<&std::path::Path> = paths.iter().map(|p| &**p).collect();
+        let known = handles(&["print"], &paths);
+        std::fs::remove_file(path("gone")).unwrap();
+        std::fs::write(path("another"), "another").unwrap();
+        std::fs::rename(path("a/b/c"), path("new/c")).unwrap();
+        assert!(rig.unmount());
+        rig.mount(words).unwrap();
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        let dir = rig.dir.to_str().unwrap().to_string();
+        let found = handles(&[&["open", &dir], &known[..]].concat(), &[]);
+        assert_eq!(found, ["content", "f;c;", "Stale file handle"], "{words}");
+        rig.finish();
+    }
+}
+
+/// The time of a change is the same when the kernel has forgotten the inode, also where the volume keeps seconds alone.
+#[test]
+fn times_are_those_that_the_volume_keeps() {
+    if cannot_mount() {
+        return;
+    }
+    let mut rig = Rig::unmounted(64);
+    for args in [&[][..], &["-I", "128"]] {
+        crate::rig::make_ext4(&rig.image, 64, args);
+        rig.mount("").unwrap();
+        let path = rig.dir.join("f");
+        std::fs::write(&path, "abc").unwrap();
+        let mtime = || std::fs::metadata(&path).unwrap().modified().unwrap();
+        let before = mtime();
+        // One that changes no byte and no size may change the time, but for all.
+        let f = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        f.set_len(3).unwrap();
+        drop(f);
+        let seen = mtime();
+        assert!(rig.unmount());
+        rig.mount("").unwrap();
+        assert!(before <= mtime() && seen == mtime(), "{args:?}: {before:?} {seen:?} {:?}", mtime());
+        assert!(rig.unmount());
+    }
+}
+
+/// The flags of mount(2) hold also where `fusermount3` mounts, which does not know all of them.
+#[test]
+fn flags_hold_beside_auto_unmount() {
+    if cannot_mount() {
+        return;
+    }
+    let rig = Rig::new(256, "auto_unmount,suid,dev,nosymfollow,noexec");
+    let table = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let dir = rig.dir.to_str().unwrap();
+    let line = table.lines().find(|l| l.split(' ').nth(1) == Some(dir)).unwrap();
+    let words: Vec<&str> = line.split(' ').nth(3).unwrap().split(',').collect();
+    let has = |w: &str| words.contains(&w);
+    assert!(has("nosymfollow") && has("noexec") && !has("nosuid") && !has("nodev"), "{line}");
+    rig.finish();
+}

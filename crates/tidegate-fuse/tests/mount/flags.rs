@@ -89,6 +89,36 @@ fn an_append_only_file_only_grows() {
     }
 }
 
+/// A program that opened it for appending, and no longer appends, replaces nothing by direct writes or copies.
+#[test]
+fn an_append_only_file_keeps_its_bytes() {
+    if cannot_mount() {
+        return;
+    }
+    for words in TRANSPORTS {
+        let rig = Rig::new(256, words);
+        let path = rig.dir.join("f");
+        std::fs::write(&path, vec![b'a'; 8192]).unwrap();
+        std::fs::write(rig.dir.join("other"), vec![b'b'; 8192]).unwrap();
+        chattr("+a", &path);
+        let f = std::fs::OpenOptions::new().read(true).append(true).open(&path).unwrap();
+        let other = std::fs::File::open(rig.dir.join("other")).unwrap();
+        rustix::fs::fcntl_setfl(&f, rustix::fs::OFlags::empty()).unwrap();
+        let copied = rustix::fs::copy_file_range(&other, Some(&mut 0), &f, Some(&mut 0), 4096);
+        assert_eq!(copied, Err(Errno::PERM), "{words}");
+        rustix::fs::fcntl_setfl(&f, rustix::fs::OFlags::DIRECT).unwrap();
+        // Direct I/O wants memory that is aligned.
+        let room = vec![b'c'; 8192];
+        let aligned = room.as_ptr().align_offset(4096);
+        let written = rustix::io::pwrite(&f, &room[aligned..aligned + 4096], 0);
+        assert_eq!(written, Err(Errno::PERM), "{words}");
+        drop((f, other));
+        assert!(std::fs::read(&path).unwrap() == [b'a'; 8192], "{words}");
+        chattr("-a", &path);
+        rig.finish();
+    }
+}
+
 /// Names are durable at once where the mount or the directory says so. Of files the kernel keeps writes to itself, so
 /// that flag is refused.
 #[test]

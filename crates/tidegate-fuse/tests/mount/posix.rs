@@ -87,4 +87,5 @@ macro_rules! scripts {
 
 scripts!(
     names renames permissions sticky_setgid chown_setid times chattr_times access_times open_files flags_open ranges xattrs acls acls_users
+    rights
 );

@@ -214,7 +214,11 @@ pub fn make_image(path: &Path, mib: u64) {
 
 /// An F2FS volume.
 pub fn make_f2fs(path: &Path, mib: u64) {
-    let request = tidegate::mkfs::Request {
+    tidegate::mkfs(mkfs_request(path, mib)).unwrap();
+}
+
+pub fn mkfs_request(path: &Path, mib: u64) -> tidegate::mkfs::Request {
+    tidegate::mkfs::Request {
         image: path.to_path_buf(),
         devices: Vec::new(),
         size: tidegate::mkfs::Size::Bytes(mib << 20),
@@ -228,8 +232,7 @@ pub fn make_f2fs(path: &Path, mib: u64) {
         progress: Default::default(),
         force: true,
         unfinished: Default::default(),
-    };
-    tidegate::mkfs(request).unwrap();
+    }
 }
 
 /// An ext4 volume, by mke2fs.

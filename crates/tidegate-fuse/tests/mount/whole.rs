@@ -1,6 +1,6 @@
 //! Two mounts, a full disk, trees copied in and out.
 
-use crate::rig::{Rig, cannot_mount, fsck, is_ext4, make_image};
+use crate::rig::{Rig, cannot_mount, fsck, is_ext4, make_image, mkfs_request};
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -212,6 +212,37 @@ fn a_full_disk_is_no_damage() {
     assert!(fs::read(rig.dir.join("again")).unwrap() == block);
     assert!(rig.unmount());
     fsck(&rig.image);
+}
+
+/// The disk below the second file of a volume is full: programs are told as with one, and the volume stays whole.
+#[test]
+fn a_full_disk_below_a_second_file_is_no_damage() {
+    if cannot_mount() {
+        return;
+    }
+    let mut rig = Rig::unmounted(64);
+    let disk = Disk::mount(rig.scratch.path());
+    let second = disk.0.join("b.img");
+    for (path, mib) in [(&rig.image, 64), (&second, 512)] {
+        fs::File::create(path).unwrap().set_len(mib << 20).unwrap();
+    }
+    let mut request = mkfs_request(&rig.image, 64);
+    request.devices = vec![second.clone()];
+    tidegate::mkfs(request).unwrap();
+    rig.mount(&format!("cache=16M,device={}", second.display())).unwrap();
+    let block = vec![7; 1 << 20];
+    let put = |i: u32| {
+        let mut f = fs::File::create(rig.dir.join(format!("f{i}")))?;
+        f.write_all(&block).and_then(|()| f.sync_all())
+    };
+    let kept = (0..300).take_while(|i| put(*i).is_ok()).count() as u32;
+    assert!((20..200).contains(&kept), "{kept} MiB fit");
+    assert_eq!(put(kept).unwrap_err().raw_os_error(), Some(28));
+    for i in 0..kept {
+        assert!(fs::read(rig.dir.join(format!("f{i}"))).unwrap() == block, "f{i} of {kept}");
+    }
+    fs::remove_file(rig.dir.join("f0")).unwrap();
+    assert!(rig.unmount(), "the volume was damaged");
 }
 
 /// A volume that is full says so to who writes, closes or syncs, and goes on when there is room.

@@ -59,6 +59,14 @@ pub trait FileSystem: Send + Sync {
     /// Its `i_rwsem`, shared at least.
     fn max_file_size(&self, inode: &Inode) -> u64;
 
+    /// The step in which the volume keeps times, in nanoseconds: a billion where it keeps seconds alone.
+    ///
+    /// # Locks
+    /// None.
+    fn time_granularity(&self) -> u32 {
+        1
+    }
+
     /// Called once, when the volume is mounted: from now on inodes are in memory once each, and found
     /// through `inodes`. A file system with threads of its own starts them here.
     ///

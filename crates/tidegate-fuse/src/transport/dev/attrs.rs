@@ -3,6 +3,7 @@
 use super::dispatch::{ACL_KILL_SGID, Outcome, Worker, bytes, caller_of, empty, kill_if, sized, with};
 use super::opcode::*;
 use super::wire::{Head, Reader, SetAttrIn, Writer};
+use crate::attrs::Change;
 use crate::errno::Result;
 use crate::ioctl::UserPointer;
 use crate::server::{Caller, Server};
@@ -28,8 +29,8 @@ impl Worker {
                 with(|w| w.statx(&x, TTL))
             }
             SETATTR => {
-                let (set, kill, touch) = self.set_attr(&mut r)?;
-                let x = server.setattr(h.node, &set, kill_if(&caller, kill), touch)?;
+                let (set, change) = self.set_attr(&mut r, &caller)?;
+                let x = server.setattr(h.node, &set, change)?;
                 with(|w| w.attr_out(&x, TTL))
             }
             READLINK => bytes(Writer(server.readlink(h.node)?)),
@@ -65,9 +66,9 @@ impl Worker {
         }
     }
 
-    /// The attributes to be set; also whether set-id bits go, and whether both times are those of the call.
-    /// The kernel gives a regular file its own time then, that of `ctime`.
-    fn set_attr(&self, r: &mut Reader<'_>) -> Result<(SetAttr, bool, bool)> {
+    /// The attributes to be set, and the kind of change. Where both times are those of the call, the kernel gives
+    /// a regular file its own time, that of `ctime`.
+    fn set_attr<'a>(&self, r: &mut Reader<'_>, caller: &'a Caller) -> Result<(SetAttr, Change<'a>)> {
         let x = SetAttrIn::read(r)?;
         let given = |bit: u32| x.given(bit);
         let time = |i: usize, set: u32, now: u32| match (given(set), given(now)) {
@@ -85,10 +86,16 @@ impl Worker {
             ctime: given(10).then_some(x.times[2]),
             ..SetAttr::default()
         };
-        // Of a chown(2) that changes no owner nothing is left, or the time of change; it takes set-id bits, too.
+        // Of a chown(2) that changes no owner nothing is left, or the time of change.
         let only_ctime = (0..=11).all(|bit| !given(bit) || bit == 10);
         let touch = given(7) && (given(8) || set.mtime.is_some() && set.mtime == set.ctime);
-        Ok((set, given(11) || only_ctime, touch))
+        let kill = kill_if(caller, given(11));
+        let change = match (only_ctime, touch) {
+            (true, _) => Change::Owner(caller),
+            (_, true) => Change::Touch(kill),
+            _ => Change::Values(kill),
+        };
+        Ok((set, change))
     }
 
     fn ioctl(&self, h: &Head, caller: &Caller, mut r: Reader<'_>) -> Outcome {

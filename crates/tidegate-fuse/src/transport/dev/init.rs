@@ -20,6 +20,7 @@ bitflags::bitflags! {
     #[derive(Clone, Copy)]
     struct Init: u64 {
         const ASYNC_READ = 1;
+        const EXPORT_SUPPORT = 1 << 4;
         const BIG_WRITES = 1 << 5;
         const DONT_MASK = 1 << 6;
         const SPLICE_WRITE = 1 << 7;
@@ -84,11 +85,11 @@ impl Greeting {
     /// direct write has replaced, and readers see them); `ATOMIC_O_TRUNC` (a truncation of its own costs one
     /// request and is seen by everybody), `POSIX_LOCKS` and `FLOCK_LOCKS` (a volume is mounted once, and the
     /// kernel's own locks see deadlocks and can be interrupted). With `rings` the kernel holds requests back
-    /// until each of its queues has a place.
+    /// until each of its queues has a place. `granularity` is of times, in nanoseconds.
     ///
     /// # Errors
     /// The kernel hung up.
-    pub(super) fn answer(self, channel: &Channel, rings: bool) -> io::Result<()> {
+    pub(super) fn answer(self, channel: &Channel, rings: bool, granularity: u32) -> io::Result<()> {
         let mut agreed = self.offered;
         agreed.set(Init::OVER_IO_URING, rings && self.offers_rings());
         let mut w = Writer::default();
@@ -98,7 +99,7 @@ impl Greeting {
         w.u16(MAX_BACKGROUND);
         w.u16(MAX_BACKGROUND / 4 * 3);
         w.u32(MAX_IO);
-        w.u32(1); // times in nanoseconds
+        w.u32(granularity);
         w.u16((MAX_IO / 4096) as u16);
         w.u16(0);
         w.u32((agreed.bits() >> 32) as u32);

@@ -110,7 +110,8 @@ impl Device {
         let served = server.clone();
         let maker: Maker = Arc::new(move |offload| Box::new(Worker::new(served.clone(), offload)));
         let mountpoint = connection.mountpoint.clone();
-        Self::greet(maker, connection, rings, |channel| {
+        let granularity = server.vfs().fs().time_granularity();
+        Self::greet(maker, connection, (rings, granularity), |channel| {
             server.attach(Box::new(DeviceKernel { channel, mountpoint }));
         })
     }
@@ -126,13 +127,13 @@ impl Device {
         rings: Rings,
     ) -> io::Result<Self> {
         let maker: Maker = Arc::new(move |_| Box::new(make()));
-        Self::greet(maker, connection, rings, |_| ())
+        Self::greet(maker, connection, (rings, 1), |_| ())
     }
 
     fn greet(
         maker: Maker,
         connection: Connection,
-        rings: Rings,
+        (rings, granularity): (Rings, u32),
         attach: impl FnOnce(Arc<Channel>),
     ) -> io::Result<Self> {
         let Connection { fd, mountpoint, threads, keep_awake } = connection;
@@ -153,7 +154,7 @@ impl Device {
             );
             return Err(io::Error::new(io::ErrorKind::Unsupported, what));
         }
-        greeting.answer(&channel, workers.is_some())?;
+        greeting.answer(&channel, workers.is_some(), granularity)?;
         if let Some(workers) = &workers {
             workers.start();
         }
