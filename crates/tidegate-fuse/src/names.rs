@@ -14,9 +14,9 @@ use tidegate::vfs::{DeviceNumber, DirEntry, ErrorKind, FileType, Inode, NewInode
 /// Entries of a directory taken at a time, so that nothing is looked up under its lock.
 const READDIR_BATCH: usize = 64;
 
-/// From this position on, in slots, a listing is of names alone: the inodes of a large directory are all over the
-/// volume, and to read them takes longer than all else. Unless somebody looks at what bears them.
-const NAMES_ALONE: u64 = 8192;
+/// From this size on, in bytes, the listing of a directory is of names alone, but for the first answer: its inodes are
+/// all over the volume, and to read them takes longer than all else. Unless somebody looks at what bears them.
+const NAMES_ALONE: u64 = 160 << 10;
 
 /// The inode to be made, as the kernel says it.
 pub struct Make<'a> {
@@ -245,7 +245,7 @@ impl Server {
         if pos == 0 {
             self.accessed(&dir);
             let _ = self.looked_up.compare_exchange(dir.ino.0, 0, Relaxed, Relaxed);
-        } else if pos >= NAMES_ALONE && self.looked_up.load(Relaxed) != dir.ino.0 {
+        } else if dir.size() >= NAMES_ALONE && self.looked_up.load(Relaxed) != dir.ino.0 {
             return self.vfs().readdir(&dir, pos, &mut |e| add(&e, None)).map_errno();
         }
         let (mut dirs, mut inodes, mut next, mut all) = (Vec::new(), 0, pos, true);

@@ -231,7 +231,7 @@ impl Ext4 {
     /// Those of reading it.
     pub(crate) fn dir_is_empty(&self, dir: &Inode) -> Result<bool> {
         let mut empty = true;
-        self.list_entries(dir, 0, &mut |e| {
+        self.each_entry(dir, &mut |e| {
             empty = matches!(&e.name[..], b"." | b"..");
             empty
         })?;

@@ -50,6 +50,20 @@ impl Way {
     pub(super) fn leaf(&self) -> FileBlock {
         self.nodes[self.nodes.len() - 1].child()
     }
+
+    /// The hash that the block behind it begins with, if there is one.
+    pub(super) fn next_hash(&self) -> Option<u32> {
+        next_hash(&self.nodes)
+    }
+}
+
+/// The lowest level at which a way can go one entry further.
+fn may_step(way: &[Node]) -> Option<usize> {
+    way.iter().rposition(|n| n.slot + 1 < n.count)
+}
+
+fn next_hash(way: &[Node]) -> Option<u32> {
+    may_step(way).map(|level| way[level].entry(way[level].slot + 1).0)
 }
 
 /// A block of a directory and where it lies.
@@ -95,19 +109,44 @@ impl Ext4 {
     /// # Errors
     /// `Corrupt`; those of the device.
     pub(super) fn way_to(&self, dir: &Ext4Inode, size: u64, name: &[u8]) -> Result<Option<Way>> {
+        self.way_at(dir, size, |hash| hash.of(name).0)
+    }
+
+    /// How the tree of a directory hashes names; `None` when that is not known.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the device.
+    pub(super) fn tree_hash(&self, dir: &Ext4Inode, size: u64) -> Result<Option<DirHash>> {
         let root = self.tree_block(dir, size, FileBlock(0))?;
+        Ok(self.hash_of_root(dir, &root)?.map(|(_, hash)| hash))
+    }
+
+    fn hash_of_root(&self, dir: &Ext4Inode, root: &TreeBlock) -> Result<Option<(RawDxRootInfo, DirHash)>> {
         let info = RawDxRootInfo::read_from_prefix(&root.block[DX_ROOT_INFO..])
             .map_err(|_| Error::corrupt("no hash tree").in_dir(dir.ino))?
             .0;
-        let Some(hash) = self.dir_hash(info.hash_version).filter(|_| info.reserved_zero.get() == 0) else {
-            return Ok(None);
-        };
+        let hash = self.dir_hash(info.hash_version).filter(|_| info.reserved_zero.get() == 0);
+        Ok(hash.map(|hash| (info, hash)))
+    }
+
+    /// The way to the block for the hash that `wanted` says; `None` when the directory's hash is not known.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the device.
+    pub(super) fn way_at(
+        &self,
+        dir: &Ext4Inode,
+        size: u64,
+        wanted: impl FnOnce(&DirHash) -> u32,
+    ) -> Result<Option<Way>> {
+        let root = self.tree_block(dir, size, FileBlock(0))?;
+        let Some((info, hash)) = self.hash_of_root(dir, &root)? else { return Ok(None) };
         let deepest = if self.sb.incompat.contains(Incompat::LARGEDIR) { DX_MAX_INDIRECT } else { 1 };
         rule(
             info.indirect_levels <= deepest && info.info_length == 8,
             format_args!("directory {}: a hash tree of {} levels", dir.ino, info.indirect_levels),
         )?;
-        let wanted = hash.of(name).0;
+        let wanted = wanted(&hash);
         let at = root_entries(&root.block);
         let mut nodes = vec![self.node(dir, root, at, wanted)?];
         for _ in 0..info.indirect_levels {
@@ -140,17 +179,30 @@ impl Ext4 {
 
     /// Moves the way to the next block if that goes on with names of the same hash.
     fn step_on(&self, dir: &Ext4Inode, size: u64, way: &mut [Node], hash: u32) -> Result<bool> {
-        let Some(level) = way.iter().rposition(|n| n.slot + 1 < n.count) else { return Ok(false) };
-        let next = way[level].entry(way[level].slot + 1).0;
-        if next != hash | 1 {
-            return Ok(false);
-        }
+        if next_hash(way) == Some(hash | 1) { self.step(dir, size, way) } else { Ok(false) }
+    }
+
+    /// Moves the way to the next block; false at the end of the tree.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the device.
+    pub(super) fn step(&self, dir: &Ext4Inode, size: u64, way: &mut [Node]) -> Result<bool> {
+        let Some(level) = may_step(way) else { return Ok(false) };
         way[level].slot += 1;
         for below in level + 1..way.len() {
             let block = self.tree_block(dir, size, way[below - 1].child())?;
             way[below] = self.node(dir, block, DX_NODE_ENTRIES, 0)?;
         }
         Ok(true)
+    }
+
+    /// A node that no way goes through yet.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(super) fn any_node(&self, dir: &Ext4Inode, block: TreeBlock, is_root: bool) -> Result<Node> {
+        let at = if is_root { root_entries(&block.block) } else { DX_NODE_ENTRIES };
+        self.node(dir, block, at, 0)
     }
 
     /// A node, checked, with the way going to the last entry of at most `hash`.

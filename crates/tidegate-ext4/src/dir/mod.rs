@@ -1,13 +1,13 @@
 //! Directories: entries in blocks, a hash tree over them, or entries in the inode.
 //!
-//! No lock is owned; the caller, the VFS's glue, holds the directory's `i_rwsem`. Positions are bytes of the
-//! directory, so that a listing goes on where it stopped: the first entry at or behind a position.
+//! No lock is owned; the caller, the VFS's glue, holds the directory's `i_rwsem`.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `entry` | the entries of a block, checked |
 //! | `block` | a directory's blocks and their checksums |
 //! | `htree` | lookup through the hash tree |
+//! | `list` | listing, which goes on where it stopped |
 //! | `change`, `grow` | entries come and go; the hash tree grows |
 //! | `names` | names of inodes: create, link, unlink, rename |
 //! | `hold` | blocks read and held before names change |
@@ -21,6 +21,7 @@ mod grow;
 mod hold;
 mod htree;
 mod inline;
+mod list;
 mod names;
 pub(crate) mod nokey;
 
@@ -47,7 +48,7 @@ impl Ext4 {
             return Ok(found.map(|spot| Ino(spot.ino.into())));
         }
         let mut found = None;
-        self.list_entries(dir, 0, &mut |e| {
+        self.each_entry(dir, &mut |e| {
             if e.name == name {
                 found = Some(e.ino);
             }
@@ -78,44 +79,17 @@ impl Ext4 {
         Ok(None)
     }
 
-    /// Calls `emit` for each entry from position `pos` on until it returns false.
+    /// Calls `emit` for each entry, in the order of bytes, until it returns false. A tree is not looked at.
     ///
     /// # Errors
     /// `Corrupt`; those of the device; entries before the fault are emitted.
-    pub(crate) fn list_entries(
-        &self,
-        dir: &Inode,
-        pos: u64,
-        emit: &mut dyn FnMut(DirEntry) -> bool,
-    ) -> Result<()> {
-        let own = &*ei(dir);
+    pub(crate) fn each_entry(&self, dir: &Inode, emit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
+        let (own, size) = (&*ei(dir), dir.size());
         let mut emit = |e: Dirent<'_>, next: u64| emit(self.shown(own, e, next));
-        if own.is(InodeFlags::INLINE_DATA) {
-            return self.list_inline(own, dir.size(), pos, &mut emit);
+        match own.is(InodeFlags::INLINE_DATA) {
+            true => self.list_inline(own, size, 0, &mut emit),
+            false => self.list_blocks(own, size, 0, &mut emit),
         }
-        let bs = u64::from(self.sb.block_size);
-        let (mut at, end) = (pos / bs, dir.size().div_ceil(bs));
-        while at < end {
-            let m = self.map_blocks(own, FileBlock(at), end - at)?;
-            let Place::Data(first) = m.place else {
-                at += m.blocks;
-                continue;
-            };
-            for n in 0..m.blocks {
-                let block = self.dir_block(own, FileBlock(at + n), first.plus(n))?;
-                let base = (at + n) * bs;
-                let entries = entry::entries(&block, self.dir_rules(own), FileBlock(at + n));
-                for e in entries {
-                    let e = e?;
-                    let here = base + e.offset as u64;
-                    if here >= pos && !emit(e, here + u64::from(e.rec_len)) {
-                        return Ok(());
-                    }
-                }
-            }
-            at += m.blocks;
-        }
-        Ok(())
     }
 
     /// An entry as it is listed.

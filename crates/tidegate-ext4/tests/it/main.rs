@@ -17,6 +17,7 @@ mod hostile;
 mod indirect;
 mod journaled;
 mod killed;
+mod listed;
 mod made;
 mod mkfs;
 mod mkfs_judged;
