@@ -13,7 +13,7 @@ use crate::sim::task;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::panic::Location;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// A thread's time on a processor, and how long it was ready to run while others had them, since it began.
 pub const PROCESSOR: &str = "thread_cpu";
@@ -109,17 +109,25 @@ impl Drop for Asleep {
     }
 }
 
-/// When the present look for causes began.
+/// When the present look for causes began, and whether by the clock of a simulated world.
 static BEGAN: AtomicU64 = AtomicU64::new(0);
+static BEGAN_SIMULATED: AtomicBool = AtomicBool::new(false);
 
 pub(super) fn begins() {
     BEGAN.store(clock::stamp().0, Relaxed);
+    BEGAN_SIMULATED.store(task::is_simulated(), Relaxed);
+}
+
+/// When the look began for the calling thread. A simulated world that began within it has a clock of its own.
+fn began() -> Nanos {
+    let same_clock = BEGAN_SIMULATED.load(Relaxed) == task::is_simulated();
+    Nanos(if same_clock { BEGAN.load(Relaxed) } else { 0 })
 }
 
 #[cold]
 #[inline(never)]
 fn slept(since: Option<Nanos>, queue: Option<Address>, at: &'static Location<'static>) {
-    let began = Nanos(BEGAN.load(Relaxed));
+    let began = began();
     let since = since.map_or(began, |s| s.max(began));
     let (until, point) = (processor(), points::sleep(at.file()));
     let numbers = [u64::from(at.line()), queue.map_or(0, Address::number), 0, 0];
