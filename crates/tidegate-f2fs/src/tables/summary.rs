@@ -4,7 +4,6 @@ use crate::format::gate::{Checkpoint, Superblock};
 use crate::format::raw::*;
 use crate::segment::curseg::Curseg;
 use crate::segment::log::Log;
-use crate::segment::zones::ZoneMap;
 use crate::tables::journal;
 use crate::tables::meta::Meta;
 use crate::tables::nat::NatEntry;
@@ -30,16 +29,11 @@ fn summary_block(bytes: &[u8]) -> Result<Box<RawSummaryBlock>> {
     RawSummaryBlock::read_from_bytes(bytes).map(Box::new).map_err(|_| Error::corrupt("summary block"))
 }
 
-/// Reads the summaries of checkpoint `cp`. Nodes in those of `zones` that have lost their content get none.
+/// Reads the summaries of checkpoint `cp`.
 ///
 /// # Errors
 /// `Corrupt` for journals out of range, those of the device.
-pub(crate) fn load(
-    sb: &Superblock,
-    cp: &Checkpoint,
-    meta: &Meta,
-    zones: Option<&ZoneMap>,
-) -> Result<PackSummaries> {
+pub(crate) fn load(sb: &Superblock, cp: &Checkpoint, meta: &Meta) -> Result<PackSummaries> {
     let mut sums = Log::ALL.map(empty);
     let start = cp.start + cp.raw.cp_pack_start_sum.get();
     // Counted back from the tail: node summaries are last, data summaries before them.
@@ -57,7 +51,7 @@ pub(crate) fn load(
         let i = log as usize;
         if cp.has_node_summaries() {
             sums[i] = summary_block(meta.read(tail - 3 + (i as u32 - 3))?.bytes())?;
-        } else if !zones.is_some_and(|z| z.is_lost(cp.raw.cur_node_segno[i - 3].get())) {
+        } else {
             rebuild_node_summary(sb, cp, meta, log, &mut sums[i])?;
         }
     }

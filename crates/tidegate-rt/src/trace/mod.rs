@@ -76,6 +76,8 @@ pub struct Recorded {
     pub events: Vec<Event>,
     /// Events that were dropped since rings were full.
     pub dropped: u64,
+    /// Until then events of some thread may be missing, since they were dropped; 0 where none were.
+    pub complete_from: Nanos,
     /// Names of the threads that recorded anything, by number.
     pub threads: BTreeMap<u32, String>,
     /// A tree of calls for each name of threads.

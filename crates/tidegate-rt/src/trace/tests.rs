@@ -29,6 +29,7 @@ fn a_full_ring_keeps_the_newest() {
     let r = take();
     assert_eq!(named(&r, "n").iter().map(|e| e.args[0].1).collect::<Vec<_>>(), [2, 3, 4]);
     assert_eq!(r.dropped, 2);
+    assert_eq!(r.complete_from, named(&r, "n")[0].at);
 }
 
 #[test]
@@ -209,4 +210,23 @@ fn events_make_the_same_trees() {
     let trees = CallTree::of_events(&events, |t| format!("thread {t}"));
     let found: Vec<_> = trees[0].nodes.iter().map(|n| (n.name, n.total_ns, n.self_ns)).collect();
     assert_eq!((&*trees[0].thread, found), ("thread 1", vec![("outer", 100, 70), ("lock", 30, 30)]));
+}
+
+/// A look that begins outside a simulated world is from that world's beginning on: its clock is another.
+#[test]
+fn a_simulated_sleep_begins_by_its_own_clock() {
+    let _one = ONE.lock();
+    let pause = std::time::Duration::from_micros(10);
+    crate::clock::prepare_stamps();
+    thread::sleep(100 * pause);
+    enable_causes(true);
+    enable(Some(1000));
+    let free = sim::Config { costs: sim::Costs::FREE, ..sim::Config::default() };
+    sim::run_with(&free, move || thread::sleep(pause)).unwrap();
+    enable(None);
+    enable_causes(false);
+    let r = take();
+    let of = |phase| named(&r, causes::SLEEP).into_iter().find(|e| e.phase == phase).map(|e| e.at);
+    let (begin, end) = of(Phase::Begin).zip(of(Phase::End)).unwrap();
+    assert!(end.since(begin).duration() >= pause, "{begin:?} to {end:?}");
 }

@@ -134,6 +134,20 @@ pub(super) fn with(f: impl FnOnce(&Mine)) {
     let _ = LOCAL.try_with(f);
 }
 
+impl Recorded {
+    /// Takes the records of a ring.
+    fn take(&mut self, ring: &mut Ring, now: Nanos, to: &mut Vec<Record>) {
+        let before = to.len();
+        let dropped = ring.take(RECORDING.load(Relaxed), to);
+        if dropped > 0 {
+            // Records lie in the order of their ends, and the oldest went.
+            let first = to.get(before).map_or(now, |r| r.until);
+            self.complete_from = self.complete_from.max(first);
+        }
+        self.dropped += dropped;
+    }
+}
+
 /// The work of [`super::take`].
 pub(super) fn take() -> Recorded {
     let mut r = Recorded::default();
@@ -142,13 +156,13 @@ pub(super) fn take() -> Recorded {
     let now = clock::stamp();
     let mut calls = std::mem::take(&mut threads.calls);
     let mut records: Vec<Record> = Vec::new();
-    r.dropped = threads.events.take(RECORDING.load(Relaxed), &mut records);
+    r.take(&mut threads.events, now, &mut records);
     r.threads = std::mem::take(&mut threads.names);
     for local in &threads.live {
         let mut events = local.events.lock();
         let before = records.len();
         // Looked at with the lock held: no chunk in there is of a later recording.
-        r.dropped += events.take(RECORDING.load(Relaxed), &mut records);
+        r.take(&mut events, now, &mut records);
         drop(events);
         // A task may have the number of a thread that sleeps through its world.
         let name = r.threads.entry(local.thread).or_insert_with(|| local.name.clone());

@@ -38,7 +38,6 @@ pub(super) fn json(i: &VolumeInfo, backend: &str) -> Value {
                 "sequential": z.sequential,
                 "capacity_blocks": z.capacity,
                 "ready": z.ready,
-                "dead": z.dead,
                 "max_active": z.max_active,
             })),
         },
@@ -89,9 +88,8 @@ pub(super) fn lines(i: &VolumeInfo, image: &str, backend: &str) -> Vec<String> {
     }
     if let Some(z) = &i.zones {
         let capacity = bytes(u64::from(z.capacity) * BLOCK);
-        let dead = if z.dead > 0 { format!(", {} given up by the device", z.dead) } else { String::new() };
         out.push(format!(
-            "  zones          {} sections of {capacity}, {} on zones written in order, {} ready{dead}",
+            "  zones          {} sections of {capacity}, {} on zones written in order, {} ready",
             z.sections, z.sequential, z.ready
         ));
     }

@@ -108,16 +108,17 @@ impl Walk<'_> {
         let flush = cut(flushing, logging);
         parts.extend(phase("flushing, data that goes first", flush, self.other_thread(s.thread, flush)));
         let log = cut(logging, s.end);
-        parts.extend(phase("logging", log, self.logging(s, phases.ended_by, log)));
+        // Of the whole phase: a wait may have begun when the blocks were sent.
+        let sent = self.t.ends(s.thread, BODY, logging, s.end).into_iter().min().unwrap_or(s.end);
+        parts.extend(phase("logging", log, self.logging(s, (sent, phases.ended_by), log)));
         joined(parts)
     }
 
     /// Where the blocks and the record were while they were on their way, and before, between and after these
-    /// what the thread did that sent the blocks, and when it had, the one that writes the record.
-    fn logging(&self, s: &Span, ended_by: u32, (from, to): (u64, u64)) -> Vec<Part> {
+    /// what the thread did that sends the blocks, and when they are `sent`, the one that writes the record: bodies of
+    /// later transactions follow in the first thread.
+    fn logging(&self, s: &Span, (sent, ended_by): (u64, u32), (from, to): (u64, u64)) -> Vec<Part> {
         let (mut parts, mut at) = (Vec::new(), from);
-        // Bodies of later transactions follow in the same thread.
-        let sent = self.t.ends(s.thread, BODY, from, to).into_iter().min().unwrap_or(to);
         let turns = |a: u64, b: u64| {
             let turn = sent.clamp(a, b.max(a));
             let mut parts = self.other_thread(s.thread, (a, turn));

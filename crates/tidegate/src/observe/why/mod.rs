@@ -133,7 +133,7 @@ pub struct Kind {
     pub p99_ns: u64,
     /// The longest.
     pub max_ns: u64,
-    /// The slowest that took longer than the threshold, slowest first.
+    /// The slowest that took longer than the threshold, slowest first, of those that can be explained.
     pub slowest: Vec<Slow>,
 }
 
@@ -148,6 +148,10 @@ pub struct Report {
     pub events: u64,
     /// Events that were dropped, the oldest, since more came than are kept.
     pub dropped: u64,
+    /// Operations that began before this time of the recording are counted, and not explained: the event that they
+    /// waited for may be among those that were dropped.
+    #[serde(default)]
+    pub explained_from_ns: u64,
     /// By kind.
     pub kinds: Vec<Kind>,
     /// Advice, for the largest cause first.
@@ -157,9 +161,11 @@ pub struct Report {
 /// Explains the `most` slowest operations of each kind that took longer than `over` nanoseconds.
 pub fn explain(observed: &Observed, over: u64, most: usize) -> Report {
     let t = Timeline::of(&observed.recorded);
-    let kinds: Vec<Kind> =
-        Operation::ALL.into_iter().map(|o| kind(&t, o, observed.since.0, over, most)).collect();
+    let complete_from = observed.recorded.complete_from;
+    let since = (observed.since.0, complete_from.0);
+    let kinds: Vec<Kind> = Operation::ALL.into_iter().map(|o| kind(&t, o, since, over, most)).collect();
     Report {
+        explained_from_ns: complete_from.since(observed.since).0,
         recorded_ns: observed.until.since(observed.since).0,
         over_ns: over,
         events: observed.recorded.events.len() as u64,
@@ -169,7 +175,8 @@ pub fn explain(observed: &Observed, over: u64, most: usize) -> Report {
     }
 }
 
-fn kind(t: &Timeline, operation: Operation, since: u64, over: u64, most: usize) -> Kind {
+/// All operations of a kind, of a recording that began at `since` and is `complete` from then on.
+fn kind(t: &Timeline, operation: Operation, (since, complete): (u64, u64), over: u64, most: usize) -> Kind {
     let took = |id: &Id| t.spans[*id].end - t.spans[*id].begin;
     let mut ids: Vec<Id> = (0..t.spans.len()).filter(|id| t.spans[*id].name == operation.span()).collect();
     // The earlier of two that took as long.
@@ -183,7 +190,10 @@ fn kind(t: &Timeline, operation: Operation, since: u64, over: u64, most: usize) 
         p50_ns: at(50),
         p99_ns: at(99),
         max_ns: ids.first().map_or(0, took),
-        slowest: slow.into_iter().take(most).map(|id| one(t, operation, id, since)).collect(),
+        slowest: {
+            let known = slow.into_iter().filter(|id| t.spans[*id].begin >= complete);
+            known.take(most).map(|id| one(t, operation, id, since)).collect()
+        },
     }
 }
 

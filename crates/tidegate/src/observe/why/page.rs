@@ -26,8 +26,10 @@ pub fn write(report: &Report, what: &str, to: &mut impl Write) -> io::Result<()>
         let all = report.events + report.dropped;
         writeln!(
             to,
-            "{} of {all} events were dropped, the oldest: watch for less time (--seconds)",
-            report.dropped
+            "{} of {all} events were dropped, the oldest: operations of the first {} are counted alone. Watch for less time \
+             (--seconds), or keep more (--trace-events)",
+            report.dropped,
+            time(report.explained_from_ns)
         )?;
     }
     report.kinds.iter().try_for_each(|k| head(k, report.over_ns, to))?;

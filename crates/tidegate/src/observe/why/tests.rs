@@ -353,6 +353,11 @@ fn the_page_says_what_to_do() {
 
 /// Transaction 7 is locked by thread 3 while the flusher holds a handle and waits for room in the queue.
 fn commit() -> Made {
+    commit_by(3)
+}
+
+/// Likewise; this thread ends it.
+fn commit_by(last: u32) -> Made {
     let mut m = Made::default();
     let tid = [("transaction", 7)];
     m.event(0, 8, "wb_start", Phase::Begin, &[("pages", 1024)]);
@@ -374,7 +379,7 @@ fn commit() -> Made {
     m.log(3, (890, 900, 980), 5000);
     m.event(895, 3, "jbd2_journal_commit_transaction", Phase::End, &[]);
     m.log(3, (985, 990, 1090), 5001);
-    m.event(1100, 3, "jbd2_end_commit", Phase::Instant, &tid);
+    m.event(1100, last, "jbd2_end_commit", Phase::Instant, &tid);
     m
 }
 
@@ -517,4 +522,41 @@ fn flushes_that_overlap_are_each_their_own() {
     let report = m.explain();
     let parts: Vec<_> = report.kinds[0].slowest.iter().map(|s| tenths(&s.parts)).collect();
     assert_eq!(parts, [[(Cause::Flush, 500)], [(Cause::Flush, 200)]]);
+}
+
+/// An fsync that begins to wait when the blocks are sent: from then on another thread has the commit, and the one that
+/// sent them waits for work.
+#[test]
+fn a_commit_whose_blocks_are_sent_is_the_record_writers() {
+    let mut m = commit_by(4);
+    m.event(1050, 1, "vfs_fsync_range", Phase::Begin, &[("ino", 5)]);
+    m.span(1, (1050, 1101), "jbd2_log_wait_commit", &[("transaction", 7)]);
+    m.event(1101, 1, "vfs_fsync_range", Phase::End, &[]);
+    m.sleeps(3, (1000, 1300), 5).wakes(1299, 1, 5);
+    m.cpu(1085, 4, 0, Some(0)).cpu(1101, 4, 16, Some(0));
+    let report = m.explain();
+    let s = &report.kinds[0].slowest[0];
+    assert!(!format!("{s:?}").contains("which wakes it"), "{s:?}");
+    assert!(s.named > 0.99, "{s:?}");
+}
+
+/// A thread's oldest events were dropped: an operation from before is counted alone.
+#[test]
+fn operations_before_dropped_events_are_not_explained() {
+    let mut m = Made::default();
+    for (thread, from, to) in [(1, 0, 500), (2, 600, 700)] {
+        m.event(from, thread, "vfs_fsync_range", Phase::Begin, &[("ino", thread.into())]);
+        m.event(to, thread, "vfs_fsync_range", Phase::End, &[]);
+    }
+    m.0.sort_by_key(|e| e.at);
+    let mut o = Observed::default();
+    (o.recorded.events, o.recorded.dropped) = (m.0, 3);
+    o.recorded.complete_from = Nanos(550 * MS / 10);
+    let report = explain(&o, 0, 10);
+    let fsyncs = &report.kinds[0];
+    assert_eq!((fsyncs.count, fsyncs.over, fsyncs.slowest.len()), (2, 2, 1));
+    assert_eq!((fsyncs.slowest[0].ino, report.explained_from_ns), (Some(2), 55 * MS));
+    let mut page = Vec::new();
+    page::write(&report, "x", &mut page).unwrap();
+    assert!(String::from_utf8(page).unwrap().contains("the first 55.0 ms are counted alone"));
 }
