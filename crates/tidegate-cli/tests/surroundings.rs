@@ -161,6 +161,52 @@ fn a_mounted_block_device_is_synced_and_unmounted_as_the_kernels_are() {
     assert!(!said("unmounted.img").contains("not cleanly unmounted"), "umount(2) did not wait");
 }
 
+/// A block device that takes no writes, until it is dropped: a loop device would stay so without a file, too.
+struct Protected<'a>(&'a str);
+
+impl<'a> Protected<'a> {
+    fn new(device: &'a str) -> Self {
+        assert!(Command::new("blockdev").args(["--setro", device]).status().unwrap().success());
+        Protected(device)
+    }
+}
+
+impl Drop for Protected<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("blockdev").args(["--setrw", self.0]).status();
+    }
+}
+
+/// As for the first device, named or listed: mount(8) goes on with what it can do.
+#[test]
+fn a_second_device_that_cannot_be_written_is_mounted_read_only() {
+    if cannot_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let b = Bench::new();
+    for name in ["a.img", "b.img"] {
+        fs::File::create(b.path(name)).unwrap().set_len(64 << 20).unwrap();
+    }
+    let loops: Option<Vec<Loop>> = ["a.img", "b.img"].iter().map(|n| Loop::new(&b.path(n))).collect();
+    let Some(loops) = loops else {
+        println!("SKIPPED: no loop devices to be had");
+        return;
+    };
+    let (first, second) = (&*loops[0].0, &*loops[1].0);
+    b.ok(&["mkfs", "-c", second, first, "--quiet"]);
+    fs::create_dir(b.path("mnt")).unwrap();
+    let _protected = Protected::new(second);
+    for named in [&[][..], &["-o", &format!("device={second}")]] {
+        let out = b.command(&[&["mount", first, "mnt"], named].concat()).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success(), "{said}");
+        assert!(said.contains(&format!("{second}: cannot be written")), "{said}");
+        let e = fs::write(b.path("mnt/f"), "no").unwrap_err();
+        assert_eq!(e.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+        b.ok(&["umount", "mnt"]);
+    }
+}
+
 #[test]
 fn an_image_that_the_kernel_has_mounted_is_not_written() {
     if cannot_mount() || !has("mke2fs") {

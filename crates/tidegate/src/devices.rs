@@ -12,7 +12,7 @@ use crate::options::OpenOptions;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tidegate_block::{Device, Linear, RequestQueue};
+use tidegate_block::{Device, Linear, QueueLimits, RequestQueue};
 
 /// Bytes of a segment: each device has a whole number of them.
 const SEGMENT: u64 = 2 << 20;
@@ -60,6 +60,18 @@ pub(crate) fn all_of(
         return Err(too_small(file, all[0].0.size(), first.1));
     }
     together(image, all).map(Some)
+}
+
+/// The devices behind the first that opening `file` takes: those that are named, or else those that it lists and that
+/// are followed unasked. None of a volume on one, or where the first cannot be read.
+pub fn behind(file: &Path, options: &OpenOptions) -> Vec<PathBuf> {
+    if !options.devices.is_empty() || !file.metadata().is_ok_and(|m| m.file_type().is_block_device()) {
+        return options.devices.clone();
+    }
+    let how = tidegate_block::OpenOptions { read_only: true, claimed: true, ..Default::default() };
+    let Ok(device) = tidegate_block::file::open(file, how) else { return Vec::new() };
+    let listed = tidegate_f2fs::devices(&RequestQueue::new(device, QueueLimits::default()));
+    listed.iter().skip(1).filter_map(|(path, _)| followed(file, path).ok()).collect()
 }
 
 /// Where a path leads to that a superblock lists, if it is one to follow unasked.

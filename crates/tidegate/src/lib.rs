@@ -40,7 +40,7 @@
 pub mod cgroup;
 mod descent;
 pub mod detect;
-mod devices;
+pub mod devices;
 pub mod error;
 mod estimate;
 pub mod export;

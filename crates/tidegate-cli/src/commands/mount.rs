@@ -6,12 +6,15 @@
 use crate::global::Global;
 use crate::out;
 use crate::syslog;
+use rustix::fs::{major, minor};
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Read, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use tidegate::devices;
 use tidegate::within::within;
 use tidegate::{Error, OpenOptions, Result, Volume};
 use tidegate_fuse::MountOptions;
@@ -93,10 +96,13 @@ fn remount(args: &Args, options: &MountOptions) -> Result<()> {
 
 fn options(args: &Args, global: &Global) -> Result<(MountOptions, OpenOptions)> {
     let mut options = asked(global)?;
-    if let Some(why) = unwritable(&args.image).filter(|_| !options.read_only) {
+    let behind = devices::behind(&args.image, &global.open_options_with(true, &options.switches)?);
+    let all = std::iter::once(&args.image).chain(&behind);
+    let unwritable = all.filter(|_| !options.read_only).find_map(|path| Some((path, unwritable(path)?)));
+    if let Some((path, why)) = unwritable {
         options.read_only = true;
-        let image = tidegate::error::show(tidegate::error::path_bytes(&args.image));
-        out::note(format_args!("{image}: cannot be written ({why}): mounted read-only"));
+        let path = tidegate::error::show(tidegate::error::path_bytes(path));
+        out::note(format_args!("{path}: cannot be written ({why}): mounted read-only"));
     }
     if let Some(cache) = global.cache {
         tidegate_fuse::options::check_cache(cache).map_err(|e| Error::argument("--cache", e))?;
@@ -124,9 +130,19 @@ fn options(args: &Args, global: &Global) -> Result<(MountOptions, OpenOptions)> 
 fn unwritable(image: &Path) -> Option<std::io::Error> {
     use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
     let (image, _) = within(image);
+    if is_protected(&image) {
+        return Some(ReadOnlyFilesystem.into());
+    }
     let why = std::fs::OpenOptions::new().write(true).open(&image).err()?;
     let is_that = matches!(why.kind(), PermissionDenied | ReadOnlyFilesystem);
     (is_that && std::fs::File::open(image).is_ok()).then_some(why)
+}
+
+/// Whether a block device is set to take no writes (`blockdev --setro`). It can be opened for them all the same.
+fn is_protected(device: &Path) -> bool {
+    let Some(m) = device.metadata().ok().filter(|m| m.file_type().is_block_device()) else { return false };
+    let path = format!("/sys/dev/block/{}:{}/ro", major(m.rdev()), minor(m.rdev()));
+    std::fs::read_to_string(path).is_ok_and(|s| s.trim() == "1")
 }
 
 /// Says what makes requests cheaper, where a person reads it.

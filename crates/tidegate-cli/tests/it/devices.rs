@@ -158,6 +158,28 @@ fn devices_that_make_no_volume_are_refused() {
     assert!(mkfs(&["-c", &long, "--size", "32M", "a.img"]).contains("at most 63 bytes"));
 }
 
+/// Each device behind the first held a volume of its own, which is not to be found there any more.
+#[test]
+fn earlier_volumes_are_gone_from_the_fronts_of_all_devices() {
+    for (old, more) in [("f2fs", &[][..]), ("ext4", &[]), ("f2fs", &["--zoned=4M"])] {
+        let b = Bench::new();
+        for name in ["b.img", "c.img"] {
+            b.ok(&["mkfs", "--quiet", "-t", old, "--size", "64M", name]);
+        }
+        let args = ["mkfs", "-c", "b.img", "-c", "c.img", "--force", "--size", "64M", "a.img", "--quiet"];
+        b.ok(&args.iter().chain(more).copied().collect::<Vec<_>>());
+        for name in ["b.img", "c.img"] {
+            let line = b.fails(&["info", name], 1);
+            assert!(line.contains("not an f2fs or ext4 volume"), "{old} {more:?}: {line}");
+            if has("blkid") {
+                let told = Command::new("blkid").arg("-p").arg(b.path(name)).output().unwrap();
+                assert_eq!(String::from_utf8_lossy(&told.stdout), "", "{old} {more:?}");
+            }
+        }
+        fsck(&b, "a.img", &["-o", "device=b.img,device=c.img"]);
+    }
+}
+
 /// Loop devices: as block devices are listed, opened and mounted.
 #[test]
 fn a_volume_on_two_block_devices() {

@@ -36,7 +36,7 @@ pub use error::MkfsError;
 pub use layout::{Layout, layout};
 pub use options::{COLD_EXTENSIONS, DevicePart, HOT_EXTENSIONS, MkfsOptions, SUPPORTED_FEATURES};
 
-use crate::format::raw::BLOCKS_PER_SEG;
+use crate::format::raw::{BLOCK_SIZE, BLOCKS_PER_SEG};
 use crate::format::units::BlockAddr;
 use checkpoint::FirstCheckpoint;
 use tidegate_block::RequestQueue;
@@ -107,12 +107,27 @@ fn clear(
     if options.discard && zones.is_none() {
         w.discard(behind, l.block_count - behind.0 as u64)?;
     }
+    clear_fronts(w, options, zones)?;
     // Up to the SSA: a summary is written before it is read.
     w.zero(behind, (l.ssa.0 - behind.0) as u64)?;
     if let Some(zones) = zones {
         zones.list.iter().filter(|z| z.is_sequential()).try_for_each(|z| w.reset(z))?;
     } else if was_here {
         w.zero(l.main, l.segment_count_main as u64 * BLOCKS_PER_SEG as u64)?;
+    }
+    Ok(())
+}
+
+/// Takes away what tells an earlier volume at the front of each device behind the first. Zones that are written in
+/// order are reset.
+fn clear_fronts(w: &Writer, options: &MkfsOptions, zones: Option<&zones::OnDevice>) -> Result<(), MkfsError> {
+    let mut start = 0;
+    for device in &options.devices {
+        let block = BlockAddr((start / BLOCK_SIZE as u64) as u32);
+        if start > 0 && zones.is_none_or(|z| u64::from(block.0) < z.of_layout.first) {
+            w.zero(block, u64::from(BLOCKS_PER_SEG))?;
+        }
+        start += device.bytes;
     }
     Ok(())
 }
