@@ -153,9 +153,14 @@ impl Error {
         self.of_volume().is_some_and(|e| matches!(e.kind(), NoSpace | Io | ReadOnly))
     }
 
+    /// The kind of an error in a volume, if it was there.
+    pub(crate) fn kind(&self) -> Option<ErrorKind> {
+        self.of_volume().map(tidegate_vfs::Error::kind)
+    }
+
     /// Whether it is a volume that is full; not so when the host's file system is.
     pub fn is_no_space(&self) -> bool {
-        self.of_volume().is_some_and(|e| e.kind() == ErrorKind::NoSpace) && !self.is_host_full()
+        self.kind() == Some(ErrorKind::NoSpace) && !self.is_host_full()
     }
 
     /// Whether the host has no space left.
@@ -172,9 +177,14 @@ impl Error {
         matches!(self.without_more(), Error::Os(_, e) if e.kind() == io::ErrorKind::BrokenPipe)
     }
 
+    /// Whether a directory has the place of something else, or the other way round.
+    pub(crate) fn is_in_the_way(&self) -> bool {
+        self.kind() == Some(ErrorKind::IsADirectory) || self.refusal() == Some(Refusal::NotADirectory)
+    }
+
     /// Whether a name is missing in a volume.
     pub fn is_not_found(&self) -> bool {
-        self.of_volume().is_some_and(|e| e.kind() == ErrorKind::NotFound)
+        self.kind() == Some(ErrorKind::NotFound)
     }
 }
 

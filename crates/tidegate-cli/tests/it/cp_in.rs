@@ -1,11 +1,12 @@
 //! `tidegate cp` into a volume goes on after what cannot be read, whoever hears of it.
 
 use crate::common::mounted::cannot_mount;
-use crate::common::{Bench, damage, is_root};
+use crate::common::{Bench, assert_same, damage, is_root};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use tidegate_testing::manifest::Options;
 
 const NOBODY: u32 = 65_534;
 const MIB: usize = 1 << 20;
@@ -108,4 +109,66 @@ fn a_dash_is_a_stream() {
     let out = b.command(&["cp", "a.img:/f", "-"]).output().unwrap();
     assert!(out.status.success() && out.stdout == b"short", "{out:?}");
     assert!(!b.path("-").exists());
+}
+
+/// As cp(1): a directory goes over nothing but a directory, and nothing else goes over one; the rest goes in.
+#[test]
+fn directories_and_the_rest_do_not_replace_each_other() {
+    let b = Bench::new();
+    for dir in ["um/usr/lib", "um/was/full", "ov/lib/mod/deep", "ov/conf", "ov/usr/lib/new", "ov/gone"] {
+        fs::create_dir_all(b.path(dir)).unwrap();
+    }
+    symlink("usr/lib", b.path("um/lib")).unwrap();
+    for (file, size) in
+        [("um/conf", 1), ("ov/lib/mod/deep/f", 9 * MIB), ("ov/lib/one", 1), ("ov/was", 9 * MIB)]
+    {
+        fs::write(b.path(file), vec![5; size]).unwrap();
+    }
+    for file in ["ov/conf/below", "ov/usr/lib/new/f", "ov/gone/f", "ov/zz"] {
+        fs::write(b.path(file), file).unwrap();
+    }
+    symlink("x", b.path("ov/usr/lib/new/link")).unwrap();
+    fs::hard_link(b.path("ov/gone/f"), b.path("ov/gone/g")).unwrap();
+    for format in ["f2fs", "ext4"] {
+        b.ok(&["mkfs", "-q", "-t", format, "--size", "64M", "--from", "um", "a.img", "--force"]);
+        if format == "ext4" {
+            b.ok(&["rm", "-r", "a.img:/lost+found"]);
+        }
+        let stays = "not a directory: it stays, and the directory of that name is left out";
+        let want = [
+            format!("tidegate: a.img:/conf: {stays}"),
+            format!("tidegate: a.img:/lib: {stays}"),
+            "tidegate: a.img:/was: is a directory".to_string(),
+        ];
+        let said = failures(b.command(&["cp", "ov/conf", "ov/zz", "a.img:/"]));
+        assert_eq!(said, want[..1]);
+        let mut said = failures(b.command(&["cp", "ov/.", "a.img:/"]));
+        said.sort();
+        assert_eq!(said, want);
+        b.ok(&["cp", "a.img:/", format]);
+        assert!(b.ok(&["check", "a.img"]).contains("clean"));
+    }
+    let out = Command::new("cp").args(["-a", "ov/.", "um/"]).current_dir(b.dir.path()).output().unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    for format in ["f2fs", "ext4"] {
+        assert_same(&b.path("um"), &b.path(format), &Options::default());
+    }
+}
+
+/// A second name of a file below a directory that is left out.
+#[test]
+fn another_name_of_something_left_out_is_told() {
+    let b = Bench::new();
+    fs::create_dir_all(b.path("ov/a")).unwrap();
+    fs::create_dir_all(b.path("ov/b")).unwrap();
+    fs::create_dir(b.path("um")).unwrap();
+    fs::write(b.path("um/a"), "a").unwrap();
+    fs::write(b.path("ov/a/f"), "f").unwrap();
+    fs::hard_link(b.path("ov/a/f"), b.path("ov/b/f")).unwrap();
+    b.ok(&["mkfs", "--size", "64M", "--from", "um", "a.img"]);
+    let said = failures(b.command(&["cp", "ov/.", "a.img:/"]));
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert_eq!(said[1], "tidegate: a.img:/b/f: a hard link to something that was left out");
+    assert_eq!(b.ok(&["ls", "a.img:/b"]), "");
+    b.fsck("a.img");
 }

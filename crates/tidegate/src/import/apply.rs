@@ -1,10 +1,11 @@
 //! Makes in the volume the items that the reading thread found.
 
 use super::batch::BatchReceiver;
+use super::left_out::LeftOut;
 use super::place::{self, Dir, Places, Spot};
 use super::{ImportOptions, Item, LinkTo, Piece, Place, Target};
-use crate::error::{Refusal, Result, show};
-use crate::node::Meta;
+use crate::error::{Error as Failure, Refusal, Result, show};
+use crate::node::{Meta, Xattr};
 use crate::trail::Trail;
 use crate::volume::Volume;
 use std::collections::HashMap;
@@ -31,6 +32,7 @@ pub struct Applier<'a> {
     /// Directories of a tar, whose attributes are set when all is in, in order of first mention.
     later: Vec<(Dir, Meta)>,
     later_at: HashMap<Ino, usize>,
+    left_out: LeftOut,
     unsynced: u64,
     notes: Vec<String>,
     more_notes: usize,
@@ -56,6 +58,7 @@ impl<'a> Applier<'a> {
             partial: None,
             later: Vec::new(),
             later_at: HashMap::new(),
+            left_out: LeftOut::default(),
             unsynced: 0,
             notes: Vec::new(),
             more_notes: 0,
@@ -103,6 +106,9 @@ impl<'a> Applier<'a> {
     }
 
     fn apply(&mut self, item: Item) -> Result<()> {
+        if self.left_out.takes(&item) {
+            return Ok(());
+        }
         match item {
             Item::File { place, meta, size, piece, more, link } => {
                 self.file(place, meta, size, piece, more, link)
@@ -125,7 +131,10 @@ impl<'a> Applier<'a> {
             },
             Item::Special { place, meta, target, link } => {
                 let spot = self.places.find(place)?;
-                let inode = self.make(&spot, &meta, &target)?;
+                let inode = match self.make(&spot, &meta, &target) {
+                    Ok(inode) => inode,
+                    Err(e) => return self.leave_out(e, |left| left.leaf(link, false)),
+                };
                 self.remember(link, &inode);
                 self.options.progress.file();
                 self.finish(&inode, &meta, None, &spot.at())
@@ -148,7 +157,10 @@ impl<'a> Applier<'a> {
         link: Option<u64>,
     ) -> Result<()> {
         let spot = self.places.find(place)?;
-        let inode = self.make(&spot, &meta, b"")?;
+        let inode = match self.make(&spot, &meta, b"") {
+            Ok(inode) => inode,
+            Err(e) => return self.leave_out(e, |left| left.leaf(link, more)),
+        };
         self.remember(link, &inode);
         self.partial = Some((spot.dir.inode.clone(), spot.name.clone()));
         if piece.is_none() && !more {
@@ -184,7 +196,10 @@ impl<'a> Applier<'a> {
         let dir = if spot.name.is_empty() {
             spot.dir
         } else {
-            let inode = self.make_dir(&spot, &meta)?;
+            let inode = match self.make_dir(&spot, &meta, by_path) {
+                Ok(inode) => inode,
+                Err(e) => return self.leave_out(e, |left| left.dir(id)),
+            };
             // Files in it get their own attributes; those of a directory that was there may not be it.
             let has_default_acl = place::has_default_acl(self.volume, &inode);
             Dir { inode, at, has_default_acl }
@@ -201,12 +216,35 @@ impl<'a> Applier<'a> {
         Ok(())
     }
 
-    fn make_dir(&mut self, spot: &Spot, meta: &Meta) -> Result<Arc<Inode>> {
+    /// Makes a directory, or takes the one that is there. Anything else gives way to a tar's alone, as with tar(1); a
+    /// tree's does not go over it, as with cp(1).
+    fn make_dir(&mut self, spot: &Spot, meta: &Meta, replaces: bool) -> Result<Arc<Inode>> {
         match self.volume.vfs().lookup(&spot.dir.inode, &spot.name) {
             Ok(i) if i.is_dir() => Ok(i),
+            Ok(_) if !replaces => {
+                let why = "not a directory: it stays, and the directory of that name is left out";
+                Err(self.volume.complain(Refusal::NotADirectory, &spot.at().path(), why))
+            }
             // Set-group-id and default ACLs come last: children must not inherit them.
             _ => self.make(spot, &Meta { mode: meta.mode & 0o777, ..meta.clone() }, b""),
         }
+    }
+
+    /// Reports that something does not go in, as something of another kind has its place, and has `note` keep it
+    /// in mind. Other errors, and those that nobody wants to hear of, end the import.
+    fn leave_out(&mut self, e: Failure, note: impl FnOnce(&mut LeftOut)) -> Result<()> {
+        if !e.is_in_the_way() {
+            return Err(e);
+        }
+        note(&mut self.left_out);
+        self.tell(e)
+    }
+
+    /// Tells of a failure that does not end the import, if somebody wants to hear of it.
+    fn tell(&self, e: Failure) -> Result<()> {
+        let Some(failed) = &self.options.failed else { return Err(e) };
+        failed(e);
+        Ok(())
     }
 
     /// Makes an inode, in place of the one that has its name.
@@ -245,6 +283,10 @@ impl<'a> Applier<'a> {
         let spot = self.places.find(place)?;
         let vfs = self.volume.vfs();
         let at = spot.at();
+        if self.left_out.is_target(&to) {
+            let why = "a hard link to something that was left out";
+            return self.tell(self.volume.complain(Refusal::Missing, &at.path(), why));
+        }
         let inode = match to {
             LinkTo::Seen(n) => {
                 let ino = *self.links.get(&n).expect("announced before");
@@ -270,8 +312,13 @@ impl<'a> Applier<'a> {
                     .and_then(|()| vfs.link(&Cred::ROOT, &inode, dir, &spot.name))
             };
         }
-        self.options.progress.file();
-        r.map_err(|e| self.volume.error_at(&at.path(), e))
+        match r.map_err(|e| self.volume.error_at(&at.path(), e)) {
+            Ok(()) => {
+                self.options.progress.file();
+                Ok(())
+            }
+            Err(e) => self.leave_out(e, |_| {}),
+        }
     }
 
     fn remember(&mut self, link: Option<u64>, inode: &Inode) {

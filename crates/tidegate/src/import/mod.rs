@@ -11,10 +11,12 @@
 //! | `archive` | reading a tar |
 //! | `batch` | the channel between the two threads |
 //! | `apply`, `place` | making things in the volume; finding where they go |
+//! | `left_out` | parts of a tree that do not go in |
 
 pub(crate) mod apply;
 pub(crate) mod archive;
 pub(crate) mod batch;
+pub(crate) mod left_out;
 pub(crate) mod place;
 pub(crate) mod read_file;
 pub(crate) mod walk;
@@ -58,8 +60,8 @@ pub struct ImportOptions {
     pub sync_every: Option<u64>,
     /// Device and inode numbers of files that are left out: the image itself.
     pub skip: Vec<(u64, u64)>,
-    /// Is told of each thing in a tree that cannot be read; the others go in. With nobody to tell, the
-    /// first ends the import.
+    /// Is told of each thing in a tree that cannot be read, or whose place something of another kind has in
+    /// the volume; the others go in. With nobody to tell, the first ends the import.
     pub failed: Option<Failed>,
     /// Counters to move on.
     pub progress: Arc<Progress>,
