@@ -23,6 +23,7 @@ mod roundtrip;
 mod shells;
 mod system;
 mod tar_names;
+mod tar_records;
 mod tour;
 mod trim;
 mod walks;

@@ -120,7 +120,7 @@ fn long_names_come_out_as_from_the_stock_tar() {
 }
 
 /// An archive by Python's tarfile, whose `t` the code in `body` fills by `add(name, **fields)`.
-fn archive(b: &Bench, body: &str) {
+pub fn archive(b: &Bench, body: &str) {
     let code = format!(
         "import tarfile, io\n\
          t = tarfile.open('x.tar', 'w', format=tarfile.PAX_FORMAT)\n\

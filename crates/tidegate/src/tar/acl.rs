@@ -8,6 +8,8 @@ const TAGS: [(&str, &str, u16, u16); 4] = [
     ("other", "o", 0x20, 0x20),
 ];
 const UNDEFINED: u32 = u32::MAX;
+/// The first field of the binary form.
+const VERSION: u32 = 2;
 
 /// The value of `system.posix_acl_*` for a text such as `user::rw-,user:1000:r--,mask::r--`; `None` when
 /// it cannot be told, as for a user known by name only.
@@ -21,7 +23,7 @@ pub fn from_text(text: &[u8]) -> Option<Vec<u8>> {
         }
     }
     entries.sort();
-    let mut out = 2u32.to_le_bytes().to_vec();
+    let mut out = VERSION.to_le_bytes().to_vec();
     for (tag, id, perm) in entries {
         out.extend_from_slice(&tag.to_le_bytes());
         out.extend_from_slice(&perm.to_le_bytes());
@@ -58,9 +60,37 @@ fn entry(part: &str) -> Option<(u16, u32, u16)> {
     Some((named, id, bits))
 }
 
+/// The text, with numbers, of a value of `system.posix_acl_*`; `None` when it is not one.
+pub fn to_text(value: &[u8]) -> Option<Vec<u8>> {
+    let (version, entries) = value.split_first_chunk::<4>()?;
+    let (entries, rest) = entries.as_chunks::<8>();
+    if u32::from_le_bytes(*version) != VERSION || !rest.is_empty() {
+        return None;
+    }
+    let mut out = String::new();
+    for &[t0, t1, p0, p1, i0, i1, i2, i3] in entries {
+        let (tag, perm) = (u16::from_le_bytes([t0, t1]), u16::from_le_bytes([p0, p1]));
+        let id = u32::from_le_bytes([i0, i1, i2, i3]);
+        let &(name, _, own, _) = TAGS.iter().find(|t| tag == t.2 || tag == t.3)?;
+        let who = if tag == own { String::new() } else { id.to_string() };
+        let bit = |bit, c| if perm & bit != 0 { c } else { '-' };
+        out.push_str(&format!("{name}:{who}:{}{}{}\n", bit(4, 'r'), bit(2, 'w'), bit(1, 'x')));
+    }
+    Some(out.into_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn entries_become_the_text_that_they_come_from() {
+        let text = b"user::rw-\nuser:1000:r-x\ngroup::r--\ngroup:7:--x\nmask::rwx\nother::---\n";
+        let v = from_text(text).unwrap();
+        assert_eq!(to_text(&v).unwrap(), text);
+        assert_eq!(to_text(&v[..v.len() - 1]), None);
+        assert_eq!(to_text(b"\x03\0\0\0"), None);
+    }
 
     #[test]
     fn text_becomes_sorted_entries() {

@@ -73,7 +73,7 @@ pub fn parse(block: &[u8; BLOCK]) -> io::Result<Header> {
     let shown = || String::from_utf8_lossy(text(&block[..100])).into_owned();
     let bad = |what: &str| invalid(format!("{}: a header with a bad {what}", shown()));
     let n = |r: std::ops::Range<usize>, what| number::parse(&block[r]).ok_or_else(|| bad(what));
-    let id = |r, what| n(r, what).map(|n| n as u32);
+    let id = |r, what| n(r, what).and_then(|n| number::narrow(n).ok_or_else(|| bad(what)));
     let ustar = block[257..263] == *b"ustar\0";
     let gnu = block[257..265] == *b"ustar  \0";
     let mut path = Vec::new();
@@ -142,6 +142,10 @@ mod tests {
         assert_eq!(parse(&b).unwrap(), h);
         b[3] ^= 1;
         assert!(parse(&b).is_err());
+        b[3] ^= 1;
+        number::write(&mut b[108..116], (1 << 32) + 5);
+        seal(&mut b);
+        assert!(parse(&b).unwrap_err().to_string().contains("a bad owner"));
         assert!(!is_end(&b) && is_end(&[0; BLOCK]) && !is_header(&[0; BLOCK]));
     }
 }

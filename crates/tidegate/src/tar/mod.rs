@@ -1,17 +1,19 @@
 //! The tar format: ustar, GNU and pax, read and written.
 //!
 //! It does: headers of every common writer, long names, negative and fractional times, extended
-//! attributes and ACLs, old GNU and pax sparse files, gzip and zstd. It does not: multi-volume archives,
+//! attributes, ACLs and SELinux labels, old GNU and pax sparse files, gzip and zstd. It does not: multi-volume archives,
 //! or names of users and groups (numbers count).
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`number`], [`pax`], [`sparse`], [`acl`] | numbers in headers, pax records, sparse maps, ACLs as text |
+//! | [`number`], [`pax`], [`sparse`] | numbers in headers, pax records, sparse maps |
+//! | [`attributes`], [`acl`] | attributes as text, ACLs among them |
 //! | [`reader`], [`header`] | reading an archive, and one header of it |
 //! | [`writer`] | writing one |
 //! | [`compress`] | what an archive is compressed with |
 
 pub(crate) mod acl;
+pub(crate) mod attributes;
 pub(crate) mod compress;
 pub(crate) mod header;
 pub(crate) mod number;

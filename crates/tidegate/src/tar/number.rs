@@ -25,6 +25,11 @@ fn octal(field: &[u8]) -> Option<i64> {
     })
 }
 
+/// A number of 32 bits, such as a user's; some writers have it negative.
+pub fn narrow(n: i64) -> Option<u32> {
+    u32::try_from(n).ok().or_else(|| i32::try_from(n).ok().map(i32::cast_unsigned))
+}
+
 /// Writes `n` as octal text if the field can hold it, else as base-256.
 pub fn write(field: &mut [u8], n: i64) {
     let digits = field.len() - 1;

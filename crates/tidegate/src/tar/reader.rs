@@ -1,7 +1,7 @@
 //! Reads an archive entry by entry.
 
 use super::header::{self, Header};
-use super::{BLOCK, acl, invalid, pax, sparse};
+use super::{BLOCK, attributes, invalid, pax, sparse};
 use crate::node::{Meta, Xattr};
 use std::io::{self, Read};
 use tidegate_rt::Timespec;
@@ -207,7 +207,7 @@ impl<R: Input> Reader<R> {
         for (key, value) in global.iter().chain(&extra.records) {
             pax.apply(&mut entry, key, value)?;
         }
-        pax.apply_acls(&mut entry);
+        pax.finish(&mut entry);
         self.global = global;
         // Old writers mark a directory by a final slash alone. The header's own name is cut at 100 bytes and may
         // end with a slash by chance, so the whole name decides, as in GNU tar.
@@ -253,14 +253,18 @@ struct Pax {
     map: Option<Vec<u8>>,
     pairs: Vec<sparse::Range>,
     major_one: bool,
-    acls: Vec<(&'static str, Vec<u8>)>,
+    /// The name of a sparse file; its `path` is another one, for readers that do not know sparse files.
+    sparse_name: Option<Vec<u8>>,
+    /// Attributes as text.
+    texts: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Pax {
     fn apply(&mut self, e: &mut Entry, key: &[u8], value: &[u8]) -> io::Result<()> {
         let shown = || String::from_utf8_lossy(key).into_owned();
         let number = || pax::number(value).ok_or_else(|| invalid(format!("a bad {} record", shown())));
-        let id = || number().map(|n| n as u32);
+        let too_large = |n| invalid(format!("a {} record with the number {n}, which is too large", shown()));
+        let id = || number().and_then(|n| u32::try_from(n).map_err(|_| too_large(n)));
         let time = || pax::time(value).ok_or_else(|| invalid(format!("a bad {} record", shown())));
         match key {
             b"path" => e.path = value.to_vec(),
@@ -272,7 +276,7 @@ impl Pax {
             b"atime" => e.meta.atime = time()?,
             b"SCHILY.devmajor" => e.meta.rdev.major = id()?,
             b"SCHILY.devminor" => e.meta.rdev.minor = id()?,
-            b"GNU.sparse.name" => e.path = value.to_vec(),
+            b"GNU.sparse.name" => self.sparse_name = Some(value.to_vec()),
             b"GNU.sparse.major" => self.major_one = number()? == 1,
             b"GNU.sparse.realsize" | b"GNU.sparse.size" => self.real_size = Some(number()?),
             b"GNU.sparse.map" => self.map = Some(value.to_vec()),
@@ -281,8 +285,7 @@ impl Pax {
                 let n = number()?;
                 self.pairs.last_mut().ok_or_else(|| invalid("a bad sparse map"))?.1 = n;
             }
-            b"SCHILY.acl.access" => self.acls.push(("system.posix_acl_access", value.to_vec())),
-            b"SCHILY.acl.default" => self.acls.push(("system.posix_acl_default", value.to_vec())),
+            _ if attributes::is_text(key) => self.texts.push((key.to_vec(), value.to_vec())),
             _ => {
                 if let Some(x) = pax::xattr(key, value) {
                     set(&mut e.meta.xattrs, x);
@@ -292,14 +295,20 @@ impl Pax {
         Ok(())
     }
 
-    /// ACLs as text count only where the attribute itself is not there: it has numbers, they may not.
-    fn apply_acls(&self, e: &mut Entry) {
-        for (name, text) in &self.acls {
-            if e.meta.xattrs.iter().any(|(n, _)| n == name.as_bytes()) {
+    /// Applies the records whose order says nothing.
+    fn finish(&mut self, e: &mut Entry) {
+        if let Some(name) = self.sparse_name.take() {
+            e.path = name;
+        }
+        let given: Vec<Vec<u8>> = e.meta.xattrs.iter().map(|x| x.0.clone()).collect();
+        for (key, text) in &self.texts {
+            let Some((name, value)) = attributes::from_text(key, text) else { continue };
+            // An attribute as text counts only where the attribute itself is not there, which has numbers for users.
+            if given.iter().any(|n| n == name) {
                 continue;
             }
-            match acl::from_text(text) {
-                Some(v) => set(&mut e.meta.xattrs, (name.as_bytes().into(), v)),
+            match value {
+                Some(v) => set(&mut e.meta.xattrs, (name.into(), v)),
                 None => {
                     let entries = String::from_utf8_lossy(text).trim().replace('\n', ",");
                     e.notes.push(format!("an ACL that names users by name only is not kept: {entries}"));

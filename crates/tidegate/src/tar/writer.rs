@@ -1,7 +1,7 @@
 //! Writes a pax archive.
 
 use super::header::{self, Header};
-use super::{BLOCK, pax, sparse};
+use super::{BLOCK, attributes, pax, sparse};
 use crate::node::Meta;
 use std::io::{self, Write};
 use tidegate_vfs::FileType;
@@ -175,6 +175,9 @@ fn records(e: &Entry<'_>, path: &[u8], size: u64, sparse: bool) -> Vec<u8> {
     }
     if !e.hard_link {
         for x in &m.xattrs {
+            if let Some((key, text)) = attributes::to_text(x) {
+                pax::put(&mut out, key, &text);
+            }
             pax::put_xattr(&mut out, x);
         }
     }
