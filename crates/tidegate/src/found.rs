@@ -1,9 +1,12 @@
 //! The content of a file or device that a volume is to be made on.
 
 use crate::error::{About, Result, path_bytes};
+use rustix::fs::SeekFrom;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
+use tidegate_block::Errno;
 
 /// The content that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,15 +69,53 @@ const MARKS: [(usize, &[u8], &str); 31] = [
 /// The name of content without a known mark.
 pub(crate) const NO_VOLUME: &str = "data that is no volume";
 
-/// Looks at the file or device at `path`.
+/// Looks at the file or device at `path`: at the first bytes for marks, and at all of a file that begins with zeros.
 ///
 /// # Errors
 /// It cannot be read.
 pub fn found(path: &Path) -> Result<Found> {
     let mut first = Vec::with_capacity(FIRST);
-    let mut file = File::open(path).about(path_bytes(path))?.take(FIRST as u64);
-    file.read_to_end(&mut first).about(path_bytes(path))?;
-    Ok(tell(&first))
+    let mut file = File::open(path).about(path_bytes(path))?;
+    (&mut file).take(FIRST as u64).read_to_end(&mut first).about(path_bytes(path))?;
+    let found = tell(&first);
+    // The remains of a volume whose making was cut short are nobody's, and lie anywhere.
+    if found == Found::Nothing
+        && first.iter().all(|b| *b == 0)
+        && file.metadata().about(path_bytes(path))?.is_file()
+        && !is_zeros(&file, first.len() as u64).about(path_bytes(path))?
+    {
+        return Ok(Found::Other(NO_VOLUME));
+    }
+    Ok(found)
+}
+
+/// Bytes that are read at once.
+const PIECE: usize = 1 << 20;
+
+/// Whether a file has nothing but zeros and holes from `at` on.
+fn is_zeros(file: &File, mut at: u64) -> io::Result<bool> {
+    let mut buf = vec![0; PIECE];
+    loop {
+        match rustix::fs::seek(file, SeekFrom::Data(at)) {
+            Ok(n) => at = n,
+            Err(Errno::NXIO) => return Ok(true),
+            // The host's file system knows no holes.
+            Err(Errno::INVAL) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let hole = rustix::fs::seek(file, SeekFrom::Hole(at)).unwrap_or(u64::MAX);
+        while at < hole {
+            let want = (hole - at).min(PIECE as u64) as usize;
+            let n = file.read_at(&mut buf[..want], at)?;
+            if n == 0 {
+                return Ok(true);
+            }
+            if buf[..n].iter().any(|b| *b != 0) {
+                return Ok(false);
+            }
+            at += n as u64;
+        }
+    }
 }
 
 /// Looks at the first bytes of something.
@@ -106,6 +147,27 @@ fn is_blank(first: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_byte_anywhere_in_a_file_is_something() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for size in [0, 1, FIRST as u64, 3 * PIECE as u64 + 7, 1 << 40] {
+            file.as_file().set_len(0).unwrap();
+            file.as_file().set_len(size).unwrap();
+            assert_eq!(found(file.path()).unwrap(), Found::Nothing, "{size}");
+            // Zeros that take space are zeros.
+            let zeros = vec![0; size.min(2 * PIECE as u64) as usize];
+            file.as_file().write_all_at(&zeros, size - zeros.len() as u64).unwrap();
+            assert_eq!(found(file.path()).unwrap(), Found::Nothing, "{size}");
+            for at in [FIRST as u64, size / 2, size.saturating_sub(1)] {
+                if at < size {
+                    file.as_file().write_all_at(b"x", at).unwrap();
+                    assert_eq!(found(file.path()).unwrap(), Found::Other(NO_VOLUME), "{at} of {size}");
+                    file.as_file().write_all_at(b"\0", at).unwrap();
+                }
+            }
+        }
+    }
 
     #[test]
     fn marks_are_known_and_zeros_are_nothing() {

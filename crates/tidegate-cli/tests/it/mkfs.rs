@@ -35,12 +35,15 @@ fn what_is_no_image_is_not_destroyed() {
     ext4[1080..1082].copy_from_slice(&[0x53, 0xef]);
     let mut late = vec![0; MIB];
     late[65_535] = 1;
+    let mut last = vec![0; 5 * MIB];
+    last[5 * MIB - 1] = 1;
     let mut disk = vec![0; MIB];
     disk[510..512].copy_from_slice(&[0x55, 0xaa]);
     for (name, bytes, what) in [
         ("notes.pdf", b"%PDF-1.7 and so on".to_vec(), "a PDF document"),
         ("ext4.img", ext4, "an ext2, ext3 or ext4 file system"),
         ("late.bin", late, "data that is no volume"),
+        ("last.bin", last, "data that is no volume"),
         ("disk.img", disk, "a partition table"),
     ] {
         fs::write(b.path(name), &bytes).unwrap();
