@@ -1,6 +1,7 @@
 //! Operations on attributes.
 
 use crate::acl::{self, Acl};
+use crate::capability;
 use crate::dir_ops::S_ISGID;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::Inode;
@@ -8,6 +9,7 @@ use crate::perm::{self, MAY_READ, MAY_WRITE};
 use crate::types::*;
 use crate::vfs::Vfs;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// `FS_IMMUTABLE_FL`.
 pub const IMMUTABLE: u32 = 0x10;
@@ -18,7 +20,7 @@ pub const JOURNAL_DATA: u32 = 0x4000;
 
 impl Vfs {
     /// Changes attributes. Ownership and mode changes drop set-id bits and narrow the access ACL as
-    /// POSIX wants; a change of size cuts or extends the file. Takes `i_rwsem`.
+    /// POSIX wants, and those of ownership and size a file's capability; a change of size cuts or extends the file. Takes `i_rwsem`.
     ///
     /// # Errors
     /// `NotPermitted`, `PermissionDenied`, `ReadOnly`, `FileTooBig`, `IsADirectory`.
@@ -49,6 +51,9 @@ impl Vfs {
         if let Some(size) = set.size {
             perm::check(&*self.fs, cred, inode, MAY_WRITE)?;
             self.truncate_locked(inode, size, cred.is_root())?;
+        }
+        if (set.uid.is_some() || set.gid.is_some()) && !inode.is_dir() {
+            self.drop_capability(inode)?;
         }
         // Read first: a value that cannot be narrowed is no reason to change half.
         let acl = set.mode.map(|mode| self.narrowed_acl(inode, mode)).transpose()?.flatten();
@@ -146,7 +151,7 @@ impl Vfs {
     ) -> Result<()> {
         self.begin_change()?;
         self.check_set_xattr(cred, inode, name)?;
-        if name == b"security.capability" && value.is_some_and(|v| !is_capability(v)) {
+        if name == capability::NAME && value.is_some_and(|v| !is_capability(v)) {
             return Err(Error::new(ErrorKind::InvalidArgument, "not a file capability of version 2 or 3"));
         }
         let now = self.now();
@@ -157,6 +162,9 @@ impl Vfs {
         if name == acl::ACCESS || name == acl::DEFAULT {
             self.set_acl(cred, inode, name, value, now)?;
         } else {
+            if name == capability::NAME {
+                inode.no_capability.store(false, Relaxed);
+            }
             self.fs.setxattr(inode, name, value, flags, now)?;
         }
         drop(guard);

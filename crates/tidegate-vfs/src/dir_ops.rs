@@ -98,6 +98,7 @@ impl Vfs {
         let parts = self.fs.create(dir, name, &new, &inherited)?;
         self.dcache.set(dir.ino, name, Some(parts.ino));
         let inode = self.icache.insert(parts);
+        inode.no_capability.store(true, Relaxed);
         drop(guard);
         self.balance()?;
         Ok(inode)

@@ -162,13 +162,17 @@ impl File {
                 format!("a write at {pos}; files end at {max} bytes"),
             ));
         }
-        self.drop_set_id()?;
+        self.drop_privileges()?;
         // Bytes between the old end and the write must read as zeros even where they share its page.
         self.vfs.zero_tail(&self.inode, pos)
     }
 
-    /// A process that may not keep privileges takes the set-id bits off by changing content.
-    fn drop_set_id(&self) -> Result<()> {
+    /// A change of content takes the file's capability off, and that of a process without privileges the set-id
+    /// bits.
+    fn drop_privileges(&self) -> Result<()> {
+        if !self.flags.contains(OpenFlags::NOCMTIME) {
+            self.vfs.drop_capability(&self.inode)?;
+        }
         let mode = self.inode.attr().mode;
         if !self.privileged && drop_set_id(&mut self.inode.attr()) {
             // While they are on the volume, the next write has to take them off.
@@ -267,7 +271,7 @@ impl File {
         if inode.mapping.next_unwritten(start, u64::MAX).is_some() {
             return Err(inode.mapping.last_error("what is to move cannot be written").in_inode(inode.ino));
         }
-        self.drop_set_id()?;
+        self.drop_privileges()?;
         inode.mapping.remove(start, u64::MAX);
         self.vfs.fs.shift_range(inode, offset..end, insert, self.vfs.now())?;
         drop(none);
@@ -281,7 +285,7 @@ impl File {
         if inode.is_freed() {
             return Err(ErrorKind::Stale.into());
         }
-        self.drop_set_id()?;
+        self.drop_privileges()?;
         let punch = flags.contains(FallocateFlags::PUNCH_HOLE);
         if punch || flags.contains(FallocateFlags::ZERO_RANGE) {
             self.vfs.zero_range(inode, at, end)?;
@@ -425,7 +429,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// Sets the size of a locked inode; set-id bits go with it unless the caller is privileged.
+    /// Sets the size of a locked inode; its capability goes with it, and set-id bits unless the caller is privileged.
     pub(crate) fn truncate_locked(&self, inode: &Arc<Inode>, size: u64, privileged: bool) -> Result<()> {
         match inode.file_type {
             FileType::Regular => {}
@@ -438,6 +442,7 @@ impl Vfs {
         if size > self.fs.max_file_size(inode) {
             return Err(ErrorKind::FileTooBig.into());
         }
+        self.drop_capability(inode)?;
         let old = inode.size();
         if size < old {
             let to = size.next_multiple_of(PAGE).min(old.next_multiple_of(PAGE));

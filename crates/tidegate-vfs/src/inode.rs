@@ -45,6 +45,8 @@ pub struct Inode {
     pub(crate) listed: AtomicBool,
     /// When it was first dirtied since last written, on the monotonic clock.
     pub(crate) dirtied_when: AtomicU64,
+    /// Known to have no file capability; changed under `i_rwsem`.
+    pub(crate) no_capability: AtomicBool,
     /// Used since the inode cache's clock last came by.
     pub(crate) referenced: AtomicBool,
 }
@@ -68,6 +70,7 @@ impl Inode {
             write_hint: AtomicU8::new(0),
             listed: AtomicBool::new(false),
             dirtied_when: AtomicU64::new(0),
+            no_capability: AtomicBool::new(false),
             referenced: AtomicBool::new(true),
         }
     }

@@ -22,7 +22,7 @@
 //! | `readahead` | reading pages in, before they are wanted |
 //! | `reclaim` | which clean pages go when memory is short |
 //! | [`observe`] | what can be seen of it while it works |
-//! | [`perm`], [`acl`] | who may do what |
+//! | [`perm`], [`acl`], `capability` | who may do what; what a program may do |
 //!
 //! The order of locks is in `docs/locks.md`: `i_rwsem` and `invalidate_lock` come before the format's own,
 //! those of the page cache and the lists of inodes after them.
@@ -31,6 +31,7 @@
 pub mod acl;
 pub mod attr_ops;
 pub mod bdi;
+mod capability;
 mod dcache;
 mod dir_ops;
 pub mod error;

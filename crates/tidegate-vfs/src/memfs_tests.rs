@@ -1,7 +1,9 @@
 //! The operations of [`Vfs`] on a format that is not F2FS, and has blocks smaller than a page.
 
 use crate::memfs::{BLOCK, mount};
-use crate::{Cred, ErrorKind, FallocateFlags, File, OpenFlags, RenameFlags, SeekTarget, Vfs, XattrFlags};
+use crate::{
+    Cred, ErrorKind, FallocateFlags, File, OpenFlags, RenameFlags, SeekTarget, SetAttr, Vfs, XattrFlags,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -46,6 +48,41 @@ fn names_are_made_moved_and_taken_away() {
     drop(root);
     vfs.unmount().unwrap();
     assert_eq!(fs.count(), 1, "what has no name is freed");
+}
+
+/// A capability is that of the content and the owner that it was given to, whoever changes them.
+#[test]
+fn a_capability_goes_with_the_content_it_was_given_to() {
+    const NAME: &[u8] = b"security.capability";
+    let value = [&0x0200_0000u32.to_le_bytes()[..], &[1; 16]].concat();
+    let (vfs, _) = mount();
+    let f = open(&vfs, "/f");
+    let inode = f.inode().clone();
+    f.write_at(0, b"program").unwrap();
+    let set = || vfs.setxattr(ROOT, &inode, NAME, Some(&value), XattrFlags::empty()).unwrap();
+    let has = || vfs.getxattr(ROOT, &inode, NAME).is_ok();
+    let attr = |set: SetAttr| vfs.setattr(ROOT, &inode, &set).unwrap();
+    let changes: [(&str, &dyn Fn()); 6] = [
+        ("write", &|| assert_eq!(f.write_at(3, b"x").unwrap(), 3)),
+        ("truncate", &|| f.truncate(3).unwrap()),
+        ("allocate", &|| f.fallocate(FallocateFlags::empty(), 0, 100).unwrap()),
+        ("cut at opening", &|| drop(vfs.open(ROOT, &inode, OpenFlags::WRITE | OpenFlags::TRUNC).unwrap())),
+        ("size", &|| attr(SetAttr { size: Some(1), ..SetAttr::default() })),
+        ("owner", &|| attr(SetAttr { uid: Some(0), ..SetAttr::default() })),
+    ];
+    for (name, change) in changes {
+        set();
+        change();
+        assert!(!has(), "{name}");
+    }
+    set();
+    attr(SetAttr { mode: Some(0o700), ..SetAttr::default() });
+    f.write_at(0, b"").unwrap();
+    // Content that another program kept may be older than the capability.
+    let kept = vfs.open(ROOT, &inode, OpenFlags::WRITE | OpenFlags::NOCMTIME).unwrap();
+    kept.write_at(0, b"late").unwrap();
+    assert!(has() && vfs.remove_capability(&inode).unwrap() && !has());
+    assert!(!vfs.remove_capability(&inode).unwrap());
 }
 
 /// A name that is gone is gone, though what it named cannot be freed.

@@ -35,6 +35,7 @@ impl Vfs {
         }
         let inherited = self.inherit_acl(dir, &mut new)?;
         let inode = self.icache.insert(self.fs.tmpfile(dir, &new, &inherited)?);
+        inode.no_capability.store(true, Relaxed);
         inode.linkable.store(!flags.contains(OpenFlags::EXCL), Relaxed);
         let file = self.open_unchecked(cred, &inode, flags - OpenFlags::TRUNC)?;
         drop(guard);

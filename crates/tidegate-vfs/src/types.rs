@@ -108,7 +108,7 @@ pub struct Attr {
 }
 
 /// Changes to attributes; `None` leaves one as it is.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[allow(missing_docs)] // as in `Attr`
 pub struct SetAttr {
     pub mode: Option<u32>,
@@ -205,7 +205,8 @@ bitflags::bitflags! {
         /// Reads leave the access time alone.
         const NOATIME = 1 << 9;
         /// Changes of the content leave `mtime` and `ctime` alone: a program that has it open keeps them and
-        /// sets them (the kernel's `S_NOCMTIME`).
+        /// sets them (the kernel's `S_NOCMTIME`). As its changes may be older than a file's capability, writes leave
+        /// that alone, too.
         const NOCMTIME = 1 << 10;
     }
 

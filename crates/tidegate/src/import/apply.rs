@@ -329,7 +329,9 @@ impl<'a> Applier<'a> {
 
     /// Sets what making and filling an inode left different from what it is to be.
     fn finish(&mut self, inode: &Arc<Inode>, meta: &Meta, size: Option<u64>, at: &Trail) -> Result<()> {
-        for (name, value) in &meta.xattrs {
+        // A change of owner or size would take it off.
+        let is_capability = |x: &&Xattr| x.0 == b"security.capability";
+        for (name, value) in meta.xattrs.iter().filter(|x| !is_capability(x)) {
             self.xattr(inode, name, value, at)?;
         }
         let set = {
@@ -348,15 +350,14 @@ impl<'a> Applier<'a> {
                 ..Default::default()
             }
         };
-        if set.mode.is_none()
-            && set.uid.is_none()
-            && set.gid.is_none()
-            && set.atime.is_none()
-            && set.mtime.is_none()
-        {
-            return Ok(());
+        if set != SetAttr::default() {
+            let done = self.volume.vfs().setattr(&Cred::ROOT, inode, &set);
+            done.map_err(|e| self.volume.error_at(&at.path(), e))?;
         }
-        self.volume.vfs().setattr(&Cred::ROOT, inode, &set).map_err(|e| self.volume.error_at(&at.path(), e))
+        for (name, value) in meta.xattrs.iter().filter(is_capability) {
+            self.xattr(inode, name, value, at)?;
+        }
+        Ok(())
     }
 
     fn xattr(&mut self, inode: &Arc<Inode>, name: &[u8], value: &[u8], at: &Trail) -> Result<()> {
