@@ -107,6 +107,30 @@ fn the_same_input_makes_the_same_bytes() {
     assert!(bytes(0) == bytes(1) && bytes(2) == bytes(3));
 }
 
+/// The journal keeps the time of each transaction, too.
+#[test]
+fn the_same_changes_make_the_same_bytes() {
+    let Some(b) = bench() else { return };
+    let run = |args: &[&str]| {
+        let out = b.command(args).env("SOURCE_DATE_EPOCH", "1700000000").output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    };
+    run(&["mkfs", "--format", "ext4", "--uuid", UUID, "--size", "64M", "a.img"]);
+    for copy in ["first.img", "b.img"] {
+        fs::copy(b.path("a.img"), b.path(copy)).unwrap();
+    }
+    // The first reading changes the source: its times of access, which go in.
+    for image in ["first.img", "a.img", "b.img"] {
+        run(&["cp", "src", &format!("{image}:/")]);
+        run(&["mkdir", &format!("{image}:/new")]);
+        run(&["rm", "-r", &format!("{image}:/src")]);
+        tidegate_rt::thread::sleep(std::time::Duration::from_millis(1100));
+    }
+    let bytes = |image: &str| fs::read(b.path(image)).unwrap();
+    assert!(bytes("a.img") == bytes("b.img"), "two runs differ");
+    e2fsck(&b, "a.img");
+}
+
 /// A volume that fits is no larger than the smallest that mke2fs fills with the same.
 #[test]
 fn small_volumes_are_small() {

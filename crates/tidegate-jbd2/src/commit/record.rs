@@ -75,7 +75,7 @@ impl Inner {
 
     /// The time in a record. It never goes back: recovery would take what follows for an older log.
     fn commit_time(&self) -> Timespec {
-        let now = clock::realtime();
+        let now = self.options.fixed_time.unwrap_or_else(clock::realtime);
         let mut state = self.state.lock();
         state.last_time = state.last_time.max(now);
         state.last_time

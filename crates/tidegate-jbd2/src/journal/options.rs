@@ -3,6 +3,7 @@
 use crate::units::Tid;
 use std::sync::Arc;
 use std::time::Duration;
+use tidegate_rt::Timespec;
 use tidegate_vfs::{Result, positions};
 
 positions! {
@@ -57,6 +58,8 @@ pub struct JournalOptions {
     pub max_batch_time: Duration,
     /// And at least (`min_batch_time`).
     pub min_batch_time: Duration,
+    /// The time in every record, so that equal changes make equal bytes; the clock's if none is given.
+    pub fixed_time: Option<Timespec>,
     /// The volume's part in a commit.
     pub hooks: Arc<dyn CommitHooks>,
 }
@@ -71,6 +74,7 @@ impl Default for JournalOptions {
             cache_bytes: 64 << 20,
             max_batch_time: Duration::from_micros(15_000),
             min_batch_time: Duration::ZERO,
+            fixed_time: None,
             hooks: Arc::new(NoHooks),
         }
     }
