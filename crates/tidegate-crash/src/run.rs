@@ -283,7 +283,7 @@ impl Machine {
             done.push(step.clone());
             match outcome {
                 Ok(()) => spans.push((start, position())),
-                Err(e) if e.kind() == ErrorKind::NoSpace => {
+                Err(e) if matches!(e.kind(), ErrorKind::NoSpace | ErrorKind::TooBig) => {
                     spans.push((start, u64::MAX)); // for ever in progress
                     break;
                 }

@@ -21,7 +21,7 @@ pub fn errno(e: &Error) -> Errno {
         NameTooLong => Errno::NAMETOOLONG,
         TooManyLinks => Errno::MLINK,
         TooManySymlinks => Errno::LOOP,
-        NoSpace => Errno::NOSPC,
+        NoSpace | DirectoryFull => Errno::NOSPC,
         FileTooBig => Errno::FBIG,
         ReadOnly => Errno::ROFS,
         NoData => Errno::NODATA,

@@ -35,6 +35,8 @@ pub enum ErrorKind {
     Unsupported,
     OutOfMemory,
     NoDeviceOrAddress,
+    /// A directory takes no more names, though the volume has space (`ENOSPC`).
+    DirectoryFull,
     /// The device failed.
     Io,
     /// The device's content breaks a rule of its format.
@@ -222,6 +224,7 @@ impl ErrorKind {
             Unsupported => "not supported",
             OutOfMemory => "out of memory",
             NoDeviceOrAddress => "no data there",
+            DirectoryFull => "no room for more names in the directory",
             Io => "input/output error",
             Corrupt => "the volume is damaged",
         }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use tidegate_block::held::Held;
 use tidegate_block::{Device, QueueLimits, RequestQueue};
 use tidegate_rt::{Timespec, clock};
-use tidegate_vfs::{Cred, MemoryLimits, SetAttr};
+use tidegate_vfs::{Cred, ErrorKind, MemoryLimits, SetAttr};
 
 /// Bytes that go in between two syncs when equal input must make equal bytes.
 const SYNC_EVERY: u64 = 32 << 20;
@@ -33,6 +33,8 @@ const SEGMENT: u64 = 2 << 20;
 /// Unit of ext4's sizes, whose volumes are as small as one likes; then the smallest.
 const EXT4_STEP: u64 = 64 << 10;
 const EXT4_SMALLEST: u64 = 256 << 10;
+/// Bytes of the largest block that ext4 is made with.
+const LARGEST_BLOCK: u64 = 4096;
 /// Inodes that are not for files: the reserved ones and lost+found's.
 const FIRST_INODES: u64 = 12;
 /// How often a volume that was too small after all is made anew.
@@ -167,6 +169,7 @@ pub fn mkfs(mut request: Request) -> Result<Made> {
             Err(e) => {
                 let e = match () {
                     () if e.is_no_space() => too_small(&mut request, e, there, bytes),
+                    () if let Some(way) = higher_limit(&request.options, &e, bytes) => e.and(way),
                     () if e.is_host_full() && request.unfinished.keeps_old() => e.and(HOLDS_BOTH),
                     () => e,
                 };
@@ -203,6 +206,23 @@ fn too_small(request: &mut Request, e: Error, there: Existing, bytes: u64) -> Er
             e.and(format_args!("--size {}M would do; left out, it is chosen to fit", n.div_ceil(1 << 20)))
         }
         _ => e.and("choose a larger --size; left out, it is chosen to fit"),
+    }
+}
+
+/// The options that lift the limit that a volume of `bytes` bytes has met, if there are some.
+fn higher_limit(options: &NewVolume, e: &Error, bytes: u64) -> Option<&'static str> {
+    let small = options.room("", bytes).ok()?.block_size < LARGEST_BLOCK;
+    let large_dir = options.features.iter().any(|f| f == "large_dir");
+    match (options.format, e.kind()?) {
+        (Format::F2fs, _) => None,
+        (Format::Ext4, ErrorKind::DirectoryFull) => match (small, large_dir) {
+            (true, false) => Some("--block-size 4096 or -O large_dir makes room for more"),
+            (true, true) => Some("--block-size 4096 makes room for more"),
+            (false, false) => Some("-O large_dir makes room for more"),
+            (false, true) => None,
+        },
+        (Format::Ext4, ErrorKind::TooBig) if small => Some("--block-size 4096 makes room for more"),
+        (Format::Ext4, _) => None,
     }
 }
 

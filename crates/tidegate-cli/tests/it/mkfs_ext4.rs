@@ -1,6 +1,7 @@
 //! `mkfs --format ext4`: volumes that e2fsck calls clean and Linux reads as their source, small, the same
 //! twice, and none where making one was cut short.
 
+use super::tar_names::archive;
 use crate::common::{Bench, assert_same, is_root};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -232,6 +233,32 @@ fn too_few_inodes_are_told() {
     let wanted = wanted.unwrap_or_else(|| panic!("{line}"));
     b.ok(&[&mkfs[..], &["--inodes", wanted, "few.img"]].concat());
     e2fsck(&b, "few.img");
+}
+
+/// A limit of the volume's shape is told at once, and as such: no larger volume would do.
+#[test]
+fn a_limit_that_space_does_not_lift_is_told_with_the_way_out() {
+    let Some(b) = bench() else { return };
+    let mkfs = ["mkfs", "--quiet", "--format", "ext4", "--from"];
+    fs::create_dir(b.path("large")).unwrap();
+    for n in 0..30_000 {
+        fs::write(b.path("large").join(format!("{n:0255}")), b"").unwrap();
+    }
+    let line = b.fails(&[&mkfs[..], &["large", "a.img"]].concat(), 1);
+    let way =
+        "no room for more names in the directory; --block-size 4096 or -O large_dir makes room for more";
+    assert!(line.contains("its hash tree is full") && line.contains(way), "{line}");
+    for (option, value) in [("--block-size", "4096"), ("-O", "large_dir")] {
+        b.ok(&[&mkfs[..], &["large", option, value, "b.img", "--force"]].concat());
+        e2fsck(&b, "b.img");
+    }
+    archive(&b, "add('f', pax_headers={'SCHILY.xattr.user.big': 'x' * 3000})");
+    let line = b.fails(&[&mkfs[..], &["x.tar", "a.img"]].concat(), 1);
+    let why = "attribute user.big: attributes that do not fit in the inode and a block of 1024 bytes";
+    assert!(line.contains("a.img:/f: ") && line.contains(why), "{line}");
+    assert!(line.ends_with("too large for the format; --block-size 4096 makes room for more"), "{line}");
+    b.ok(&[&mkfs[..], &["x.tar", "--block-size", "4096", "c.img"]].concat());
+    e2fsck(&b, "c.img");
 }
 
 #[test]

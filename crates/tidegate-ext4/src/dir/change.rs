@@ -264,7 +264,7 @@ impl Ext4 {
         let n = self.blocks_of(attr.size);
         let limit = self.size_limit(own);
         if attr.size + u64::from(self.sb.block_size) > limit.min(u32::MAX.into()) {
-            return Err(Error::new(tidegate_vfs::ErrorKind::NoSpace, "the directory is full"));
+            return Err(Error::new(tidegate_vfs::ErrorKind::DirectoryFull, "at its largest size"));
         }
         let goal = match n.checked_sub(1) {
             Some(last) => match self.map_blocks(own, FileBlock(last), 1)?.place {

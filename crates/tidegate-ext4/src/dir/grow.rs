@@ -179,7 +179,7 @@ impl Ext4 {
     fn add_level(&self, handle: &mut Handle<'_>, dir: &Inode, root: &Node, levels: usize) -> Result<()> {
         let deepest = if self.sb.incompat.contains(Incompat::LARGEDIR) { DX_MAX_INDIRECT } else { 1 };
         if levels > usize::from(deepest) {
-            return Err(Error::new(ErrorKind::NoSpace, "its hash tree is full").in_dir(dir.ino));
+            return Err(Error::new(ErrorKind::DirectoryFull, "its hash tree is full").in_dir(dir.ino));
         }
         handle.hold(root.addr)?;
         let (n, addr) = self.append_dir_block(handle, dir)?;

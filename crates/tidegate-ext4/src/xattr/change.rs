@@ -76,7 +76,7 @@ impl Ext4 {
     /// the caller.
     ///
     /// # Errors
-    /// `NoData`, `Exists` as `flags` ask; `Range` for a name, `NoSpace` for a list that is too long; `Corrupt`.
+    /// `NoData`, `Exists` as `flags` ask; `Range` for a name, `TooBig` for a list that is too long; `Corrupt`.
     pub(crate) fn change_xattr(
         &self,
         handle: &mut Handle<'_>,
@@ -168,8 +168,11 @@ impl Ext4 {
         let head = size_of::<RawXattrHeader>();
         if head + size_of_list(&list) > self.sb.block_size as usize {
             return Err(Error::new(
-                ErrorKind::NoSpace,
-                "attributes that do not fit in the inode and a block",
+                ErrorKind::TooBig,
+                format!(
+                    "attributes that do not fit in the inode and a block of {} bytes",
+                    self.sb.block_size
+                ),
             ));
         }
         self.announce_xattrs(handle)?;

@@ -58,26 +58,41 @@ impl Geometry {
         u64::from(count > 0 && bytes + count * PER_XATTR + 4 > room)
     }
 
-    /// Blocks of a directory with `bytes` bytes of entries. One with an index is made of blocks that were split in
-    /// halves, and is full to three quarters.
-    pub fn dir(&self, bytes: u64) -> u64 {
+    /// Blocks of a directory. One with an index is made of blocks that were split in halves, and is full to two thirds,
+    /// of whole entries.
+    pub fn dir(&self, entries: Entries) -> u64 {
         let room = self.block_size - DIR_TAIL as u64;
-        if bytes <= room {
+        if entries.bytes <= room {
             return 1;
         }
-        let leaves = (bytes * 4).div_ceil(room * 3);
-        let indices = leaves.div_ceil(self.block_size / 8 - 4);
-        leaves + indices.max(1) + u64::from(indices > 1)
+        let each = entries.bytes.div_ceil(entries.count);
+        let filled = (room / each).max(1) * each;
+        let leaves = (entries.bytes * 3).div_ceil(filled * 2);
+        let per_node = self.block_size / 8 - 4;
+        if leaves <= per_node {
+            return leaves + 1;
+        }
+        leaves + (leaves * 3).div_ceil(per_node * 2) + 1
     }
 }
 
-/// Bytes of a directory's entry with this name.
-pub fn entry(name: &[u8]) -> u64 {
-    (DIRENT_HEAD + name.len()).next_multiple_of(4) as u64
+/// Entries of a directory.
+#[derive(Clone, Copy, Debug)]
+pub struct Entries {
+    bytes: u64,
+    count: u64,
 }
 
-/// Bytes of the entries that each directory has.
-pub const DOTS: u64 = 24;
+impl Entries {
+    /// Those that each directory has.
+    pub const DOTS: Entries = Entries { bytes: 24, count: 2 };
+
+    /// Adds one with this name.
+    pub fn add(&mut self, name: &[u8]) {
+        self.bytes += (DIRENT_HEAD + name.len()).next_multiple_of(4) as u64;
+        self.count += 1;
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -102,6 +117,9 @@ mod tests {
     fn blocks_of_links_attributes_and_directories() {
         assert_eq!((G.symlink(59), G.symlink(60)), (0, 1));
         assert_eq!((G.xattr(0, 0), G.xattr(20, 1), G.xattr(90, 1)), (0, 0, 1));
-        assert_eq!((G.dir(DOTS), G.dir(1012), G.dir(1013)), (1, 1, 3));
+        let of = |bytes, count| G.dir(Entries { bytes, count });
+        assert_eq!((G.dir(Entries::DOTS), of(1012, 20), of(1016, 20)), (1, 1, 3));
+        // With the longest names there are three in a block that is full, and two on average.
+        assert!(of(264 * 40_000, 40_000) >= 20_208);
     }
 }

@@ -61,22 +61,21 @@ pub(crate) struct Xattrs {
 #[derive(Clone, Debug)]
 pub(crate) enum Names {
     F2fs(Dentries),
-    /// Their bytes.
-    Ext4(u64),
+    Ext4(ext4::Entries),
 }
 
 impl Names {
     pub(crate) fn new(g: &Geometry) -> Self {
         match g {
             Geometry::F2fs(g) => Names::F2fs(Dentries::new(g)),
-            Geometry::Ext4(_) => Names::Ext4(ext4::DOTS),
+            Geometry::Ext4(_) => Names::Ext4(ext4::Entries::DOTS),
         }
     }
 
     pub(crate) fn add(&mut self, name: &[u8]) {
         match self {
             Names::F2fs(d) => d.add(name),
-            Names::Ext4(bytes) => *bytes += ext4::entry(name),
+            Names::Ext4(entries) => entries.add(name),
         }
     }
 }
@@ -138,8 +137,8 @@ impl Content {
             Names::Ext4(_) => 0,
         };
         let entries = match names {
-            Names::Ext4(bytes) => *bytes,
-            Names::F2fs(_) => 0,
+            Names::Ext4(entries) => *entries,
+            Names::F2fs(_) => ext4::Entries::DOTS,
         };
         let of_ext4 = |g: &ext4::Geometry| g.dir(entries) + g.xattr(x.bytes, x.count);
         self.add(g, |g| dentries(g) + g.xattr(x.bytes), of_ext4);

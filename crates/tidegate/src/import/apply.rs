@@ -374,7 +374,11 @@ impl<'a> Applier<'a> {
                 ));
                 Ok(())
             }
-            Err(e) => Err(self.volume.error_at(&at.path(), e.of(format!("attribute {}", show(name))))),
+            Err(e) => {
+                let too_big = e.kind() == ErrorKind::TooBig;
+                let e = self.volume.error_at(&at.path(), e.of(format!("attribute {}", show(name))));
+                if too_big { self.tell(e) } else { Err(e) }
+            }
         }
     }
 
