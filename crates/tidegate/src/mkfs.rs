@@ -388,7 +388,7 @@ fn make(
     if let Some(source) = source(&mut request.from)? {
         let start = clock::now();
         let volume = Volume::from_queue(&shown, queue, &request.open)?;
-        let target = Target { dir: volume.resolve(b"/", true)?, path: b"/".to_vec(), name: None };
+        let target = Target { dir: volume.resolve(b"/", true)?, path: b"/".to_vec(), name: None, over: None };
         let options = ImportOptions {
             clamp: request.reproducible,
             owner: request.owner,

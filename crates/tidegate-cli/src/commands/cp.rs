@@ -14,8 +14,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate::error::{Refusal, path_bytes, show};
-use tidegate::import::{ImportOptions, Source, Target};
-use tidegate::vfs::{Cred, OpenFlags};
+use tidegate::import::{ImportOptions, Over, Source, Target};
+use tidegate::vfs::{Cred, FileType, OpenFlags};
 use tidegate::within::within;
 use tidegate::{Error, Progress, Result, Summary, Volume, export, import};
 
@@ -26,7 +26,8 @@ pub struct Args {
     /// Accepted for habit; directories are always copied whole
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
-    /// Also set owner, mode, times and attributes of an existing destination on the host
+    /// Also set owner, mode, times and attributes of an existing file that is written into, and of an existing
+    /// directory on the host
     #[arg(short, long)]
     preserve: bool,
     /// Print the copy's figures: files, bytes, time
@@ -126,7 +127,7 @@ fn inward(from: &[Where], to: &Place, args: &Args, global: &Global) -> Result<()
     let mut last = None;
     let mut notes = Vec::new();
     for source in &sources {
-        let target = target(&volume, to, source);
+        let target = target(&volume, to, source).and_then(|t| over(&volume, source, t, args.preserve));
         let tree = Source::Tree(source.to_path_buf());
         let began = target.is_ok() && source.is_dir();
         match target.and_then(|target| import::import(&volume, tree, target, &options)) {
@@ -166,7 +167,7 @@ fn target(volume: &Volume, to: &Place, source: &Path) -> Result<Target> {
     {
         let whole = matches!(path_bytes(source), b"." | b"..") || path_bytes(source).ends_with(b"/.");
         let name = source.file_name().filter(|_| !whole).map(|n| n.as_bytes().to_vec());
-        return Ok(Target { dir, path: to.path.clone(), name });
+        return Ok(Target { dir, path: to.path.clone(), name, over: None });
     }
     let Some(name) = to.name() else {
         return Err(volume.complain(Refusal::NotADirectory, &to.path, "no such directory"));
@@ -176,7 +177,29 @@ fn target(volume: &Volume, to: &Place, source: &Path) -> Result<Target> {
     }
     let end = to.path.iter().rposition(|&b| b != b'/').map_or(0, |i| i + 1);
     let parent = &to.path[..end - name.len()];
-    Ok(Target { dir: volume.resolve_dir(parent)?, path: parent.to_vec(), name: Some(name.to_vec()) })
+    let dir = volume.resolve_dir(parent)?;
+    Ok(Target { dir, path: parent.to_vec(), name: Some(name.to_vec()), over: None })
+}
+
+/// A file is written into the one that is there, as with cp(1): links are followed, and names stay.
+fn over(volume: &Volume, source: &Path, target: Target, attributes: bool) -> Result<Target> {
+    let Some(name) = target.name.as_deref().filter(|_| is_file(source)) else { return Ok(target) };
+    let path = tidegate::paths::join(&target.path, name);
+    let refused = |why| Err(volume.complain(Refusal::Occupied, &path, why));
+    match volume.find(&path, true)? {
+        Some(inode) if inode.file_type == FileType::Regular => {
+            Ok(Target { over: Some(Over { inode, attributes }), ..target })
+        }
+        Some(inode) if inode.is_dir() => Ok(target),
+        Some(_) => refused("not a file that can be written into; remove it first"),
+        None if volume.find(&path, false)?.is_some() => refused("a link to something that is not there"),
+        None => Ok(target),
+    }
+}
+
+/// Whether it is a file, and no link to one.
+fn is_file(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|m| m.is_file())
 }
 
 fn outward(from: &[Where], to: export::To, args: &Args, global: &Global) -> Result<()> {

@@ -172,3 +172,53 @@ fn another_name_of_something_left_out_is_told() {
     assert_eq!(b.ok(&["ls", "a.img:/b"]), "");
     b.fsck("a.img");
 }
+
+/// As cp(1), and as `cp - IMG:/link`.
+#[test]
+fn a_file_is_written_into_the_one_that_is_there() {
+    let b = Bench::new();
+    fs::create_dir_all(b.path("um/d")).unwrap();
+    fs::write(b.path("um/f"), vec![1; MIB]).unwrap();
+    fs::set_permissions(b.path("um/f"), fs::Permissions::from_mode(0o604)).unwrap();
+    fs::hard_link(b.path("um/f"), b.path("um/g")).unwrap();
+    symlink("../f", b.path("um/d/link")).unwrap();
+    symlink("nowhere", b.path("um/d/new")).unwrap();
+    fs::write(b.path("new"), "the new content").unwrap();
+    fs::write(b.path("link"), vec![7; 5000]).unwrap();
+    fs::write(b.path("empty"), "").unwrap();
+    fs::set_permissions(b.path("new"), fs::Permissions::from_mode(0o751)).unwrap();
+    for format in ["f2fs", "ext4"] {
+        b.ok(&["mkfs", "-q", "-t", format, "--size", "64M", "--from", "um", "a.img", "--force"]);
+        let _ = fs::remove_dir_all(b.path("host"));
+        assert!(
+            Command::new("cp")
+                .args(["-a", "um", "host"])
+                .current_dir(b.dir.path())
+                .status()
+                .unwrap()
+                .success()
+        );
+        for (n, (source, to)) in
+            [("new", "d/link"), ("link", "d"), ("empty", "g"), ("new", "d/new"), ("new", "f")]
+                .into_iter()
+                .enumerate()
+        {
+            let host =
+                Command::new("cp").args([source, &format!("host/{to}")]).current_dir(b.dir.path()).output();
+            let ours = b.command(&["cp", source, &format!("a.img:/{to}")]).output().unwrap();
+            assert_eq!(ours.status.code(), host.unwrap().status.code(), "{source} to {to}");
+            let out = format!("out-{format}-{n}");
+            b.ok(&["cp", "a.img:/", &out]);
+            let _ = fs::remove_dir(b.path(&out).join("lost+found"));
+            let options = Options { ignore_mtime: true, ..Options::default() };
+            assert_same(&b.path("host"), &b.path(&out), &options);
+        }
+        assert!(
+            b.fails(&["cp", "new", "a.img:/d/new"], 1)
+                .contains("/d/new: a link to something that is not there")
+        );
+        assert!(b.ok(&["check", "a.img"]).contains("clean"));
+        b.ok(&["cp", "-p", "new", "a.img:/d/link"]);
+        assert!(b.ok(&["ls", "-l", "a.img:/g"]).starts_with("-rwxr-x--x 2 "));
+    }
+}

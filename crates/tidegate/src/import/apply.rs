@@ -3,7 +3,7 @@
 use super::batch::BatchReceiver;
 use super::left_out::LeftOut;
 use super::place::{self, Dir, Places, Spot};
-use super::{ImportOptions, Item, LinkTo, Piece, Place, Target};
+use super::{ImportOptions, Item, LinkTo, Over, Piece, Place, Target};
 use crate::error::{Error as Failure, Refusal, Result, show};
 use crate::node::{Meta, Xattr};
 use crate::trail::Trail;
@@ -22,6 +22,8 @@ const MAX_NOTES: usize = 20;
 pub struct Applier<'a> {
     volume: &'a Volume,
     options: &'a ImportOptions,
+    /// The file that a single file is written into.
+    over: Option<Over>,
     places: Places<'a>,
     /// Inodes with several names, by the reader's number.
     links: HashMap<u64, Ino>,
@@ -48,10 +50,11 @@ struct Current {
 
 impl<'a> Applier<'a> {
     /// An applier that begins at `target`.
-    pub fn new(volume: &'a Volume, target: Target, options: &'a ImportOptions) -> Self {
+    pub fn new(volume: &'a Volume, mut target: Target, options: &'a ImportOptions) -> Self {
         Applier {
             volume,
             options,
+            over: target.over.take(),
             places: Places::new(volume, target),
             links: HashMap::new(),
             current: None,
@@ -157,12 +160,12 @@ impl<'a> Applier<'a> {
         link: Option<u64>,
     ) -> Result<()> {
         let spot = self.places.find(place)?;
-        let inode = match self.make(&spot, &meta, b"") {
+        let inode = match self.empty(&spot, &meta) {
             Ok(inode) => inode,
             Err(e) => return self.leave_out(e, |left| left.leaf(link, more)),
         };
         self.remember(link, &inode);
-        self.partial = Some((spot.dir.inode.clone(), spot.name.clone()));
+        self.partial = self.over.is_none().then(|| (spot.dir.inode.clone(), spot.name.clone()));
         if piece.is_none() && !more {
             return self.complete(&inode, &meta, size, &spot.at());
         }
@@ -181,9 +184,24 @@ impl<'a> Applier<'a> {
         self.complete(&inode, &meta, size, &spot.at())
     }
 
+    /// An empty file: a new one, or the one that is written into.
+    fn empty(&mut self, spot: &Spot, meta: &Meta) -> Result<Arc<Inode>> {
+        let Some(over) = &self.over else { return self.make(spot, meta, b"") };
+        let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+        let cut = self.volume.vfs().setattr(&Cred::ROOT, &over.inode, &cut);
+        cut.map(|()| over.inode.clone()).map_err(|e| self.volume.error_at(&spot.at().path(), e))
+    }
+
     /// All of a file is there.
     fn complete(&mut self, inode: &Arc<Inode>, meta: &Meta, size: u64, at: &Trail) -> Result<()> {
-        self.finish(inode, meta, Some(size), at)?;
+        match &self.over {
+            Some(over) if !over.attributes => {
+                let end = SetAttr { size: (inode.size() != size).then_some(size), ..SetAttr::default() };
+                let ended = self.volume.vfs().setattr(&Cred::ROOT, inode, &end);
+                ended.map_err(|e| self.volume.error_at(&at.path(), e))?;
+            }
+            _ => self.finish(inode, meta, Some(size), at)?,
+        }
         self.partial = None;
         self.options.progress.file();
         Ok(())

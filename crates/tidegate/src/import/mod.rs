@@ -47,6 +47,16 @@ pub struct Target {
     pub path: Vec<u8>,
     /// The name it gets there; `None` when a directory's or a tar's content goes into `dir` itself.
     pub name: Option<Vec<u8>>,
+    /// The file that a single file is written into, wherever it is; without one it gets the name anew.
+    pub over: Option<Over>,
+}
+
+/// A file that gets the content of another one. It keeps its names.
+pub struct Over {
+    /// The file.
+    pub inode: Arc<Inode>,
+    /// It gets the attributes, too.
+    pub attributes: bool,
 }
 
 /// How to read and write.
