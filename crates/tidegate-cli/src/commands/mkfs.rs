@@ -138,9 +138,36 @@ impl Ext4Args {
     }
 }
 
+impl Args {
+    /// The options that would do nothing beside the others, and why.
+    fn without_effect(&self, size: Size) -> Option<&'static str> {
+        if self.free.is_some() && size != Size::Fit {
+            return Some("--free is for a volume that is made to fit its content: this one has its size");
+        }
+        let owner = if self.all_root { Some("--all-root") } else { self.owner.map(|_| "--owner") };
+        match owner.filter(|_| self.from.is_none())? {
+            "--owner" => Some("--owner is for what --from holds; --root-owner is for the root directory"),
+            _ => Some("--all-root is for what --from holds; --root-owner 0:0 is for the root directory"),
+        }
+    }
+
+    /// Why the journal that is asked for does not go with the features.
+    fn journal_conflict(&self) -> Option<&'static str> {
+        let asks = |name: &str| self.features.iter().any(|f| f == name);
+        match self.ext4.journal? {
+            Journal::None if asks("has_journal") => Some("--journal none and -O has_journal: leave one out"),
+            Journal::None if asks("orphan_file") => {
+                Some("-O orphan_file needs a journal: leave --journal none out")
+            }
+            Journal::Bytes(_) if asks("^has_journal") => Some("--journal and -O ^has_journal: leave one out"),
+            _ => None,
+        }
+    }
+}
+
 /// The volume that is asked for, without its size.
 fn new_volume(args: &Args) -> Result<NewVolume> {
-    let image = || tidegate::error::show(tidegate::error::path_bytes(&args.image));
+    let image = || shown(&args.image);
     let format = args.format;
     let mut features = args.features.clone();
     let plain =
@@ -162,6 +189,9 @@ fn new_volume(args: &Args) -> Result<NewVolume> {
     }
     if format == Format::Ext4 && !args.devices.is_empty() {
         return Err(Error::argument(image(), "--device is for f2fs: leave it out"));
+    }
+    if let Some(why) = args.journal_conflict() {
+        return Err(Error::argument(image(), why));
     }
     if args.ext4.journal == Some(Journal::None) {
         features.extend(["^has_journal", "^orphan_file"].map(String::from));
@@ -231,10 +261,14 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     if global.cache.is_none() {
         open.memory = open.memory.with_cache(CACHE);
     }
+    let size = choose_size(args)?;
+    if let Some(why) = args.without_effect(size) {
+        return Err(Error::argument(shown(&args.image), why));
+    }
     let request = Request {
         image: args.image.clone(),
         devices: args.devices.clone(),
-        size: choose_size(args)?,
+        size,
         from: args.from.as_deref().map(from).transpose()?,
         options,
         open,
@@ -266,11 +300,15 @@ fn choose_size(args: &Args) -> Result<Size> {
         Existing::File(n, _) if n > 0 && found(&args.image)? == Found::Nothing => Ok(Size::Keep),
         _ if args.from.is_some() => Ok(Size::Fit),
         Existing::File(n, _) if n > 0 => Ok(Size::Keep),
-        _ => {
-            let image = tidegate::error::show(tidegate::error::path_bytes(&args.image));
-            Err(Error::argument(image, "a new image needs a size: give --size, or --from to fit its content"))
-        }
+        _ => Err(Error::argument(
+            shown(&args.image),
+            "a new image needs a size: give --size, or --from to fit its content",
+        )),
     }
+}
+
+fn shown(path: &Path) -> String {
+    tidegate::error::show(tidegate::error::path_bytes(path))
 }
 
 /// The owner of an empty volume's root directory: the caller, who is to fill it.

@@ -87,6 +87,26 @@ fn a_prepared_file_keeps_its_size_and_a_fitting_one_leaves_room() {
     assert!((150 << 20..180 << 20).contains(&available), "{df}");
 }
 
+#[test]
+fn options_that_would_do_nothing_are_refused() {
+    let b = Bench::new();
+    fs::create_dir(b.path("src")).unwrap();
+    fs::File::create(b.path("there.img")).unwrap().set_len(64 << 20).unwrap();
+    for (options, why) in [
+        (&["--from", "src", "--size", "64M", "--free", "1M", "a.img"][..], "--free is for"),
+        (&["--from", "src", "--free", "1M", "there.img"], "--free is for"),
+        (&["--size", "64M", "--owner", "1:2", "a.img"], "--owner is for what --from holds"),
+        (&["--size", "64M", "--all-root", "a.img"], "--all-root is for what --from holds"),
+    ] {
+        let line = b.fails(&[&["mkfs"], options].concat(), 1);
+        assert!(line.contains(why), "{options:?}: {line}");
+        assert!(!b.path("a.img").exists(), "{options:?}");
+    }
+    b.ok(&["mkfs", "--from", "src", "--size", "auto", "--free", "1M", "a.img"]);
+    let out = b.command(&["tar", "--json", "a.img:/"]).output().unwrap();
+    assert!(common::failed(&out, 1).contains("a tar is not JSON") && out.stdout.is_empty());
+}
+
 /// The owners that fakeroot pretends go in and come out.
 #[test]
 fn fakeroot_is_seen() {

@@ -274,6 +274,9 @@ fn wrong_options_are_told() {
         (&["--journal", "100K"], "choose 1024 to"),
         (&["--label", "seventeen bytes.."], "too long: at most 16"),
         (&["--inodes", "99999999"], "99999999 inodes do not fit"),
+        (&["--journal", "none", "-O", "has_journal"], "leave one out"),
+        (&["--journal", "none", "-O", "orphan_file"], "needs a journal"),
+        (&["--journal", "4M", "-O", "^has_journal"], "leave one out"),
     ] {
         let line = b.fails(&[&["mkfs", "-t", "ext4", "--size", "64M", "a.img"], options].concat(), 1);
         assert!(line.starts_with("a.img: ") && line.contains(why), "{options:?}: {line}");
