@@ -87,3 +87,8 @@ const _: () = assert!(size_of::<RawDxTail>() == DX_ENTRY);
 
 /// Levels of index blocks below the root, at most; one without the large_dir feature.
 pub const DX_MAX_INDIRECT: u8 = 2;
+
+/// Whether a zero byte follows the name of the entry at byte `at`: "." and ".." are read as texts of C, too.
+pub(crate) fn ends_with_nul(block: &[u8], at: usize, name: &[u8]) -> bool {
+    block.get(at + DIRENT_HEAD + name.len()) == Some(&0)
+}

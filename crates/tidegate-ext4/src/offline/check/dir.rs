@@ -51,9 +51,9 @@ impl Checker<'_> {
             let root = self.blocks_of(node)?[0].1;
             let bytes = self.dev.block(root)?;
             let dots = [entry(&bytes, 0, self.has_types()), entry(&bytes, 12, self.has_types())];
-            for (n, e) in dots.into_iter().enumerate() {
+            for (n, (e, at)) in dots.into_iter().zip([0, 12]).enumerate() {
                 if let Some((e, _)) = e {
-                    self.check_dot(node, n, &e);
+                    self.check_dot(node, n, &e, ends_with_nul(&bytes, at, e.name));
                 }
             }
         }
@@ -91,7 +91,7 @@ impl Checker<'_> {
                 return Ok(());
             };
             if at == 0 && number < 2 {
-                self.check_dot(node, number, &e);
+                self.check_dot(node, number, &e, ends_with_nul(bytes, offset, e.name));
             } else if e.ino != 0 {
                 self.check_entry(node, &e, names);
                 if let Some(range) = &range {
@@ -106,11 +106,14 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn check_dot(&mut self, node: &Node, number: usize, e: &Entry<'_>) {
+    fn check_dot(&mut self, node: &Node, number: usize, e: &Entry<'_>, ends: bool) {
         let expected: &[u8] = if number == 0 { b"." } else { b".." };
         let right = e.name == expected && (number == 1 || e.ino == node.ino);
         self.found.require(right, rules::DIR_DOTS, || {
             format!("directory {}: entry {number} names inode {} and is no dot", node.ino, e.ino)
+        });
+        self.found.require(ends || !right, rules::DIR_DOTS, || {
+            format!("directory {}: the name of entry {number} has no zero byte behind it", node.ino)
         });
         let typed = !self.has_types() || e.kind == 2;
         self.found.require(typed, rules::DIR_TYPE, || {

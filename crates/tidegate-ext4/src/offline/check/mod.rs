@@ -205,6 +205,11 @@ impl<'q> Checker<'q> {
         self.found.require(same, rules::SB_CLUSTERS, || {
             format!("s_log_cluster_size is {cluster}, s_clusters_per_group {per}")
         });
+        if self.sb.ro_compat.contains(RoCompat::QUOTA) {
+            self.found
+                .notes
+                .push("the usage that quota files record is not looked at: use e2fsck for it".into());
+        }
         let kept = self.sb.reserved_blocks();
         self.found.require(kept <= self.sb.blocks / 2, rules::SB_RESERVED, || {
             format!("{kept} of {} blocks are kept", self.sb.blocks)

@@ -50,7 +50,7 @@ rules! {
     BLOCK_RANGE "block-range" "Blocks of a file lie on the volume.";
     BLOCK_SHARED "block-shared" "A block has one owner.";
     DIR_HOLE "dir-hole" "A directory has no holes.";
-    DIR_DOTS "dir-dots" "A directory begins with \".\" and \"..\", which name itself and its parent.";
+    DIR_DOTS "dir-dots" "A directory begins with \".\" and \"..\", which name itself and its parent, and end with a zero byte.";
     DIR_ENTRY "dir-entry" "Directory entries fill their block and hold names of 1 to 255 bytes without NUL or \"/\".";
     DIR_TAIL "dir-tail" "A directory block ends with a checksum that matches.";
     DIR_DUPLICATE "dir-duplicate" "A directory holds a name once.";

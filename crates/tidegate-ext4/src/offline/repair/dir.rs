@@ -75,8 +75,8 @@ impl Repair<'_, '_> {
     /// The entries that each directory begins with, in a tree's root.
     fn mend_tree_root(&mut self, n: &Node, dir: &mut Dir, bytes: &[u8]) {
         let dots = [self.entry(bytes, 0), self.entry(bytes, 12)];
-        let right =
-            dots.into_iter().enumerate().all(|(at, e)| e.is_some_and(|(e, _)| e == self.dot(n, dir, at)));
+        let is_right = |e: Entry, at| e == self.dot(n, dir, at) && ends_with_nul(bytes, e.at, &e.name);
+        let right = dots.into_iter().enumerate().all(|(at, e)| e.is_some_and(|(e, _)| is_right(e, at)));
         if !right {
             self.tell("entry", format!("directory {}", dir.ino), "\".\" or \"..\" is wrong", "right");
             dir.remake = true;
@@ -118,6 +118,10 @@ impl Repair<'_, '_> {
                         format!("inode {}, type {}", from.ino, from.kind),
                         format!("inode {}, type {}", to.ino, to.kind),
                     );
+                }
+                for e in before.iter().filter(|e| !ends_with_nul(bytes, e.at, &e.name)) {
+                    let place = format!("directory {}, {:?}", dir.ino, String::from_utf8_lossy(&e.name));
+                    self.tell("entry", place, "no zero byte behind the name", "one");
                 }
             } else {
                 dir.remake = true;

@@ -57,6 +57,35 @@ fn a_lost_root_is_made_anew_and_all_is_in_lost_and_found() {
 }
 
 #[test]
+fn dots_end_with_a_zero_byte() {
+    let args = ["-t", "ext4", "-b", "1024", "-g", "2048", "-O", "^metadata_csum"];
+    let Some((dir, bytes, before)) = damaged(&args, "12M", &[]) else { return };
+    let image = dir.path().join("x.img");
+    std::fs::write(&image, &bytes).unwrap();
+    // One block, and a tree.
+    for (name, place) in [("<2>", "directory 2"), ("directory", "directory")] {
+        let block =
+            first_number(&must("debugfs", &["-R", &format!("bmap {name} 0"), image.to_str().unwrap()]));
+        for at in [9, 22] {
+            let mut hurt = bytes.clone();
+            hurt[block * 1024 + at] = b'x';
+            let found = check_bytes(&hurt).unwrap();
+            assert_eq!(
+                found.problems.iter().map(|p| p.rule).collect::<Vec<_>>(),
+                ["dir-dots"],
+                "{name}, {at}"
+            );
+            std::fs::write(&image, &hurt).unwrap();
+            assert!(!judge(&image).0, "{name}, {at}");
+            let (r, now) = mended(&dir, &hurt);
+            assert!(r.told.iter().any(|t| t.contains(place)), "{:?}", r.told);
+            assert_eq!(now.paths, before.paths);
+            std::fs::write(&image, &bytes).unwrap();
+        }
+    }
+}
+
+#[test]
 fn a_lost_journal_is_found_by_its_copy_or_made_anew() {
     for (commands, word) in [
         (&["clri <8>"][..], "as the superblock has it"),
