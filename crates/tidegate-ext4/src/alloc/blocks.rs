@@ -132,9 +132,10 @@ impl Ext4 {
     /// damaged or cannot be read, or has them as free, stay as they are for e2fsck.
     ///
     /// # Errors
-    /// `Corrupt` for blocks outside of the volume; those of the journal.
+    /// `Corrupt` for blocks outside of the volume and of its own tables; those of the journal.
     pub(crate) fn free_blocks(&self, handle: &mut Handle<'_>, first: BlockAddr, n: u64) -> Result<()> {
         rule(self.sb.holds(first, n), format_args!("block {first}: it lies outside of the volume"))?;
+        self.refuse_to_free_tables(first, n)?;
         let (mut at, end) = (first.0, first.0 + n);
         while at < end {
             let group = self.group_of(BlockAddr(at));

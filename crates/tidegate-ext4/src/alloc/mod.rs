@@ -13,6 +13,7 @@
 //! | `freed` | blocks that a commit frees |
 //! | `inodes` | taking inodes near their directory, and giving them back |
 //! | `space` | counts, and space that is promised |
+//! | `tables` | blocks of the volume's own tables |
 //! | `trim` | telling the device what is free |
 
 mod bitmap;
@@ -22,12 +23,14 @@ mod freed;
 mod group;
 mod inodes;
 mod space;
+mod tables;
 mod trim;
 
 pub(crate) use damaged::Damaged;
 pub(crate) use freed::Freed;
 pub(crate) use group::GroupLocks;
 pub(crate) use space::{DATA_PER_MAP, DATA_PER_MAP_NEW, Free, Space};
+pub(crate) use tables::Tables;
 
 use crate::format::gate::{GroupDesc, Journal, Superblock};
 use crate::format::raw::{Incompat, NAME_LEN};
@@ -78,18 +81,33 @@ impl Ext4 {
             return Ok(*c);
         }
         let mut all = Counts::default();
+        self.each_group(&mut |g| {
+            let g = g?;
+            all.free_blocks += u64::from(g.free_blocks) * u64::from(self.sb.cluster_blocks);
+            all.free_inodes += u64::from(g.free_inodes);
+            all.directories += u64::from(g.used_dirs);
+            Ok(())
+        })?;
+        Ok(*self.counts.get_or_init(|| all))
+    }
+
+    /// Calls `f` with the descriptor of each group, or with the error of a block of them, until it fails.
+    fn each_group(&self, f: &mut dyn FnMut(Result<GroupDesc>) -> Result<()>) -> Result<()> {
         let per_block = self.sb.descs_per_block();
         for first in (0..self.sb.groups).step_by(per_block as usize) {
-            let block = self.desc_block(GroupNo(first))?;
+            let block = match self.desc_block(GroupNo(first)) {
+                Ok(block) => block,
+                Err(e) => {
+                    f(Err(e))?;
+                    continue;
+                }
+            };
             let descs = block.chunks_exact(self.sb.desc_size as usize);
             for (n, bytes) in (first..self.sb.groups).zip(descs) {
-                let g = GroupDesc::parse(&self.sb, GroupNo(n), bytes)?;
-                all.free_blocks += u64::from(g.free_blocks) * u64::from(self.sb.cluster_blocks);
-                all.free_inodes += u64::from(g.free_inodes);
-                all.directories += u64::from(g.used_dirs);
+                f(GroupDesc::parse(&self.sb, GroupNo(n), bytes))?;
             }
         }
-        Ok(*self.counts.get_or_init(|| all))
+        Ok(())
     }
 
     /// Capacity and use, as statfs(2) of Linux has it: blocks without those of the format's own tables.

@@ -320,6 +320,7 @@ impl Ext4 {
     /// Frees an inode that has no name and no user, in steps: until the last it stays an orphan.
     pub(crate) fn evict(&self, inode: &Inode) -> Result<()> {
         self.forget_promises(inode, 0..u64::MAX)?;
+        self.judge_xattr_block(&ei(inode))?;
         if matches!(inode.file_type, FileType::Regular | FileType::Directory) {
             self.cut_in_steps(inode, 0)?;
         }

@@ -318,6 +318,7 @@ impl Ext4 {
             inode.file_acl.is_none_or(|b| self.sb.holds(b, 1)),
             format_args!("inode {ino}: its block of attributes lies outside of the volume"),
         )?;
+        inode.file_acl.map_or(Ok(()), |b| self.refuse_tables(ino, b, 1))?;
         Ok((attr, inode))
     }
 

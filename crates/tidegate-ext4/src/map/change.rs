@@ -212,6 +212,19 @@ impl Ext4 {
         })
     }
 
+    /// Looks at a file's map in a range that several changes are going to free, before the first of them; what is too
+    /// large for that is looked at in parts, each before it is freed.
+    ///
+    /// # Errors
+    /// As [`Ext4::map_blocks`].
+    pub(crate) fn judge_map(&self, inode: &Inode, range: &Range<u64>) -> Result<()> {
+        let data = own(inode).read();
+        match data.is(InodeFlags::EXTENTS) {
+            true => self.judge_small_tree(&data, range),
+            false => self.judge_lower_numbers(&data, range),
+        }
+    }
+
     /// The first block of what one change may cut off a file's end.
     ///
     /// # Errors

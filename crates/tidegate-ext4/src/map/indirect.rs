@@ -53,12 +53,14 @@ impl Ext4 {
         Ok(Mapped::hole(1))
     }
 
-    fn checked(&self, inode: &Ext4Inode, addr: u32) -> Result<BlockAddr> {
+    /// A number of the map as a block that a file may have.
+    pub(super) fn checked(&self, inode: &Ext4Inode, addr: u32) -> Result<BlockAddr> {
         let addr = BlockAddr(addr.into());
         rule(
             self.sb.holds(addr, 1),
             format_args!("inode {}: its map leads to block {addr}, outside of the volume", inode.ino),
         )?;
+        self.refuse_tables(inode.ino, addr, 1)?;
         Ok(addr)
     }
 
@@ -75,11 +77,12 @@ impl Ext4 {
         if first == 0 {
             return Ok(Mapped::hole(blocks));
         }
-        let start = self.checked(inode, first)?;
+        let start = BlockAddr(first.into());
         rule(
             self.sb.holds(start, blocks),
             format_args!("inode {}: its map leads to block {}, outside of the volume", inode.ino, first),
         )?;
+        self.refuse_tables(inode.ino, start, blocks)?;
         Ok(Mapped { place: Place::Data(start), blocks })
     }
 }

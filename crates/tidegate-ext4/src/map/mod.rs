@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `extent` | the extent tree |
 //! | `indirect` | the block map of ext2 and ext3 |
+//! | `node` | nodes of extent trees, checked |
 //! | `read` | pages of a file, now or ahead |
 //! | `change` | blocks come to a file and go |
 //! | `leaf` | the extents in a leaf of the tree, joined and cut |
@@ -31,6 +32,7 @@ pub(crate) mod inline;
 mod journaled;
 mod leaf;
 mod linux;
+mod node;
 mod numbers;
 mod pass;
 mod promise;

@@ -4,7 +4,6 @@
 //! files changed.
 
 use super::leaf::Piece;
-use crate::format::gate::rule;
 use crate::format::raw::le32;
 use crate::format::units::BlockAddr;
 use crate::inode::Ext4Inode;
@@ -113,12 +112,7 @@ impl Numbers<'_, '_> {
     }
 
     fn checked(&self, number: u32) -> Result<BlockAddr> {
-        let addr = BlockAddr(number.into());
-        rule(
-            self.fs.sb.holds(addr, 1),
-            format_args!("inode {}: its map leads to block {addr}, outside of the volume", self.own.ino),
-        )?;
-        Ok(addr)
+        self.fs.checked(self.own, number)
     }
 
     fn new_block(&mut self) -> Result<u32> {
@@ -143,6 +137,7 @@ impl Numbers<'_, '_> {
     /// # Errors
     /// `Corrupt`; those of the device.
     pub(super) fn remove(&mut self, range: Range<u64>) -> Result<Vec<Piece>> {
+        self.fs.judge_numbers(self.own, &range, LEVELS)?;
         let mut gone = Vec::new();
         for at in range.start.min(DIRECT)..range.end.min(DIRECT) {
             let number = le32(&self.own.block, 4 * at as usize);
@@ -235,6 +230,57 @@ impl Numbers<'_, '_> {
             return Ok(at);
         }
         Ok(0)
+    }
+}
+
+impl Ext4 {
+    /// Looks at all blocks of numbers that a range of the file's blocks touches, up to a level of them, and at where
+    /// those lie, before any is freed.
+    fn judge_numbers(&self, own: &Ext4Inode, range: &Range<u64>, levels: u32) -> Result<()> {
+        let direct = range.start.min(DIRECT)..range.end.min(DIRECT);
+        for number in direct.map(|at| le32(&own.block, 4 * at as usize)).filter(|n| *n != 0) {
+            self.checked(own, number)?;
+        }
+        let (per_block, mut base) = (u64::from(self.sb.block_size) / 4, DIRECT);
+        for level in 1..=levels {
+            let number = le32(&own.block, 4 * (DIRECT as usize + level as usize - 1));
+            self.judge_below(own, number, level, base, range)?;
+            base += per_block.pow(level);
+        }
+        Ok(())
+    }
+
+    /// Looks at what a number leads to that has the blocks of the file from `base` on below so many levels.
+    fn judge_below(
+        &self,
+        own: &Ext4Inode,
+        number: u32,
+        level: u32,
+        base: u64,
+        range: &Range<u64>,
+    ) -> Result<()> {
+        let per_block = u64::from(self.sb.block_size) / 4;
+        if number == 0 || base >= range.end || base + per_block.pow(level) <= range.start {
+            return Ok(());
+        }
+        let addr = self.checked(own, number)?;
+        if level == 0 {
+            return Ok(());
+        }
+        let block = self.blocks.read(addr)?;
+        let below = per_block.pow(level - 1);
+        (0..per_block).try_for_each(|slot| {
+            let number = le32(&block, 4 * slot as usize);
+            self.judge_below(own, number, level - 1, base + slot * below, range)
+        })
+    }
+
+    /// Looks at what a range of the file's blocks has of a map, but for the third level of numbers.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the device.
+    pub(super) fn judge_lower_numbers(&self, own: &Ext4Inode, range: &Range<u64>) -> Result<()> {
+        self.judge_numbers(own, range, LEVELS - 1)
     }
 }
 

@@ -6,7 +6,8 @@
 //! leaves the hole in the midst of the file.
 
 use super::leaf::{move_pieces, split_at};
-use super::tree::{Entries, Tree, child_of};
+use super::node::{END, Way};
+use super::tree::{Entries, Tree};
 use super::{Place, truncate};
 use crate::format::raw::InodeFlags;
 use crate::format::units::FileBlock;
@@ -17,9 +18,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use tidegate_rt::Timespec;
 use tidegate_vfs::{Error, ErrorKind, FileType, Inode, Result};
-
-/// The first block past what extents can name.
-const END: u64 = 1 << 32;
 
 /// Extents that move.
 #[derive(Clone, Copy)]
@@ -44,13 +42,12 @@ impl Tree<'_, '_> {
 
     /// The first block behind the last extent.
     fn end(&self) -> Result<u64> {
-        let mut node = self.load(None)?;
+        let mut node = self.load(&Way::ROOT)?;
         loop {
-            let below = match &node.entries {
-                Entries::Leaf(v) => return Ok(v.last().map_or(0, |p| p.end())),
-                Entries::Index(v) => v.last().map(|e| e.1),
-            };
-            node = self.below(&node, below)?;
+            if let Entries::Leaf(v) = &node.entries {
+                return Ok(v.last().map_or(0, |p| p.end()));
+            }
+            node = self.below(node.last_child())?;
         }
     }
 
@@ -91,11 +88,12 @@ impl Tree<'_, '_> {
         pick: &Range<u64>,
         to: &dyn Fn(u64) -> u64,
     ) -> Result<Option<Range<u64>>> {
-        let (mut place, mut node, mut above) = (None, self.load(None)?, Vec::new());
-        while let Entries::Index(v) = &node.entries {
-            let child = child_of(v, at);
-            let next = v.get(child).map(|e| e.1);
-            let below = self.below(&node, next)?;
+        let (mut place, mut node, mut above) = (None, self.load(&Way::ROOT)?, Vec::new());
+        while let Entries::Index(_) = &node.entries {
+            let child = node.child_of(at);
+            let way = node.child(child);
+            let next = way.as_ref().and_then(|w| w.at);
+            let below = self.below(way)?;
             above.push((place, std::mem::replace(&mut node, below), child));
             place = next;
         }
@@ -154,6 +152,7 @@ impl Ext4 {
         if insert {
             return self.put_in(inode, blocks, now);
         }
+        self.judge_map(inode, &blocks)?;
         self.free_but_last(inode, &blocks)?;
         self.take_out(inode, blocks, now)
     }

@@ -4,6 +4,7 @@
 //! is below it, as e2fsck asks for. The caller holds `ei->i_data_sem` exclusive.
 
 use super::leaf::{Piece, add_to_leaf, cut_in_two, cut_leaf, mark_in_leaf};
+use super::node::{View, Way};
 use crate::format::crc::crc32c;
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
@@ -12,13 +13,16 @@ use crate::volume::handle::Handle;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use tidegate_vfs::{Error, ErrorKind, Result};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 /// The root of a file without blocks: magic, no entries of four, no depth.
 pub(crate) const EMPTY_ROOT: [u8; EXTENT_ENTRY] = [0x0A, 0xF3, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0];
 
 /// Extents that one change frees at most: each may lie in a group of its own, with bitmap and descriptor.
 const AT_ONCE: usize = 8;
+
+/// Levels of a tree that is looked at as a whole before it goes: four times as many nodes as an index has entries.
+const JUDGED_WHOLE: u16 = 2;
 
 /// Entries that the root has room for.
 const ROOT_MAX: usize = 4;
@@ -58,7 +62,31 @@ impl Entries {
 pub(super) struct Node {
     depth: u16,
     generation: u32,
+    /// The blocks of the file that its parent has it for.
+    range: Range<u64>,
     pub entries: Entries,
+}
+
+impl Node {
+    /// The way to a child of an index; `None` where there is none.
+    pub(super) fn child(&self, n: usize) -> Option<Way> {
+        let Entries::Index(v) = &self.entries else { return None };
+        let end = v.get(n + 1).map_or(self.range.end, |e| e.0);
+        v.get(n).map(|e| Way::down(e.1, self.depth, e.0..end))
+    }
+
+    /// The way to the last child of an index.
+    pub(super) fn last_child(&self) -> Option<Way> {
+        self.child(self.entries.len().checked_sub(1)?)
+    }
+
+    /// The child of an index that a block belongs to.
+    pub(super) fn child_of(&self, at: u64) -> usize {
+        match &self.entries {
+            Entries::Index(v) => v.partition_point(|e| e.0 <= at).saturating_sub(1),
+            Entries::Leaf(_) => 0,
+        }
+    }
 }
 
 /// A change of a leaf's list; the entry that it is about.
@@ -96,8 +124,9 @@ impl Tree<'_, '_> {
             self.edit(range.start, &|v| cut_in_two(v, &range))?;
             return Ok(piece.part(&range).into_iter().collect());
         }
+        self.fs.judge_tree(self.own, &Way::ROOT, &range)?;
         let mut gone = Vec::new();
-        self.remove_below(None, &range, &mut gone)?;
+        self.remove_below(&Way::ROOT, &range, &mut gone)?;
         self.collapse()?;
         Ok(gone)
     }
@@ -124,17 +153,12 @@ impl Tree<'_, '_> {
     /// # Errors
     /// `Corrupt`; those of the device.
     pub(crate) fn tail(&self, most: u64) -> Result<u64> {
-        let mut node = self.load(None)?;
+        let mut node = self.load(&Way::ROOT)?;
         loop {
-            match &node.entries {
-                Entries::Leaf(v) => {
-                    return Ok(first_of_last(&v[v.len().saturating_sub(AT_ONCE)..], most));
-                }
-                Entries::Index(v) => {
-                    let last = v.last().map(|e| e.1);
-                    node = self.below(&node, last)?;
-                }
+            if let Entries::Leaf(v) = &node.entries {
+                return Ok(first_of_last(&v[v.len().saturating_sub(AT_ONCE)..], most));
             }
+            node = self.below(node.last_child())?;
         }
     }
 
@@ -143,13 +167,9 @@ impl Tree<'_, '_> {
     }
 
     /// The node that an entry of another leads to.
-    pub(super) fn below(&self, node: &Node, entry: Option<BlockAddr>) -> Result<Node> {
-        let Some(addr) = entry else { return Err(self.bad("an index without entries")) };
-        let below = self.load(Some(addr))?;
-        if below.depth + 1 != node.depth {
-            return Err(self.bad("a depth that does not fall"));
-        }
-        Ok(below)
+    pub(super) fn below(&self, way: Option<Way>) -> Result<Node> {
+        let Some(way) = way else { return Err(self.bad("an index without entries")) };
+        self.load(&way)
     }
 
     /// Entries that a node has room for.
@@ -161,31 +181,8 @@ impl Tree<'_, '_> {
         }
     }
 
-    pub(super) fn load(&self, at: Option<BlockAddr>) -> Result<Node> {
-        let block;
-        let bytes: &[u8] = match at {
-            None => &self.own.block,
-            Some(addr) => {
-                block = self.fs.blocks.read(addr)?;
-                &block
-            }
-        };
-        let head = RawExtentHeader::read_from_prefix(bytes).map_err(|_| self.bad("too short"))?.0;
-        let (n, depth) = (usize::from(head.eh_entries.get()), head.eh_depth.get());
-        let end = EXTENT_ENTRY * (1 + n);
-        if head.eh_magic.get() != EXTENT_MAGIC || depth > MAX_DEPTH || end > bytes.len() {
-            return Err(self.bad("a node without a header"));
-        }
-        let list = &bytes[EXTENT_ENTRY..end];
-        let bad = |_| self.bad("entries");
-        let entries = if depth == 0 {
-            let all = <[RawExtent]>::ref_from_bytes(list).map_err(|e| bad(e.to_string()))?;
-            Entries::Leaf(all.iter().map(piece_of).collect())
-        } else {
-            let all = <[RawExtentIndex]>::ref_from_bytes(list).map_err(|e| bad(e.to_string()))?;
-            Entries::Index(all.iter().map(|e| (e.ei_block.get().into(), BlockAddr(e.leaf()))).collect())
-        };
-        Ok(Node { depth, generation: head.eh_generation.get(), entries })
+    pub(super) fn load(&self, way: &Way) -> Result<Node> {
+        self.fs.load_node(self.own, way)
     }
 
     pub(super) fn store(&mut self, at: Option<BlockAddr>, node: &Node) -> Result<()> {
@@ -240,16 +237,17 @@ impl Tree<'_, '_> {
             let (addr, _) = self.fs.take_promised(self.handle, self.goal, 1)?;
             self.ahead.push(addr);
         }
-        self.edit_below(None, at, f).map(drop)
+        self.edit_below(&Way::ROOT, at, f).map(drop)
     }
 
     /// How many nodes such a change adds: one for each that is full on the way up from the leaf.
     fn nodes_for(&self, at: u64, f: Edit<'_>) -> Result<usize> {
-        let (mut place, mut node, mut full) = (None, self.load(None)?, Vec::new());
-        while let Entries::Index(v) = &node.entries {
-            full.push(v.len() >= self.max(place));
-            let below = v.get(child_of(v, at)).map(|e| e.1);
-            (place, node) = (below, self.below(&node, below)?);
+        let (mut place, mut node, mut full) = (None, self.load(&Way::ROOT)?, Vec::new());
+        while node.depth > 0 {
+            full.push(node.entries.len() >= self.max(place));
+            let way = node.child(node.child_of(at));
+            place = way.as_ref().and_then(|w| w.at);
+            node = self.below(way)?;
         }
         self.edited(&mut node, f)?;
         if node.entries.len() <= self.max(place) {
@@ -271,31 +269,28 @@ impl Tree<'_, '_> {
     }
 
     /// Changes below a node; the sibling that it got by that, if it had no room.
-    fn edit_below(
-        &mut self,
-        place: Option<BlockAddr>,
-        at: u64,
-        f: Edit<'_>,
-    ) -> Result<Option<(u64, BlockAddr)>> {
-        let mut node = self.load(place)?;
+    fn edit_below(&mut self, way: &Way, at: u64, f: Edit<'_>) -> Result<Option<(u64, BlockAddr)>> {
+        let mut node = self.load(way)?;
+        let child = node.child_of(at);
+        let below = node.child(child);
         let position = match &mut node.entries {
             Entries::Leaf(_) => self.edited(&mut node, f)?,
             Entries::Index(v) => {
-                let child = child_of(v, at);
-                let Some(entry) = v.get_mut(child) else { return Err(self.bad("an index without entries")) };
+                let (Some(entry), Some(below)) = (v.get_mut(child), below) else {
+                    return Err(self.bad("an index without entries"));
+                };
                 entry.0 = entry.0.min(at);
-                let below = entry.1;
-                if let Some(sibling) = self.edit_below(Some(below), at, f)? {
+                if let Some(sibling) = self.edit_below(&below, at, f)? {
                     v.insert(child + 1, sibling);
                 }
                 child + 1
             }
         };
-        if node.entries.len() <= self.max(place) {
-            self.store(place, &node)?;
+        if node.entries.len() <= self.max(way.at) {
+            self.store(way.at, &node)?;
             return Ok(None);
         }
-        match place {
+        match way.at {
             None => self.grow(node).map(|()| None),
             Some(addr) => self.split(addr, node, position).map(Some),
         }
@@ -303,15 +298,12 @@ impl Tree<'_, '_> {
 
     /// The extent that goes over both ends of a range, if one does.
     pub(super) fn around(&self, range: &Range<u64>) -> Result<Option<Piece>> {
-        let mut node = self.load(None)?;
+        let mut node = self.load(&Way::ROOT)?;
         loop {
-            let below = match &node.entries {
-                Entries::Leaf(v) => {
-                    return Ok(v.iter().find(|p| p.block < range.start && p.end() > range.end).copied());
-                }
-                Entries::Index(v) => v.get(child_of(v, range.start)).map(|e| e.1),
-            };
-            node = self.below(&node, below)?;
+            if let Entries::Leaf(v) = &node.entries {
+                return Ok(v.iter().find(|p| p.block < range.start && p.end() > range.end).copied());
+            }
+            node = self.below(node.child(node.child_of(range.start)))?;
         }
     }
 
@@ -322,7 +314,8 @@ impl Tree<'_, '_> {
         }
         let addr = self.new_block()?;
         let first = node.entries.first().unwrap_or(0);
-        let root = Node { depth: node.depth + 1, entries: Entries::Index(vec![(first, addr)]), ..node };
+        let entries = Entries::Index(vec![(first, addr)]);
+        let root = Node { depth: node.depth + 1, entries, ..node.clone() };
         self.store(Some(addr), &node)?;
         self.store(None, &root)
     }
@@ -339,49 +332,41 @@ impl Tree<'_, '_> {
     }
 
     /// Removes a range below a node; the first block that is left, if any.
-    fn remove_below(
-        &mut self,
-        at: Option<BlockAddr>,
-        range: &Range<u64>,
-        gone: &mut Vec<Piece>,
-    ) -> Result<Option<u64>> {
-        let mut node = self.load(at)?;
+    fn remove_below(&mut self, way: &Way, range: &Range<u64>, gone: &mut Vec<Piece>) -> Result<Option<u64>> {
+        let mut node = self.load(way)?;
         let before = node.entries.len();
         let mut changed = false;
-        match &mut node.entries {
-            Entries::Leaf(v) => {
-                let n = gone.len();
-                cut_leaf(v, range, gone);
-                changed = gone.len() > n;
+        if let Entries::Leaf(v) = &mut node.entries {
+            let n = gone.len();
+            cut_leaf(v, range, gone);
+            changed = gone.len() > n;
+        }
+        let mut n = 0;
+        while let Some(child) = node.child(n) {
+            if child.range.start >= range.end || child.range.end <= range.start {
+                n += 1;
+                continue;
             }
-            Entries::Index(v) => {
-                let mut n = 0;
-                while n < v.len() {
-                    let end = v.get(n + 1).map_or(u64::MAX, |e| e.0);
-                    if v[n].0 >= range.end || end <= range.start {
-                        n += 1;
-                        continue;
-                    }
-                    match self.remove_below(Some(v[n].1), range, gone)? {
-                        Some(first) => {
-                            changed |= v[n].0 != first;
-                            v[n].0 = first;
-                            n += 1;
-                        }
-                        None => {
-                            let (_, addr) = v.remove(n);
-                            self.free_block(addr)?;
-                        }
-                    }
+            let left = self.remove_below(&child, range, gone)?;
+            let Entries::Index(v) = &mut node.entries else { break };
+            match left {
+                Some(first) => {
+                    changed |= v[n].0 != first;
+                    v[n].0 = first;
+                    n += 1;
+                }
+                None => {
+                    let (_, addr) = v.remove(n);
+                    self.free_block(addr)?;
                 }
             }
         }
-        if at.is_none() && node.entries.len() == 0 {
+        if way.at.is_none() && node.entries.len() == 0 {
             node = Node { depth: 0, entries: Entries::Leaf(Vec::new()), ..node };
             changed = true;
         }
-        if (changed || node.entries.len() != before) && (at.is_none() || node.entries.len() > 0) {
-            self.store(at, &node)?;
+        if (changed || node.entries.len() != before) && (way.at.is_none() || node.entries.len() > 0) {
+            self.store(way.at, &node)?;
         }
         Ok(node.entries.first())
     }
@@ -389,15 +374,55 @@ impl Tree<'_, '_> {
     /// Takes levels away that the root does not need.
     fn collapse(&mut self) -> Result<()> {
         loop {
-            let root = self.load(None)?;
+            let root = self.load(&Way::ROOT)?;
             let Entries::Index(v) = &root.entries else { return Ok(()) };
             let &[(_, addr)] = &v[..] else { return Ok(()) };
-            let child = self.load(Some(addr))?;
+            let child = self.below(root.child(0))?;
             if child.entries.len() > ROOT_MAX {
                 return Ok(());
             }
             self.store(None, &child)?;
             self.free_block(addr)?;
+        }
+    }
+}
+
+impl Ext4 {
+    /// A node as a list, to be changed.
+    fn load_node(&self, own: &Ext4Inode, way: &Way) -> Result<Node> {
+        self.open_node(own, way, |head, view| Node {
+            depth: head.eh_depth.get(),
+            generation: head.eh_generation.get(),
+            range: way.range.clone(),
+            entries: match view {
+                View::Leaf(all) => Entries::Leaf(all.iter().map(piece_of).collect()),
+                View::Index(all) => Entries::Index(
+                    all.iter().map(|e| (e.ei_block.get().into(), BlockAddr(e.leaf()))).collect(),
+                ),
+            },
+        })
+    }
+
+    /// Looks at all nodes that a range of the file's blocks touches, and at where those lie, before any is freed.
+    fn judge_tree(&self, own: &Ext4Inode, way: &Way, range: &Range<u64>) -> Result<()> {
+        let node = self.load_node(own, way)?;
+        if let Entries::Leaf(v) = &node.entries {
+            let gone = v.iter().filter_map(|p| p.part(range));
+            return gone.map(|p| self.refuse_tables(own.ino, p.start, p.len)).collect();
+        }
+        let below = (0..node.entries.len()).filter_map(|n| node.child(n));
+        let mut touched = below.filter(|w| w.range.start < range.end && w.range.end > range.start);
+        touched.try_for_each(|w| self.judge_tree(own, &w, range))
+    }
+
+    /// Looks at what a range of the file's blocks has of a tree, if the tree has few nodes.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the device.
+    pub(super) fn judge_small_tree(&self, own: &Ext4Inode, range: &Range<u64>) -> Result<()> {
+        match self.load_node(own, &Way::ROOT)?.depth {
+            0..=JUDGED_WHOLE => self.judge_tree(own, &Way::ROOT, range),
+            _ => Ok(()),
         }
     }
 }
@@ -436,9 +461,4 @@ fn raw_index(e: &(u64, BlockAddr)) -> RawExtentIndex {
         ei_leaf_hi: ((e.1.0 >> 32) as u16).into(),
         ei_unused: 0.into(),
     }
-}
-
-/// The entry of an index that leads to block `at`.
-pub(super) fn child_of(v: &[(u64, BlockAddr)], at: u64) -> usize {
-    v.partition_point(|e| e.0 <= at).saturating_sub(1)
 }

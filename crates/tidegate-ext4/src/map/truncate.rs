@@ -54,9 +54,11 @@ impl Ext4 {
     /// Frees the blocks behind `size` bytes of a file, which is shorter with each step.
     ///
     /// # Errors
-    /// Those of freeing; a part that was cut off by then is gone.
+    /// `Corrupt` for a map that is damaged, with nothing freed; those of freeing, and a part that was cut off by
+    /// then is gone.
     pub(crate) fn cut_in_steps(&self, inode: &Inode, size: u64) -> Result<()> {
         let (from, bs) = (self.blocks_of(size), u64::from(self.sb.block_size));
+        self.judge_map(inode, &(from..u64::MAX))?;
         loop {
             let last = self.last_cut(inode)?;
             let step = last.max(from);
@@ -77,6 +79,7 @@ impl Ext4 {
     /// Frees the blocks of a range of whole pages.
     pub(crate) fn punch(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {
         let blocks = self.file_blocks(&bytes);
+        self.judge_map(inode, &blocks)?;
         self.forget_promises(inode, blocks.clone())?;
         let mut at = blocks.start;
         while at < blocks.end {

@@ -64,6 +64,7 @@ impl Ext4 {
             blocks,
             read_only: None,
             counts: OnceLock::new(),
+            tables: OnceLock::new(),
             space: None,
             freed: Freed::default(),
             ordered: Ordered::new(plug.clone()),
@@ -148,9 +149,14 @@ impl Ext4 {
             // As recovery left them.
             self.sb = goes_on(&self.sb, load_superblock(queue)?)?;
             self.blocks = Blocks::new(queue.clone(), bdi.clone(), self.sb.block_size);
-            self.counts = OnceLock::new();
+            (self.counts, self.tables) = (OnceLock::new(), OnceLock::new());
         }
         let c = self.counts()?;
+        if self.tables().shared().is_some() {
+            let what = "tables of its groups lie in each other";
+            self.read_only = Some(ReadOnly::Unrepaired { what, tool: "e2fsck" });
+            return journal.map_or(Ok(()), |j| j.close());
+        }
         let (blocks, inodes, directories) = (c.free_blocks, c.free_inodes, c.directories);
         let data_per_map = if self.filling { DATA_PER_MAP_NEW } else { DATA_PER_MAP };
         let free = Free { blocks, inodes, directories, data_per_map, ..Free::default() };

@@ -72,8 +72,13 @@ impl Ext4 {
         Ok(Some(Overlay { replay, blocks }))
     }
 
-    /// Where the journal lies.
+    /// The journal's log.
     pub(super) fn journal_log(&self, ino: u32) -> Result<Log> {
+        Log::new(self.blocks.queue.clone(), self.sb.block_size, self.journal_runs(ino)?)
+    }
+
+    /// Where the journal lies.
+    pub(crate) fn journal_runs(&self, ino: u32) -> Result<Vec<Run>> {
         let (attr, inode) = self.load_system_inode(ino)?;
         let of = |what: String| format!("inode {ino}: {what}");
         let is_file = attr.file_type == FileType::Regular && !inode.is(InodeFlags::INLINE_DATA);
@@ -98,7 +103,7 @@ impl Ext4 {
             rule(runs.len() < PIECES, of(format!("more than {PIECES} pieces")))?;
             runs.push(Run { first: FsBlock(first), len });
         }
-        Log::new(self.blocks.queue.clone(), self.sb.block_size, runs)
+        Ok(runs)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The volume in memory.
 
-use crate::alloc::{Counts, Damaged, Freed, GroupLocks, Space};
+use crate::alloc::{Counts, Damaged, Freed, GroupLocks, Space, Tables};
 use crate::format::gate::Superblock;
 use crate::inode::orphan::Orphans;
 use crate::map::Behind;
@@ -24,6 +24,8 @@ pub struct Ext4 {
     pub(crate) read_only: Option<ReadOnly>,
     /// The sums of all groups, once somebody has asked.
     pub(crate) counts: OnceLock<Counts>,
+    /// Where its own tables are, once somebody has asked.
+    pub(crate) tables: OnceLock<Tables>,
     /// Free blocks and inodes, if the volume is changed.
     pub(crate) space: Option<Space>,
     /// Blocks that a commit frees.

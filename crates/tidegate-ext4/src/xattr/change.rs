@@ -241,6 +241,14 @@ impl Ext4 {
         Ok(())
     }
 
+    /// Looks at an inode's block of attributes before the inode goes.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the device.
+    pub(crate) fn judge_xattr_block(&self, own: &Ext4Inode) -> Result<()> {
+        own.file_acl.map_or(Ok(()), |addr| self.references(own, addr).map(drop))
+    }
+
     /// How many inodes share a block. Nobody is ever added here, so the block of one inode stays its own.
     fn references(&self, own: &Ext4Inode, addr: BlockAddr) -> Result<u32> {
         Ok(le32(&self.xattr_block(own, addr)?, 4))

@@ -12,6 +12,7 @@ mod defaults;
 mod encrypted;
 mod failing;
 mod flagged;
+mod foreign;
 mod hashes;
 mod hostile;
 mod indirect;

@@ -1,0 +1,174 @@
+//! The gate of extent nodes: each is checked whole before any of it is used, by those who look blocks up and by
+//! those who change or free them.
+//!
+//! A node has its checksum, its magic and the depth that its parent makes it; its entries are in order, inside the
+//! range that the parent gives it, and lead into the volume. As the depth falls with each level, no tree can be
+//! endless.
+
+use crate::format::crc::crc32c;
+use crate::format::gate::rule;
+use crate::format::raw::*;
+use crate::format::units::BlockAddr;
+use crate::inode::Ext4Inode;
+use crate::volume::blocks::Block;
+use crate::volume::sbi::Ext4;
+use std::ops::Range;
+use tidegate_vfs::{Error, Result};
+use zerocopy::FromBytes;
+
+/// The first block past what extents can name.
+pub(super) const END: u64 = 1 << 32;
+
+/// Where a node is, for messages.
+#[derive(Clone, Copy)]
+enum At {
+    Root,
+    Block(BlockAddr),
+}
+
+impl std::fmt::Display for At {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            At::Root => f.write_str("the root of its extent tree"),
+            At::Block(b) => write!(f, "extent block {b}"),
+        }
+    }
+}
+
+/// The way to a node: where it is, and what its parent says of it.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    /// Its block; none for the root.
+    pub at: Option<BlockAddr>,
+    /// Levels below it; the root says that itself.
+    depth: Option<u16>,
+    /// The blocks of the file that its entries may be about.
+    pub range: Range<u64>,
+}
+
+impl Way {
+    /// The way to the root.
+    pub const ROOT: Way = Way { at: None, depth: None, range: 0..END };
+
+    /// The way to a node below another, that has `depth` levels below it.
+    pub fn down(addr: BlockAddr, depth: u16, range: Range<u64>) -> Way {
+        Way { at: Some(addr), depth: Some(depth.saturating_sub(1)), range }
+    }
+
+    fn place(&self) -> At {
+        self.at.map_or(At::Root, At::Block)
+    }
+}
+
+/// The entries of a node that was checked.
+pub(super) enum View<'a> {
+    Index(&'a [RawExtentIndex]),
+    Leaf(&'a [RawExtent]),
+}
+
+impl Ext4 {
+    /// Lets `f` look at a node, once that is checked.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the device.
+    pub(super) fn open_node<T>(
+        &self,
+        inode: &Ext4Inode,
+        way: &Way,
+        f: impl FnOnce(RawExtentHeader, View<'_>) -> T,
+    ) -> Result<T> {
+        let block: Block;
+        let (bytes, head): (&[u8], _) = match way.at {
+            None => (&inode.block, self.header(inode, way, &inode.block)?),
+            Some(addr) => {
+                self.refuse_tables(inode.ino, addr, 1)?;
+                block = self.blocks.read(addr).map_err(|e| e.in_inode(inode.ino))?;
+                let head = self.header(inode, way, &block)?;
+                if !block.is_verified() {
+                    self.check_extent_csum(inode, way, &block, head)?;
+                    self.blocks.set_verified(addr, &block);
+                }
+                (&block, head)
+            }
+        };
+        let entries = &bytes[EXTENT_ENTRY..EXTENT_ENTRY * (1 + usize::from(head.eh_entries.get()))];
+        let bad = |what: &str| Error::corrupt(format!("{}: {what}", way.place())).in_inode(inode.ino);
+        let view = if head.eh_depth.get() > 0 {
+            let all = <[RawExtentIndex]>::ref_from_bytes(entries).map_err(|_| bad("entries"))?;
+            self.check_index(all, &way.range).map_err(|what| bad(&what))?;
+            View::Index(all)
+        } else {
+            let all = <[RawExtent]>::ref_from_bytes(entries).map_err(|_| bad("entries"))?;
+            self.check_leaf(all, &way.range).map_err(|what| bad(&what))?;
+            View::Leaf(all)
+        };
+        Ok(f(head, view))
+    }
+
+    /// The header of a node, checked.
+    fn header(&self, inode: &Ext4Inode, way: &Way, node: &[u8]) -> Result<RawExtentHeader> {
+        let (ino, at) = (inode.ino, way.place());
+        let h = RawExtentHeader::read_from_prefix(node)
+            .map_err(|_| Error::corrupt(format!("{at}: too short")).in_inode(ino))?
+            .0;
+        let (entries, max, own) = (h.eh_entries.get(), h.eh_max.get(), h.eh_depth.get());
+        rule(h.eh_magic.get() == EXTENT_MAGIC, format_args!("inode {ino}: {at}: no extent header"))?;
+        rule(
+            own <= MAX_DEPTH && way.depth.is_none_or(|d| d == own),
+            format_args!("inode {ino}: {at}: a depth of {own}"),
+        )?;
+        let room = node.len() / EXTENT_ENTRY - 1;
+        rule(max > 0 && usize::from(max) <= room, format_args!("inode {ino}: {at}: room for {max} entries"))?;
+        rule(
+            entries <= max && (entries > 0 || own == 0),
+            format_args!("inode {ino}: {at}: {entries} entries of {max}"),
+        )?;
+        Ok(h)
+    }
+
+    fn check_extent_csum(&self, inode: &Ext4Inode, way: &Way, node: &[u8], h: RawExtentHeader) -> Result<()> {
+        if !self.sb.has_csum() {
+            return Ok(());
+        }
+        let end = EXTENT_ENTRY * (1 + usize::from(h.eh_max.get()));
+        let tail = node.get(end..end + 4).is_some();
+        let crc = crc32c(inode.csum_seed, &node[..end]);
+        rule(
+            tail && le32(node, end) == crc,
+            format_args!("inode {}: {}: the checksum does not match", inode.ino, way.place()),
+        )
+    }
+
+    fn check_index(&self, all: &[RawExtentIndex], range: &Range<u64>) -> std::result::Result<(), String> {
+        let mut next = range.start;
+        for (n, e) in all.iter().enumerate() {
+            let first = u64::from(e.ei_block.get());
+            if first < next || first >= range.end {
+                return Err(format!("index entry {n} for block {first} is out of order"));
+            }
+            if !self.sb.holds(BlockAddr(e.leaf()), 1) {
+                return Err(format!("index entry {n} leads to block {}, outside of the volume", e.leaf()));
+            }
+            next = first + 1;
+        }
+        Ok(())
+    }
+
+    fn check_leaf(&self, all: &[RawExtent], range: &Range<u64>) -> std::result::Result<(), String> {
+        // The end of the extent before.
+        let mut next = range.start;
+        for (n, e) in all.iter().enumerate() {
+            let (first, (len, _)) = (u64::from(e.ee_block.get()), e.len());
+            let end = first + u64::from(len);
+            if first < next || len == 0 || end > range.end {
+                return Err(format!("extent {n} of {len} blocks from block {first} is out of order"));
+            }
+            let start = BlockAddr(e.start());
+            if !self.sb.holds(start, len.into()) {
+                return Err(format!("extent {n} leads to block {start}, outside of the volume"));
+            }
+            next = end;
+        }
+        Ok(())
+    }
+}
