@@ -25,23 +25,44 @@ struct Found {
 
 impl Ext4 {
     /// The group that a block lies in.
-    pub(super) fn group_of(&self, addr: BlockAddr) -> GroupNo {
+    pub(crate) fn group_of(&self, addr: BlockAddr) -> GroupNo {
         let n = addr.0.saturating_sub(self.sb.first_data_block.0) / u64::from(self.sb.blocks_per_group);
         GroupNo((n as u32).min(self.sb.groups - 1))
     }
 
-    /// Takes a run of at most `want` blocks of those that nobody was promised.
+    /// Takes a block of metadata, of those that nobody was promised.
     ///
     /// # Errors
     /// As [`Ext4::take_promised`].
-    pub(crate) fn take_blocks(
+    pub(crate) fn take_block(&self, handle: &mut Handle<'_>, goal: BlockAddr) -> Result<BlockAddr> {
+        self.take_unpromised(handle, goal, 1, self.kept_from_metadata()).map(|(addr, _)| addr)
+    }
+
+    /// Takes a run of at most `want` blocks ahead of data, of those that nobody was promised.
+    ///
+    /// # Errors
+    /// As [`Ext4::take_promised`].
+    pub(crate) fn take_ahead(
         &self,
         handle: &mut Handle<'_>,
         goal: BlockAddr,
         want: u32,
     ) -> Result<(BlockAddr, u32)> {
-        self.space()?.check_unpromised(want.into(), self.kept_from_metadata())?;
-        self.take_promised(handle, goal, want)
+        self.take_unpromised(handle, goal, want, self.kept_back())
+    }
+
+    fn take_unpromised(
+        &self,
+        handle: &mut Handle<'_>,
+        goal: BlockAddr,
+        want: u32,
+        kept_back: u64,
+    ) -> Result<(BlockAddr, u32)> {
+        let space = self.space()?;
+        let claimed = space.claim(want, kept_back)?;
+        let taken = self.take_promised(handle, goal, claimed);
+        space.unclaim(claimed);
+        taken
     }
 
     /// Takes a run of at most `want` blocks, as near behind `goal` as one is free; the first, and how many.

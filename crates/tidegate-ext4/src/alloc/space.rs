@@ -21,6 +21,8 @@ pub(crate) struct Free {
     pub blocks: u64,
     /// Blocks that are promised.
     pub promised: u64,
+    /// Blocks that somebody looks for whom nobody promised any, and may be taking just now.
+    pub claimed: u64,
     /// Inodes.
     pub inodes: u64,
     /// Directories there are.
@@ -100,24 +102,34 @@ impl Space {
     /// `NoSpace`; nothing is promised then.
     pub(crate) fn promise(&self, blocks: u64, reserved: u64) -> Result<()> {
         let mut free = self.0.lock();
-        if blocks > 0 && free.kept(free.promised + blocks) + reserved > free.blocks {
+        if blocks > 0 && free.kept(free.promised + blocks) + free.claimed + reserved > free.blocks {
             return Err(ErrorKind::NoSpace.into());
         }
         free.promised += blocks;
         Ok(())
     }
 
-    /// Whether `blocks` blocks that nobody was promised can be taken.
+    /// Claims as many of `want` blocks as nobody was promised, before they are looked for: others who look meanwhile do
+    /// not find the same room. As `ext4_claim_free_clusters` in Linux.
     ///
     /// # Errors
-    /// `NoSpace` when all the rest is promised.
-    pub(super) fn check_unpromised(&self, blocks: u64, kept_back: u64) -> Result<()> {
-        let free = self.0.lock();
-        if free.kept(free.promised) + blocks + kept_back > free.blocks {
-            Err(ErrorKind::NoSpace.into())
-        } else {
-            Ok(())
+    /// `NoSpace` when all the rest is promised or claimed.
+    pub(super) fn claim(&self, want: u32, kept_back: u64) -> Result<u32> {
+        let mut free = self.0.lock();
+        let room = free.unpromised().saturating_sub(free.claimed + kept_back);
+        let claimed = u32::try_from(room).map_or(want, |room| want.min(room));
+        if claimed == 0 {
+            return Err(ErrorKind::NoSpace.into());
         }
+        free.claimed += u64::from(claimed);
+        Ok(claimed)
+    }
+
+    /// Gives a claim back, whose blocks are taken, or were not found.
+    pub(super) fn unclaim(&self, claimed: u32) {
+        let mut free = self.0.lock();
+        debug_assert!(free.claimed >= claimed.into());
+        free.claimed = free.claimed.saturating_sub(claimed.into());
     }
 
     /// Takes a promise back.

@@ -2,10 +2,13 @@
 //! the superblock and the descriptors with what is kept for those to grow, bitmaps, inode tables, the journal.
 
 use crate::format::gate::{GroupDesc, Journal, rule};
-use crate::format::units::{BlockAddr, GroupNo};
+use crate::format::units::BlockAddr;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use tidegate_vfs::Result;
+
+/// Damaged descriptors behind which no others are looked at: a superblock may name any number of groups.
+const DAMAGED: u32 = 1 << 14;
 
 /// The tables, as ranges of blocks in order.
 pub(crate) struct Tables {
@@ -99,16 +102,19 @@ impl Ext4 {
     fn find_tables(&self) -> Tables {
         let (mut copies, mut bitmaps, mut inodes, mut tables) =
             (Found::default(), Found::default(), Found::default(), Found::default());
-        for group in 0..self.sb.groups {
-            copies.add(self.sb.group_start(GroupNo(group)), self.sb.copies_in(GroupNo(group)));
-        }
-        let _ = self.each_group(&mut |desc: Result<GroupDesc>| {
-            if let Ok(desc) = desc {
+        let mut damaged = 0;
+        let _ = self.each_group(&mut |desc: Result<GroupDesc>| match desc {
+            Ok(desc) => {
+                copies.add(self.sb.group_start(desc.group), self.sb.copies_in(desc.group));
                 bitmaps.add(desc.block_bitmap, 1);
                 inodes.add(desc.inode_bitmap, 1);
                 tables.add(desc.inode_table, self.sb.itable_blocks());
+                Ok(())
             }
-            Ok(())
+            Err(e) => {
+                damaged += 1;
+                if damaged < DAMAGED { Ok(()) } else { Err(e) }
+            }
         });
         let mut found = [copies.0, bitmaps.0, inodes.0, tables.0].concat();
         if let Journal::Inode(ino) = self.sb.journal {

@@ -273,7 +273,7 @@ impl Ext4 {
             },
             None => self.goal_of(own.ino),
         };
-        let (addr, _) = self.take_blocks(handle, goal, 1)?;
+        let addr = self.take_block(handle, goal)?;
         if let Err(e) = self.place_blocks(handle, own, attr, FileBlock(n), addr, 1, false) {
             self.free_blocks(handle, addr, 1)?;
             return Err(e);

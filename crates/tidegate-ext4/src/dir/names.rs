@@ -109,7 +109,7 @@ impl Ext4 {
             own.flags |= InodeFlags::EXTENTS;
             own.block[..crate::map::EMPTY_ROOT.len()].copy_from_slice(&crate::map::EMPTY_ROOT);
         }
-        let (addr, _) = self.take_blocks(handle, self.goal_of(own.ino), 1)?;
+        let addr = self.take_block(handle, self.goal_of(own.ino))?;
         if let Err(e) = self.place_blocks(handle, own, attr, FileBlock(0), addr, 1, false) {
             self.free_blocks(handle, addr, 1)?;
             return Err(e);

@@ -188,7 +188,7 @@ impl Ext4 {
         let goal = self.goal_behind(now, range.start)?;
         let want = m.blocks.min(1 << 15) as u32;
         let taken = match fill {
-            Fill::Ahead => self.take_blocks(handle, goal, want),
+            Fill::Ahead => self.take_ahead(handle, goal, want),
             Fill::Data | Fill::Unwritten => self.take_promised(handle, goal, want),
         };
         let (start, len) = taken?;

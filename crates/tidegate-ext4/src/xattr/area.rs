@@ -18,6 +18,18 @@ pub(super) struct Stored<'a> {
     value_offs: usize,
 }
 
+impl Stored<'_> {
+    /// Whether it has a value, and that lies here.
+    fn is_here(&self) -> bool {
+        self.value_inum == 0 && self.size > 0
+    }
+
+    /// The first byte behind its value and the bytes that fill that up.
+    fn end(&self) -> Option<usize> {
+        (self.size as usize).checked_next_multiple_of(XATTR_ROUND)?.checked_add(self.value_offs)
+    }
+}
+
 /// Bytes with entries at their beginning and values behind.
 pub(super) struct Area<'a> {
     ino: u32,
@@ -44,7 +56,7 @@ impl<'a> Area<'a> {
         Error::corrupt(format!("{place}: {what}")).in_inode(self.ino)
     }
 
-    /// All entries, whose names and values lie in the area.
+    /// All entries, whose names and values lie in the area. Values may lie in each other, as Linux reads them.
     ///
     /// # Errors
     /// `Corrupt`.
@@ -60,6 +72,10 @@ impl<'a> Area<'a> {
                 RawXattrEntry::read_from_prefix(rest).map_err(|_| self.bad("the last entry is cut short"))?;
             let len = usize::from(raw.e_name_len);
             let name = behind.get(..len).ok_or_else(|| self.bad("the last name is cut short"))?;
+            // A list of names ends each with a zero byte.
+            if name.contains(&0) {
+                return Err(self.bad("a name with a zero byte"));
+            }
             let s = Stored {
                 index: raw.e_name_index,
                 name,
@@ -70,13 +86,31 @@ impl<'a> Area<'a> {
             all.push(s);
             at += (XATTR_ENTRY + len).next_multiple_of(XATTR_ROUND);
         }
-        // Values lie behind the list.
-        for s in all.iter().filter(|s| s.value_inum == 0 && s.size > 0) {
-            if s.value_offs < at || self.value(s).is_err() {
+        // Values lie behind the zeros that end the list, with room for the bytes that fill them up.
+        for s in all.iter().filter(|s| s.is_here()) {
+            if s.value_offs < at + 4 || s.end().is_none_or(|end| end > self.bytes.len()) {
                 return Err(self.bad("a value lies outside"));
             }
         }
         Ok(all)
+    }
+
+    /// All entries, to be changed: each has its value for itself, so that they have room where they are.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(super) fn own_entries(&self) -> Result<Vec<Stored<'a>>> {
+        let all = self.entries()?;
+        let mut values: Vec<_> = all
+            .iter()
+            .filter(|s| s.is_here())
+            .map(|s| (s.value_offs, s.end().unwrap_or(usize::MAX)))
+            .collect();
+        values.sort_unstable();
+        match values.windows(2).any(|w| w[0].1 > w[1].0) {
+            true => Err(self.bad("values lie in each other")),
+            false => Ok(all),
+        }
     }
 
     /// The value of an entry that lies here.

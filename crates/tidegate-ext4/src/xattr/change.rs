@@ -117,6 +117,9 @@ impl Ext4 {
                 outside.push(new);
             }
         }
+        if inside != before.0 && size_of_list(&inside) > self.room_inside(own) && !inside.is_empty() {
+            return Err(Error::corrupt("attributes in it that do not fit there").in_inode(own.ino));
+        }
         if outside != before.1 {
             self.put_block(handle, own, attr, outside)?;
         }
@@ -181,7 +184,7 @@ impl Ext4 {
         let addr = match own.file_acl {
             Some(addr) if self.references(own, addr)? == 1 => addr,
             before => {
-                let (new, _) = self.take_blocks(handle, self.goal_of(own.ino), 1)?;
+                let new = self.take_block(handle, self.goal_of(own.ino))?;
                 match before {
                     Some(addr) if !self.leave_shared(handle, own, addr)? => {
                         self.free_blocks(handle, new, 1)?;
@@ -279,5 +282,5 @@ fn kept(ino: u32, area: &Area<'_>) -> Result<Vec<Kept>> {
         }
         Ok(Kept { index: s.index, name: s.name.to_vec(), value: area.value(&s)?.to_vec() })
     };
-    area.entries()?.into_iter().map(keep).collect()
+    area.own_entries()?.into_iter().map(keep).collect()
 }

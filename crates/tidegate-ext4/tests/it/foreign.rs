@@ -6,6 +6,8 @@ use crate::rig::*;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use tidegate_block::{MemoryDevice, QueueLimits, RequestQueue};
+use tidegate_ext4::{Ext4, Ext4Options};
 use tidegate_testing::temp::TempDir;
 use tidegate_vfs::*;
 
@@ -206,5 +208,77 @@ fn attributes_in_the_volumes_tables_are_refused() {
     assert_eq!(v.unlink(ROOT, &root, b"bad").unwrap_err().kind(), ErrorKind::Corrupt);
     assert_eq!((v.fs().statfs().blocks_free, v.fs().read_only()), (free, None));
     drop(root);
+    v.unmount().unwrap();
+}
+
+/// Values that lie in each other are read, as on Linux; in the inode there is no room for each alone, so nothing is
+/// changed.
+#[test]
+fn values_of_attributes_that_lie_in_each_other_are_not_changed() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    let image = dir.path().join("a.img");
+    mke2fs(&image, &["-t", "ext4", "-b", "4096", "-I", "1024", "-O", "^metadata_csum"], "16M");
+    let v = open_to_write(&image);
+    let f = write(&v, "f", 1);
+    let name = |n: u8| [b"user.", &[b'a' + n][..]].concat();
+    for n in 0..6 {
+        v.setxattr(ROOT, f.inode(), &name(n), Some(&[n; 16]), XattrFlags::empty()).unwrap();
+    }
+    drop(f);
+    v.unmount().unwrap();
+    drop(v);
+    let (block, offset) = (
+        number(&image, "imap /f", "at block "),
+        must("debugfs", &["-R", "imap /f", image.to_str().unwrap()]),
+    );
+    let offset = offset.split("offset 0x").nth(1).unwrap().split_whitespace().next().unwrap();
+    // Behind the fields and the magic number; entries of 20 bytes.
+    let first = block * 4096 + u64::from_str_radix(offset, 16).unwrap() + 128 + 32 + 4;
+    let bytes = std::fs::read(&image).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&image).unwrap();
+    for n in 0..6 {
+        let at = first + 20 * n;
+        assert_eq!(bytes[at as usize..][..2], [1, 1], "an entry");
+        file.write_all_at(&460_u16.to_le_bytes(), at + 2).unwrap();
+        file.write_all_at(&400_u32.to_le_bytes(), at + 8).unwrap();
+    }
+    let v = open_to_write(&image);
+    let f = v.lookup(&v.root().unwrap(), b"f").unwrap();
+    assert_eq!(v.getxattr(ROOT, &f, &name(5)).unwrap().len(), 400);
+    let refused = |r: Result<()>| assert_eq!(r.unwrap_err().kind(), ErrorKind::Corrupt);
+    refused(v.setxattr(ROOT, &f, &name(0), None, XattrFlags::empty()));
+    refused(v.setxattr(ROOT, &f, &name(1), Some(b"short"), XattrFlags::empty()));
+    refused(v.setxattr(ROOT, &f, b"user.new", Some(&[7; 300]), XattrFlags::empty()));
+    assert_eq!((v.listxattr(ROOT, &f).unwrap().len(), v.fs().read_only()), (6, None));
+    drop(f);
+    v.unmount().unwrap();
+    drop(v);
+    // One that goes beyond the end with the bytes that fill it up is not read.
+    file.write_all_at(&458_u16.to_le_bytes(), first + 2).unwrap();
+    file.write_all_at(&402_u32.to_le_bytes(), first + 8).unwrap();
+    let v = open_to_write(&image);
+    let f = v.lookup(&v.root().unwrap(), b"f").unwrap();
+    assert_eq!(v.getxattr(ROOT, &f, &name(5)).unwrap_err().kind(), ErrorKind::Corrupt);
+    v.unlink(ROOT, &v.root().unwrap(), b"f").unwrap();
+    drop(f);
+    assert_eq!(v.fs().read_only(), None);
+    v.unmount().unwrap();
+}
+
+/// Where two tables have a block, what one is given the other loses.
+#[test]
+fn tables_that_lie_in_each_other_are_not_changed() {
+    let Some((_dir, image)) = volume(&["-t", "ext4", "-O", "^metadata_csum"]) else { return };
+    debugfs(&image, &[&format!("set_bg 1 inode_table {}", told(&image, "Inode table at ") + 3)]);
+    let before = std::fs::read(&image).unwrap();
+    let queue = RequestQueue::new(Arc::new(MemoryDevice::from_bytes(&before)), QueueLimits::default());
+    let fs = Ext4::open(Arc::new(queue), Bdi::new(MemoryLimits::default()), Ext4Options::default()).unwrap();
+    let why = fs.read_only().expect("two tables have blocks").to_string();
+    assert!(why.contains("tables of its groups lie in each other") && why.contains("e2fsck"), "{why}");
+    let v = open(&image).unwrap();
+    assert!(is_whole(&v, "bad", 60));
     v.unmount().unwrap();
 }

@@ -27,6 +27,7 @@ mod old;
 mod plugged;
 mod refused;
 mod repaired;
+mod reserve;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)] // other processes are driven and waited for
 mod rig;
 mod shifted;

@@ -1,0 +1,118 @@
+//! Free blocks that are spoken for: promised to pages, or kept for the superuser.
+
+use crate::rig::{mke2fs, must, scratch, skip};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_block::{Device, DeviceInfo, Errno, MemoryDevice, Op, QueueLimits, Request, RequestQueue};
+use tidegate_ext4::{Ext4, Ext4Options};
+use tidegate_rt::{sim, thread};
+use tidegate_vfs::*;
+
+const ROOT: &Cred = &Cred::ROOT;
+const MIB: u64 = 1 << 20;
+
+/// A device that takes its time to read: a bitmap comes to memory while all wait for it who need blocks.
+struct Slow(Arc<MemoryDevice>);
+
+impl Device for Slow {
+    fn info(&self) -> DeviceInfo<'_> {
+        self.0.info()
+    }
+    fn execute(&self, rq: &mut Request) -> std::result::Result<(), Errno> {
+        if rq.op == Op::Read {
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.0.execute(rq)
+    }
+}
+
+/// Mounts a volume, whose pages wait for an fsync.
+fn open(bytes: &[u8]) -> (Arc<MemoryDevice>, Arc<Vfs>) {
+    let device = Arc::new(MemoryDevice::from_bytes(bytes));
+    let queue = Arc::new(RequestQueue::new(Arc::new(Slow(device.clone())), QueueLimits::default()));
+    let limits = MemoryLimits { cache: 100 * MIB, dirty: 60 * MIB, background: 50 * MIB, inodes: 8192 };
+    let bdi = Bdi::new(limits);
+    let fs = Ext4::open(queue, bdi.clone(), Ext4Options::default()).unwrap();
+    let how = MountOptions { no_periodic_writeback: true, ..Default::default() };
+    (device, Vfs::mount(fs, bdi, how).unwrap())
+}
+
+fn contents(device: &MemoryDevice) -> Vec<u8> {
+    let mut all = vec![0; Device::size(device) as usize];
+    device.read_at(0, &mut all);
+    all
+}
+
+fn make(v: &Arc<Vfs>, name: &str) -> File {
+    let inode = v.create(ROOT, &v.root().unwrap(), name.as_bytes(), 0o644).unwrap();
+    v.open(ROOT, &inode, OpenFlags::READ | OpenFlags::WRITE).unwrap()
+}
+
+fn judge(image: &Path, left: &[u8]) {
+    std::fs::write(image, left).unwrap();
+    must("e2fsck", &["-fn", image.to_str().unwrap()]);
+}
+
+/// Threads that take blocks ahead leave alone what is promised to dirty pages, however many look at once.
+#[test]
+fn what_is_promised_is_taken_by_nobody() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    let image = dir.path().join("a.img");
+    mke2fs(&image, &["-t", "ext4", "-b", "4096", "-m", "0"], "64M");
+    let bytes = Arc::new(std::fs::read(&image).unwrap());
+    for seed in 0..6 {
+        let bytes = bytes.clone();
+        let left = sim::run(seed, 2, move || {
+            let (device, v) = open(&bytes);
+            let dirty = make(&v, "dirty");
+            for n in 0..20 {
+                dirty.write_at(n * MIB, &vec![n as u8 + 1; MIB as usize]).unwrap();
+            }
+            let take = |n: u32| {
+                let f = make(&v, &format!("ahead-{n}"));
+                let take = move || f.fallocate(FallocateFlags::empty(), 0, 12 * MIB).is_ok();
+                thread::spawn(&format!("taker-{n}"), take).unwrap()
+            };
+            let takers: Vec<_> = (0..6).map(take).collect();
+            let took = takers.into_iter().map(|t| t.join()).filter(|took| *took).count();
+            println!("{seed}: {took} took all they wanted");
+            dirty.fsync(false).expect("its space was promised");
+            drop(dirty);
+            v.unmount().unwrap();
+            drop(v);
+            contents(&device)
+        });
+        judge(&image, &left);
+    }
+}
+
+/// Neither data nor blocks ahead of it take what is kept for the superuser.
+#[test]
+fn blocks_ahead_leave_the_reserve() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    let image = dir.path().join("a.img");
+    mke2fs(&image, &["-t", "ext4", "-m", "20"], "64M");
+    let (device, v) = open(&std::fs::read(&image).unwrap());
+    let (f, before) = (make(&v, "ahead"), v.fs().statfs());
+    let kept = before.blocks_free - before.blocks_available;
+    assert!(kept * u64::from(before.block_size) > 12 * MIB, "{before:?}");
+    assert_eq!(f.fallocate(FallocateFlags::empty(), 0, 64 * MIB).unwrap_err().kind(), ErrorKind::NoSpace);
+    let after = v.fs().statfs();
+    assert!(after.blocks_free + 8 >= kept, "{after:?}");
+    assert!(after.blocks_available < 8, "all else was given: {after:?}");
+    // Directories are made all the same.
+    for n in 0..20 {
+        v.mkdir(ROOT, &v.root().unwrap(), format!("d{n}").as_bytes(), 0o755).unwrap();
+    }
+    drop(f);
+    v.unmount().unwrap();
+    drop(v);
+    judge(&image, &contents(&device));
+}
