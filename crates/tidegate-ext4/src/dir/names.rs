@@ -321,7 +321,7 @@ impl Ext4 {
     pub(crate) fn evict(&self, inode: &Inode) -> Result<()> {
         self.forget_promises(inode, 0..u64::MAX)?;
         self.judge_xattr_block(&ei(inode))?;
-        if matches!(inode.file_type, FileType::Regular | FileType::Directory) {
+        if has_map(&ei(inode), &inode.attr().clone()) {
             self.cut_in_steps(inode, 0)?;
         }
         self.op(HandleType::Truncate, |handle| {
@@ -340,16 +340,21 @@ impl Ext4 {
 
     /// Frees the blocks of an inode and of its attributes.
     fn free_content(&self, handle: &mut Handle<'_>, now: &mut Ext4Inode, attr: &mut Attr) -> Result<()> {
-        let mapped = matches!(attr.file_type, FileType::Regular | FileType::Directory | FileType::Symlink);
-        // A short link lies where others have their map.
-        let short = attr.file_type == FileType::Symlink
-            && attr.size < I_BLOCK_SIZE as u64
-            && !now.is(InodeFlags::EXTENTS);
-        if mapped && !short {
+        if has_map(now, attr) {
             self.cut(handle, now, attr, 0..u64::MAX)?;
         }
         attr.size = 0;
         self.free_xattr_block(handle, now, attr)
+    }
+}
+
+/// Whether an inode has a map. A short link lies where others have that.
+fn has_map(own: &Ext4Inode, attr: &Attr) -> bool {
+    let is_short = attr.size < I_BLOCK_SIZE as u64 && !own.is(InodeFlags::EXTENTS);
+    match attr.file_type {
+        FileType::Regular | FileType::Directory => true,
+        FileType::Symlink => !is_short,
+        _ => false,
     }
 }
 

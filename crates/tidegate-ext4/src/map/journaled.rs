@@ -7,6 +7,7 @@
 
 use super::Place;
 use super::change::Fill;
+use super::groups::OF_A_RUN;
 use super::write::cut;
 use crate::format::raw::InodeFlags;
 use crate::format::units::{BlockAddr, FileBlock};
@@ -42,10 +43,20 @@ impl Ext4 {
             && self.logs_data_of(&ei(inode))
     }
 
-    /// Blocks of a file that one change may free: those of logged data, and of a directory, are revoked one by one.
+    /// Blocks of a file in one piece that one change may free: each group that they lie in takes a bitmap and a
+    /// descriptor.
     pub(crate) fn freed_at_once(&self, inode: &Inode) -> u64 {
+        match (self.blocks.journal(), self.revoked_at_once(inode)) {
+            (None, _) => u64::MAX,
+            (Some(_), 0) => OF_A_RUN * u64::from(self.sb.blocks_per_group),
+            (Some(_), most) => most.min(OF_A_RUN * u64::from(self.sb.blocks_per_group)),
+        }
+    }
+
+    /// Blocks of a file that one change revokes one by one at most: those of logged data, and of a directory.
+    pub(crate) fn revoked_at_once(&self, inode: &Inode) -> u64 {
         let revoked = self.logs_data(inode) || inode.file_type != FileType::Regular;
-        if revoked && self.blocks.journal().is_some() { REVOKES_AT_ONCE } else { u64::MAX }
+        if revoked && self.blocks.journal().is_some() { REVOKES_AT_ONCE } else { 0 }
     }
 
     /// Puts an inode's dirty pages into transactions.

@@ -13,6 +13,7 @@
 //! | `change` | blocks come to a file and go |
 //! | `leaf` | the extents in a leaf of the tree, joined and cut |
 //! | `tree`, `numbers` | the extent tree and the block map with that |
+//! | `groups` | the groups that one change frees blocks in |
 //! | `promise` | space for pages that have no place yet |
 //! | `pass` | the runs that a pass takes, one after the other |
 //! | `write` | passes that give pages places and write them |
@@ -27,6 +28,7 @@
 mod change;
 mod convert;
 mod extent;
+mod groups;
 mod indirect;
 pub(crate) mod inline;
 mod journaled;

@@ -3,6 +3,7 @@
 //! The caller holds `ei->i_data_sem` exclusive. Numbers have 32 bits, so volumes of more blocks have no such
 //! files changed.
 
+use super::groups::Groups;
 use super::leaf::Piece;
 use crate::format::raw::le32;
 use crate::format::units::BlockAddr;
@@ -222,7 +223,13 @@ impl Numbers<'_, '_> {
                 // A block of numbers without any goes with the step that comes to it.
                 let Some(slot) = last else { break };
                 if level == 1 {
-                    return Ok(at + slot.saturating_sub(AT_ONCE - 1));
+                    let mut groups = Groups::new(self.fs);
+                    let least = slot.saturating_sub(AT_ONCE - 1);
+                    let fits = |s: &u64| match le32(&block, 4 * *s as usize) {
+                        0 => true,
+                        number => groups.take_last(BlockAddr(number.into()), 1) == 1,
+                    };
+                    return Ok(at + (least..=slot).rev().take_while(fits).last().unwrap_or(slot));
                 }
                 at += slot * per_block.pow(level - 1);
                 number = le32(&block, 4 * slot as usize);

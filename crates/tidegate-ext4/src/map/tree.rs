@@ -3,6 +3,7 @@
 //! A node is read whole, changed as a list, and written whole. Each index entry bears the first block of what
 //! is below it, as e2fsck asks for. The caller holds `ei->i_data_sem` exclusive.
 
+use super::groups::Groups;
 use super::leaf::{Piece, add_to_leaf, cut_in_two, cut_leaf, mark_in_leaf};
 use super::node::{View, Way};
 use crate::format::crc::crc32c;
@@ -18,7 +19,7 @@ use zerocopy::IntoBytes;
 /// The root of a file without blocks: magic, no entries of four, no depth.
 pub(crate) const EMPTY_ROOT: [u8; EXTENT_ENTRY] = [0x0A, 0xF3, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0];
 
-/// Extents that one change frees at most: each may lie in a group of its own, with bitmap and descriptor.
+/// Extents that one change frees at most.
 const AT_ONCE: usize = 8;
 
 /// Levels of a tree that is looked at as a whole before it goes: four times as many nodes as an index has entries.
@@ -120,9 +121,10 @@ impl Tree<'_, '_> {
     /// # Errors
     /// As [`Tree::insert`], as a piece that is cut in the middle makes two.
     pub(crate) fn remove(&mut self, range: Range<u64>) -> Result<Vec<Piece>> {
-        if let Some(piece) = self.around(&range)? {
+        if let Some(part) = self.around(&range)?.and_then(|piece| piece.part(&range)) {
+            self.fs.refuse_tables(self.own.ino, part.start, part.len)?;
             self.edit(range.start, &|v| cut_in_two(v, &range))?;
-            return Ok(piece.part(&range).into_iter().collect());
+            return Ok(vec![part]);
         }
         self.fs.judge_tree(self.own, &Way::ROOT, &range)?;
         let mut gone = Vec::new();
@@ -155,8 +157,11 @@ impl Tree<'_, '_> {
     pub(crate) fn tail(&self, most: u64) -> Result<u64> {
         let mut node = self.load(&Way::ROOT)?;
         loop {
-            if let Entries::Leaf(v) = &node.entries {
-                return Ok(first_of_last(&v[v.len().saturating_sub(AT_ONCE)..], most));
+            match &node.entries {
+                // A leaf without any goes alone.
+                Entries::Leaf(v) if v.is_empty() => return Ok(node.range.start),
+                Entries::Leaf(v) => return Ok(first_of_last(v, most, &mut Groups::new(self.fs))),
+                Entries::Index(_) => {}
             }
             node = self.below(node.last_child())?;
         }
@@ -407,8 +412,8 @@ impl Ext4 {
     fn judge_tree(&self, own: &Ext4Inode, way: &Way, range: &Range<u64>) -> Result<()> {
         let node = self.load_node(own, way)?;
         if let Entries::Leaf(v) = &node.entries {
-            let gone = v.iter().filter_map(|p| p.part(range));
-            return gone.map(|p| self.refuse_tables(own.ino, p.start, p.len)).collect();
+            let mut gone = v.iter().filter_map(|p| p.part(range));
+            return gone.try_for_each(|p| self.refuse_tables(own.ino, p.start, p.len));
         }
         let below = (0..node.entries.len()).filter_map(|n| node.child(n));
         let mut touched = below.filter(|w| w.range.start < range.end && w.range.end > range.start);
@@ -427,16 +432,20 @@ impl Ext4 {
     }
 }
 
-/// The first block of some extents, or of the last `most` blocks of them.
-fn first_of_last(v: &[Piece], most: u64) -> u64 {
-    let mut left = most;
-    for p in v.iter().rev() {
-        if p.len >= left {
-            return p.end() - left;
+/// The first block of the last extents of a leaf that one change may free, of at most `most` blocks and in the groups
+/// that it may be given.
+fn first_of_last(v: &[Piece], most: u64, groups: &mut Groups<'_>) -> u64 {
+    let (mut left, mut first) = (most, 0);
+    for p in v.iter().rev().take(AT_ONCE) {
+        let want = p.len.min(left);
+        let taken = groups.take_last(p.start.plus(p.len - want), want);
+        first = p.end() - taken;
+        if taken < p.len {
+            break;
         }
-        left -= p.len;
+        left -= taken;
     }
-    v.first().map_or(0, |p| p.block)
+    first
 }
 
 fn piece_of(e: &RawExtent) -> Piece {

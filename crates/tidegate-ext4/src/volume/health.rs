@@ -82,8 +82,7 @@ impl Ext4 {
         inode: &Inode,
         f: impl FnMut(&mut Handle<'_>) -> Result<T>,
     ) -> Result<T> {
-        let most = self.freed_at_once(inode);
-        let revokes = if most == u64::MAX { 0 } else { most as u32 };
+        let revokes = self.revoked_at_once(inode) as u32;
         self.op_by(|fs| Handle::with_revokes(&fs.blocks, HandleType::Truncate, revokes), f)
     }
 

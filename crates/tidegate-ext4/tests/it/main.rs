@@ -31,6 +31,7 @@ mod reserve;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)] // other processes are driven and waited for
 mod rig;
 mod shifted;
+mod small_groups;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)] // programs that judge are given real time
 mod soaked;
 mod switches;
