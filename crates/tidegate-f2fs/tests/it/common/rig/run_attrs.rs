@@ -95,7 +95,8 @@ impl Rig {
         let held: usize = n.xattrs.iter().map(|(n, v)| n.len() + v.len() + 24).sum();
         let crowded = held + name.len() + value.map_or(0, <[u8]>::len) + 24 > XATTRS;
         let verdict = self.model.can_set_xattr(cred, id, name, value, flags);
-        let verdict = verdict.might(crowded && value.is_some(), ErrorKind::NoSpace);
+        let crowded = crowded && value.is_some();
+        let verdict = verdict.might(crowded, ErrorKind::NoSpace).might(crowded, ErrorKind::TooBig);
         let inode = self.inode(id)?;
         let free = self.free_blocks();
         let answer = self.vfs.setxattr(cred, &inode, name, value, flags);
@@ -144,7 +145,7 @@ impl Rig {
         let held: usize = self.model.get(id).xattrs.iter().map(|(n, v)| n.len() + v.len() + 24).sum();
         let crowded = value.as_ref().is_some_and(|v| held + name.len() + v.len() + 24 > XATTRS);
         let verdict = self.model.can_set_acl(cred, id, name, value.as_deref());
-        let verdict = verdict.might(crowded, ErrorKind::NoSpace);
+        let verdict = verdict.might(crowded, ErrorKind::NoSpace).might(crowded, ErrorKind::TooBig);
         let inode = self.inode(id)?;
         let free = self.free_blocks();
         let answer = self.vfs.setxattr(cred, &inode, name, value.as_deref(), XattrFlags::empty());
