@@ -266,6 +266,19 @@ fn zones_are_written_at_once_as_far_as_the_device_goes() {
     near(rate(&done, Nanos(0)) * 4096.0, f64::from(200 << 20), 0.01);
 }
 
+/// Whoever writes while another's flush is under way gets no second zone's worth of time.
+#[test]
+fn a_zone_is_no_faster_for_flushes() {
+    let zone = flash(Preset::Zns).zone.unwrap();
+    let mut t = Timing::new(&Preset::Zns.spec(), 100 * GB);
+    let done = load(&mut t, Nanos(0), 9, 8_000, |n| match n % 4 {
+        3 => Command::new(Kind::Flush, 0, 0),
+        _ => Command::new(Kind::Write, (n - n / 4) * (128 << 10), 128 << 10),
+    });
+    let bytes = rate(&done, Nanos(0)) * 131_072.0 * 0.75;
+    assert!(bytes <= zone.write_rate as f64 * 1.01, "{bytes}");
+}
+
 #[test]
 fn a_full_device_makes_commands_wait_in_order() {
     let mut spec = Preset::Nvme.spec();

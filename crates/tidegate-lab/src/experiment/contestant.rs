@@ -209,7 +209,7 @@ mod tests {
         for (text, word) in [
             ("vol.img", "dir:PATH"),
             ("dir:", "path"),
-            ("sim:zns", "not supported yet"),
+            ("sim:zns", "zoned:zns"),
             ("kernel:", "path of an image"),
             ("host:v.img", "host:ext4"),
             ("kernel", "kernel:f2fs"),

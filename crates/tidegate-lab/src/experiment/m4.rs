@@ -22,19 +22,20 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     settings,
     notes: &[
         "Each file is written 4 KiB at a time, with fsync after 128 of them, as published; the files are smaller here.",
-        "The device has the rates of a ZN540's zones, but takes writes anywhere: F2FS is not on zones here, its \
-         sections are as long as one.",
-        "Nine files gain as many MiB/s as published, but less as a ratio: one log was published with 668 MiB/s and has \
-         some 1,040 here, which is all that a zone does. With a stream for each the device is not full either, since \
-         an fsync ends with nodes, which go to one log for all, and with a flush, which waits for every zone.",
+        "The device has the rates of a ZN540's zones, but takes writes anywhere, and F2FS's sections are as long as a \
+         zone. Nine files on zones are the same job on a device that refuses what is not at a write pointer: 14 of its \
+         zones may be partly written, of which six logs and one zone that was left have seven, so that eight streams of \
+         warm data are open for nine files.",
+        "One log was published with 668 MiB/s of nine files, and has 887 here, on zones 975: the model's zone does 988. With \
+         a stream for each, 1,550, the device is not full either, since an fsync ends with nodes, which go to one log for all, and with a flush, which waits for every zone.",
         "With auto nine files have a stream each, as with spf, and so gain as much. Nothing that shares out streams can gain \
         much more: nine times 512 KiB take 2.2 ms of a device that writes 2,048 MiB/s, and a round of nine fsyncs takes 2.9. \
         1.2 times spf is 2.4 ms, with 0.4 for the writers' copying, and a flush and nodes after it.",
         "Streams behind one lock (stream_flush=all) are how they were first tried. Each fsync waits for the others' turns, \
         and sends the bios that these have begun: more bios, and as much waiting as with one log. With a lock for each stream \
         nobody waits for one.",
-        "What one or two writers have on its way at once, 512 KiB each, is hardly more than a zone's buffer takes: the \
-         device is not what they wait for.",
+        "What one writer has on its way at once, 512 KiB, is less than a zone's buffer takes: the device is not what it \
+         waits for.",
         "A write is a copy into memory here, and nobody writes so much that it has to wait: its p99.99 is that of the \
          interruptions of a simulated world, up to 3 ms, in every position.",
     ],
@@ -54,6 +55,21 @@ const POSITIONS: &[&str] = &[
     "stream_policy=srr,warm_streams=9",
     "stream_policy=auto,warm_streams=9",
 ];
+
+/// On zones the queue and the device count what they refuse.
+const ZONED_COUNTERS: &[Counter] = &[
+    COUNTERS[0],
+    COUNTERS[1],
+    COUNTERS[2],
+    COUNTERS[3],
+    COUNTERS[4],
+    // A counter that has not moved is not among them.
+    (REFUSED, |r| Some(count(r, "queue.zone_refused").unwrap_or(0.0))),
+    ("zones reset or finished", |r| Some(count(r, "queue.discards").unwrap_or(0.0))),
+    (AMPLIFIED, |r| Some(count(r, "queue.write_bytes")? / r.ops.get("write")?.bytes as f64)),
+];
+const REFUSED: &str = "writes refused by a write pointer";
+const AMPLIFIED: &str = "bytes written by the device / by the files";
 
 /// With Linux's lock taken by all: one log, the notes' first try, and a lock for each stream.
 const LOCKED: &[&str] = &[
@@ -143,7 +159,13 @@ fn settings(quick: bool) -> Vec<Setting> {
         counters: LOCKED_COUNTERS,
         ..setting((PUBLISHED[3], locked))
     };
-    PUBLISHED.into_iter().zip(bars).map(setting).chain([behind_locks]).collect()
+    let on_zones = Setting {
+        name: "9 files on zones".into(),
+        place: Where::Zoned(Preset::Zns),
+        counters: ZONED_COUNTERS,
+        ..setting((PUBLISHED[3], zoned))
+    };
+    PUBLISHED.into_iter().zip(bars).map(setting).chain([behind_locks, on_zones]).collect()
 }
 
 /// The gain of spf over one log.
@@ -195,6 +217,35 @@ fn nine(p: &[Position]) -> Vec<Comparison> {
         auto(p, 3),
         Comparison::ratio("auto / spf, MiB/s, 9 files", Rule::AtLeast(1.2), &ratio(p, SPF, AUTO)),
     ]
+}
+
+const ALL_OF_A_ZONE: &str = "one log has nearly all that a zone of the model does, more than was published of it; with \
+    streams an fsync ends with nodes in one log for all, and with a flush that waits for every zone";
+
+/// The job as it was published, on zones; and no write that the device would refuse.
+fn zoned(p: &[Position]) -> Vec<Comparison> {
+    let published = PUBLISHED[3].1;
+    let gained = |name, of: f64, rounds: &[f64]| Comparison::reproduces(name, of, rounds, Because::default());
+    let mut all = vec![
+        gained("spf / one log, MiB/s, 9 files on zones", published[1] / published[0], &gain(p)),
+        Comparison::ratio("the same on zones, of what we want", Rule::AtLeast(1.75), &gain(p))
+            .since(ALL_OF_A_ZONE),
+        gained(
+            "one log / spf, mean time of an fsync, 9 files on zones",
+            PUBLISHED_FSYNC[0] / PUBLISHED_FSYNC[1],
+            &counter_ratio(p, FSYNC, ONE, SPF),
+        ),
+        Comparison::ratio(
+            "auto / one log, MiB/s, 9 files on zones",
+            Rule::AtLeast(AS_MUCH),
+            &ratio(p, ONE, AUTO),
+        ),
+    ];
+    for position in [ONE, SPF, SRR, AUTO] {
+        let refused = counter(p, position, REFUSED);
+        all.push(Comparison::figure(&format!("{REFUSED}, {position}"), Rule::AtMost(0.0), &refused));
+    }
+    all
 }
 
 /// The notes' first try gained nothing: all is sent behind one lock, and more bios than before.

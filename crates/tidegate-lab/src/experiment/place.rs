@@ -11,6 +11,9 @@ use tidegate_block::Preset;
 pub enum Where {
     /// A device model, in simulated time.
     Preset(Preset),
+    /// A device model with its zones, in simulated time: F2FS with `blkzoned`, on a device that refuses whatever is
+    /// not at a write pointer.
+    Zoned(Preset),
     /// A device model, in real time: with this machine's CPUs, threads and noise.
     Real(Preset),
     /// An image file that is made for it, in real time.
@@ -19,14 +22,14 @@ pub enum Where {
 
 impl Where {
     pub(super) fn is_simulated(&self) -> bool {
-        matches!(self, Where::Preset(_))
+        matches!(self, Where::Preset(_) | Where::Zoned(_))
     }
 
     /// The recordings of one more run of each position: in simulated time the median run again, which is the
     /// same run. In real time another one, which does not count, since looking takes time there.
     pub(super) fn looked_at(&self, wanted: Wanted) -> Option<Wanted> {
         match self {
-            Where::Preset(_) | Where::Real(_) => Some(Wanted { calls: true, ..wanted }),
+            Where::Preset(_) | Where::Zoned(_) | Where::Real(_) => Some(Wanted { calls: true, ..wanted }),
             Where::File(_) => wanted.anything().then_some(wanted),
         }
     }
@@ -36,11 +39,15 @@ impl FromStr for Where {
     type Err = String;
 
     fn from_str(s: &str) -> std::result::Result<Self, String> {
-        let preset = |s: &str| preset(s).map_err(|e| format!("{e}, real:PRESET or file:PATH"));
+        let preset = |s: &str| preset(s).map_err(|e| format!("{e}, zoned:zns, real:PRESET or file:PATH"));
         match s.split_once(':') {
             Some(("file", "")) => Err("file: needs the path of a file to make".into()),
             Some(("file", path)) => Ok(Where::File(path.into())),
             Some(("real", name)) => preset(name).map(Where::Real),
+            Some(("zoned", name)) => match name.parse::<Preset>() {
+                Ok(p) if p.spec().zones.is_some() => Ok(Where::Zoned(p)),
+                _ => Err(format!("\"{name}\": no device model with zones; there is zns")),
+            },
             _ => preset(s).map(Where::Preset),
         }
     }
@@ -49,7 +56,9 @@ impl FromStr for Where {
 /// The device model of that name, of those that a volume works on.
 pub(super) fn preset(name: &str) -> std::result::Result<Preset, String> {
     match name.parse() {
-        Ok(p @ Preset::Zns) => Err(format!("{p}: F2FS on zones is not supported yet; there are {PRESETS}")),
+        Ok(p @ Preset::Zns) => {
+            Err(format!("{p}: has zones, on which experiments alone run (zoned:{p}); there are {PRESETS}"))
+        }
         Ok(p) => Ok(p),
         Err(_) => Err(format!("no device model is called \"{name}\"; there are {PRESETS}")),
     }
@@ -61,6 +70,7 @@ impl fmt::Display for Where {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Where::Preset(p) => write!(f, "{p}"),
+            Where::Zoned(p) => write!(f, "{p}, zoned"),
             Where::Real(p) => write!(f, "{p}, real time"),
             Where::File(path) => write!(f, "{}", path.display()),
         }
@@ -74,10 +84,12 @@ mod tests {
     #[test]
     fn devices_are_those_that_a_volume_works_on() {
         assert_eq!("real:hdd".parse(), Ok(Where::Real(Preset::Hdd)));
+        assert_eq!("zoned:zns".parse(), Ok(Where::Zoned(Preset::Zns)));
         assert_eq!("file:/x:y".parse(), Ok(Where::File("/x:y".into())));
         for (text, word) in [
-            ("zns", "not supported yet"),
-            ("real:zns", "not supported yet"),
+            ("zns", "zoned:zns"),
+            ("real:zns", "zoned:zns"),
+            ("zoned:nvme", "no device model with zones"),
             ("nvme2", "\"nvme2\"; there are ramdisk"),
             ("file:", "path"),
             ("", "file:PATH"),

@@ -272,8 +272,8 @@ impl Setting {
         lockstat::reset();
         lockstat::enable(true);
         let result = watch(wanted, || match place {
-            Where::Preset(preset) => {
-                let rig = rig(*preset);
+            Where::Preset(preset) | Where::Zoned(preset) => {
+                let rig = Rig { zoned: matches!(place, Where::Zoned(_)), ..rig(*preset) };
                 let done = sim::run_with(&sim::Config { costs, ..world(seed, self.cpus) }, move || {
                     on_model(&rig, &workload)
                 });

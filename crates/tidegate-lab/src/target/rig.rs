@@ -19,6 +19,9 @@ pub struct Rig {
     pub preset: Preset,
     /// Its size in bytes.
     pub size: u64,
+    /// It has its zones, which are the volume's sections. Else such a device keeps its rates, and takes writes
+    /// anywhere.
+    pub zoned: bool,
     /// The volume's format.
     pub format: Format,
     /// The order of requests.
@@ -34,7 +37,7 @@ impl Rig {
     pub fn new(preset: Preset, size: u64) -> Self {
         let (elevator, memory) = (Elevator::None, MemoryLimits::default());
         let format = Format::default();
-        Rig { preset, size, format, elevator, options: String::new(), memory }
+        Rig { preset, size, zoned: false, format, elevator, options: String::new(), memory }
     }
 
     /// Makes the device and the volume and mounts it, in the calling thread's world.
@@ -42,8 +45,8 @@ impl Rig {
     /// # Errors
     /// Options that are none, a size that makes no volume.
     pub fn build(&self) -> Result<VolumeTarget> {
-        // Formats know no zones yet: such a device keeps its rates, and takes writes anywhere.
-        let spec = Spec { zones: None, ..self.preset.spec() };
+        let spec = self.preset.spec();
+        let spec = Spec { zones: spec.zones.filter(|_| self.zoned), ..spec };
         self.on(Model::with_spec(self.preset.name(), spec, self.size), spec.queue_limits())
     }
 
@@ -64,7 +67,8 @@ impl Rig {
         let queue = RequestQueue::with_elevator(device, limits, self.elevator);
         let uuid = Some(*b"tidegate lab rig");
         let segments_per_section = self.section();
-        NewVolume { format: self.format, uuid, segments_per_section, ..NewVolume::default() }
+        let zoned = self.zoned;
+        NewVolume { format: self.format, uuid, segments_per_section, zoned, ..NewVolume::default() }
             .make(&name, &queue)?;
         Ok(VolumeTarget::new(Volume::from_queue(&name, Arc::new(queue), &open)?))
     }

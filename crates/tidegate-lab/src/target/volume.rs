@@ -112,6 +112,7 @@ impl Target for VolumeTarget {
             ("queue.write_requests", q.write_requests),
             ("queue.flushes", q.flushes),
             ("queue.discards", q.discards),
+            ("queue.zone_refused", q.zone_refused),
             ("queue.congested", q.congested),
             ("queue.congested_ns", q.congested_ns),
             ("queue.congested_holding_ns", q.congested_holding_ns),

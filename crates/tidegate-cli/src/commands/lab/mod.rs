@@ -104,8 +104,8 @@ struct Run {
     /// Less of everything, for a first look
     #[arg(long)]
     quick: bool,
-    /// Another device: ramdisk, hdd, raid-bbwc, ufs, nvme (simulated), real:PRESET or file:PATH (in real
-    /// time)
+    /// Another device: ramdisk, hdd, raid-bbwc, ufs, nvme, zoned:zns (simulated), real:PRESET or file:PATH (in
+    /// real time)
     ///
     /// A file must not be there yet: it is made for each run and removed again.
     #[arg(long, value_name = "DEVICE")]
