@@ -154,7 +154,8 @@ pub(super) const AUTO: &str = "stream_policy=auto,warm_streams=9";
 pub(super) const ALL_BEHIND_ONE: &str = "stream_flush=all,stream_policy=spf,warm_streams=9";
 pub(super) const LOCK_EACH: &str = "stream_flush=inode,stream_policy=spf,warm_streams=9";
 pub(super) const WAITED: &str = "waited for sbi->writepages, ms";
-pub(super) const P9999: &str = "p99.99 of a write, ms";
+pub(super) const REFUSED: &str = "writes refused by a write pointer";
+const P9999: &str = "p99.99 of a write, ms";
 pub(super) const FSYNC: &str = "mean time of an fsync, ms";
 
 pub(super) const M4: &[Way] = &[
@@ -182,6 +183,30 @@ pub(super) const M4: &[Way] = &[
     way("auto / one log, MiB/s, 4 files", &[(ONE_LOG, "", 1.0), (AUTO, "", 1.05)], No),
     way("auto / one log, MiB/s, 9 files", &[(ONE_LOG, "", 1.0), (AUTO, "", 1.01)], Yes),
     way("auto / one log, MiB/s, 9 files", &[(ONE_LOG, "", 1.0), (AUTO, "", 1.05)], No),
+    way("spf / one log, MiB/s, 9 files on zones", &[(ONE_LOG, "", 1.8), (SPF, "", 1.0)], Yes),
+    way("spf / one log, MiB/s, 9 files on zones", &[(ONE_LOG, "", 1.0), (SPF, "", 1.0)], No),
+    way("the same on zones, of what we want", &[(ONE_LOG, "", 1.76), (SPF, "", 1.0)], Yes),
+    way("the same on zones, of what we want", &[(ONE_LOG, "", 1.74), (SPF, "", 1.0)], No),
+    way(
+        "one log / spf, mean time of an fsync, 9 files on zones",
+        &[(ONE_LOG, FSYNC, 5.0), (SPF, FSYNC, 2.8)],
+        Yes,
+    ),
+    way(
+        "one log / spf, mean time of an fsync, 9 files on zones",
+        &[(ONE_LOG, FSYNC, 2.0), (SPF, FSYNC, 2.8)],
+        No,
+    ),
+    way("auto / one log, MiB/s, 9 files on zones", &[(ONE_LOG, "", 1.0), (AUTO, "", 1.01)], Yes),
+    way("auto / one log, MiB/s, 9 files on zones", &[(ONE_LOG, "", 1.0), (AUTO, "", 1.05)], No),
+    way("writes refused by a write pointer, warm_streams=1", &[(ONE_LOG, REFUSED, 0.0)], Yes),
+    way("writes refused by a write pointer, warm_streams=1", &[(ONE_LOG, REFUSED, 1.0)], No),
+    way("writes refused by a write pointer, spf", &[(SPF, REFUSED, 0.0)], Yes),
+    way("writes refused by a write pointer, spf", &[(SPF, REFUSED, 1.0)], No),
+    way("writes refused by a write pointer, srr", &[(SRR, REFUSED, 0.0)], Yes),
+    way("writes refused by a write pointer, srr", &[(SRR, REFUSED, 1.0)], No),
+    way("writes refused by a write pointer, auto", &[(AUTO, REFUSED, 0.0)], Yes),
+    way("writes refused by a write pointer, auto", &[(AUTO, REFUSED, 1.0)], No),
     way("auto / spf, MiB/s, 9 files", &[(SPF, "", 1.21), (AUTO, "", 1.0)], Yes),
     way("auto / spf, MiB/s, 9 files", &[(SPF, "", 1.19), (AUTO, "", 1.0)], No),
     way("streams behind one lock / one log, MiB/s", &[(ONE_LOG, "", 1.0), (ALL_BEHIND_ONE, "", 1.01)], Yes),
