@@ -99,6 +99,8 @@ pub(crate) struct Lists {
     pub(crate) b_io: VecDeque<Arc<Inode>>,
     /// Not finished in this pass.
     pub(crate) b_more_io: VecDeque<Arc<Inode>>,
+    /// The volume is gone: nothing is listed any more.
+    pub forgotten: bool,
     pub(crate) work: VecDeque<Work>,
     pub(crate) shutdown: bool,
 }
@@ -176,6 +178,7 @@ impl Bdi {
         let mut l = self.lists.lock();
         let (dirty, io) = (std::mem::take(&mut l.b_dirty), std::mem::take(&mut l.b_io));
         let more = std::mem::take(&mut l.b_more_io);
+        l.forgotten = true;
         drop(l);
         drop((dirty, io, more));
         self.clock.clear();
@@ -241,7 +244,11 @@ impl Bdi {
         self.cached(inode);
         if !inode.listed.swap(true, SeqCst) {
             inode.dirtied_when.store(clock::now().0, Relaxed);
-            self.lists.lock().b_dirty.push_back(inode.clone());
+            let mut l = self.lists.lock();
+            // A list that nobody takes from any more would keep the inode in memory for good.
+            if !l.forgotten {
+                l.b_dirty.push_back(inode.clone());
+            }
         }
     }
 
@@ -294,7 +301,9 @@ impl Bdi {
         if self.over(self.limits.dirty) {
             let failed = self.failed_passes.load(SeqCst);
             let _span = BALANCE.enter([self.dirty_bytes()]);
-            let free = || !self.over(limit()) || self.stuck.load(SeqCst);
+            // Where writes fail, a pass that found nothing to write is no reason to let more in.
+            let stuck = || self.stuck.load(SeqCst) && !self.is_failing();
+            let free = || !self.over(limit()) || stuck();
             while !queue.wait_timeout(Duration::from_millis(100), free) {
                 // Threads of the other queue, or pages that cannot be written, may keep it above `limit` for ever.
                 if !self.over(self.limits.dirty) {

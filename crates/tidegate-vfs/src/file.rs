@@ -240,6 +240,7 @@ impl File {
     /// `Io`, `NoSpace`.
     pub fn fsync(&self, datasync: bool) -> Result<()> {
         sim::syscall();
+        self.vfs.check_mounted()?;
         let _span = FSYNC_RANGE.enter([self.inode.ino.0, datasync as u64]);
         let start = clock::now();
         let r = self.fsync_range(datasync);

@@ -20,8 +20,9 @@ const PAGE: u64 = PAGE_SIZE as u64;
 const WRITE_BATCH: usize = 1 << 20;
 
 impl File {
-    /// Writes all of `data` at `pos` (with `APPEND`, at the end) into the page cache; where it went.
-    /// Takes `i_rwsem`; waits when too much is dirty.
+    /// Writes all of `data` at `pos` (with `APPEND`, at the end) into the page cache; where it went, or its first part.
+    /// Takes `i_rwsem` for each MiB; waits when too much is dirty. Of a longer append each MiB goes to the end as it is
+    /// then: those of other threads may come between.
     ///
     /// # Errors
     /// `NoSpace` before anything of the failing part is taken, `FileTooBig`, `ReadOnly`, `BadFile`; `Io` when
@@ -30,16 +31,17 @@ impl File {
         self.allow(OpenFlags::WRITE)?;
         self.vfs.begin_change()?;
         let _span = WRITE.enter([self.inode.ino.0, pos, data.len() as u64]);
-        let mut pos = pos;
-        let mut done = 0;
+        let (mut done, mut first) = (0, None);
         loop {
             let part = &data[done..data.len().min(done + WRITE_BATCH)];
             self.vfs.bdi.admit()?;
             let guard = self.inode.rwsem.write();
-            if done == 0 && self.flags.contains(OpenFlags::APPEND) {
-                pos = self.inode.size();
-            }
-            self.write_locked(pos + done as u64, part)?;
+            let at = match self.flags.contains(OpenFlags::APPEND) {
+                true => self.inode.size(),
+                false => pos + done as u64,
+            };
+            self.write_locked(at, part)?;
+            first.get_or_insert(at);
             drop(guard);
             done += part.len();
             self.vfs.balance_written()?;
@@ -50,7 +52,7 @@ impl File {
         if self.flags.contains(OpenFlags::SYNC) {
             self.fsync(true)?;
         }
-        Ok(pos)
+        Ok(first.unwrap_or(pos))
     }
 
     fn write_locked(&self, pos: u64, data: &[u8]) -> Result<()> {

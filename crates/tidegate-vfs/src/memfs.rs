@@ -137,7 +137,8 @@ impl FileSystem for MemFs {
         Ok(InodeParts { ino, attr, private: Box::new(()) })
     }
     fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
-        Ok(self.with(dir, |n| n.names.get(name).copied().map(Ino)))
+        let found = |n: &mut Node| if name == b".." { Some(n.parent) } else { n.names.get(name).copied() };
+        Ok(self.with(dir, found).map(Ino))
     }
     fn readdir(&self, dir: &Inode, pos: u64, emit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
         let (names, parent) = self.with(dir, |n| (n.names.clone(), n.parent));

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use tidegate_rt::rng::Rng;
+use tidegate_rt::{Nanos, sim, thread};
 
 const ROOT: &Cred = &Cred::ROOT;
 
@@ -177,4 +178,84 @@ fn bytes_are_what_a_vector_would_have() {
         }
         vfs.unmount().unwrap();
     }
+}
+
+/// An append in several parts writes over nothing that another appended meanwhile.
+#[test]
+fn appends_write_over_none() {
+    const LARGE: usize = 3 << 20;
+    for seed in 0..5 {
+        sim::run(seed, 2, move || {
+            let (vfs, _) = mount();
+            open(&vfs, "/f");
+            let append = |byte: u8, len: usize, times: usize| {
+                let vfs = vfs.clone();
+                thread::spawn("appender", move || {
+                    let flags = OpenFlags::WRITE | OpenFlags::APPEND;
+                    let f = vfs.open_path(ROOT, b"/f", flags, 0).unwrap();
+                    (0..times).for_each(|_| drop(f.write_at(0, &vec![byte; len]).unwrap()));
+                })
+            };
+            let threads = [append(1, LARGE, 2), append(2, 4096, 200)];
+            threads.into_iter().for_each(|t| t.unwrap().join());
+            let f = open(&vfs, "/f");
+            let mut all = vec![0; f.size() as usize];
+            f.read_at(0, &mut all).unwrap();
+            let of = |byte| all.iter().filter(|b| **b == byte).count();
+            assert_eq!((of(1), of(2)), (2 * LARGE, 200 * 4096), "seed {seed}");
+        });
+    }
+}
+
+/// Renames within a directory lock two directories in it, and renames between these lock the same two.
+#[test]
+fn renames_of_and_between_two_directories_end() {
+    for seed in 0..40 {
+        // Others move between any two locks.
+        let config = sim::Config { seed, cpus: 6, quantum: Nanos(0), jitter: 4, ..sim::Config::default() };
+        let outcome = sim::run_with(&config, move || {
+            let (vfs, _) = mount();
+            let root = vfs.root().unwrap();
+            let dirs = [b"c1", b"c2"].map(|name| vfs.mkdir(ROOT, &root, name, 0o755).unwrap());
+            vfs.mkdir(ROOT, &dirs[1], b"x", 0o755).unwrap();
+            let run = |what: Box<dyn Fn(&Vfs) + Send>| {
+                let vfs = vfs.clone();
+                thread::spawn("renamer", move || (0..60).for_each(|_| what(&vfs)))
+            };
+            let [c1, c2] = dirs;
+            let (a, b) = (c1.clone(), c2.clone());
+            let between = run(Box::new(move |v| {
+                v.rename(ROOT, (&b, b"x"), (&a, b"x"), RenameFlags::empty()).unwrap();
+                v.rename(ROOT, (&a, b"x"), (&b, b"x"), RenameFlags::empty()).unwrap();
+            }));
+            let of = run(Box::new(move |v| {
+                // This format cannot, which it says with all locks held.
+                let r = v.rename(ROOT, (&root, b"c1"), (&root, b"c2"), RenameFlags::EXCHANGE);
+                assert_eq!(kind(r), ErrorKind::Unsupported);
+            }));
+            let beside = [b"y", b"z", b"w"].map(|name| {
+                let c2 = c2.clone();
+                run(Box::new(move |v| {
+                    v.create(ROOT, &c2, name, 0o644).unwrap();
+                    sim::charge(Nanos(1000));
+                    v.unlink(ROOT, &c2, name).unwrap();
+                }))
+            });
+            [between, of].into_iter().chain(beside).for_each(|t| t.unwrap().join());
+        });
+        assert!(outcome.is_ok(), "seed {seed}: {}", outcome.unwrap_err());
+    }
+}
+
+/// A file that was open when its volume was unmounted is of no use any more, and says so.
+#[test]
+fn an_unmounted_volume_takes_nothing() {
+    let (vfs, _) = mount();
+    let f = open(&vfs, "/f");
+    f.write_at(0, b"x").unwrap();
+    vfs.unmount().unwrap();
+    let root = vfs.root();
+    assert_eq!(kind(f.write_at(0, b"y")), ErrorKind::Stale);
+    assert_eq!([kind(f.truncate(0)), kind(f.fsync(false)), kind(vfs.sync())], [ErrorKind::Stale; 3]);
+    assert_eq!(kind(root.and_then(|root| vfs.mkdir(ROOT, &root, b"d", 0o755))), ErrorKind::Stale);
 }

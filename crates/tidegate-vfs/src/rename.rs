@@ -13,7 +13,7 @@ use tidegate_rt::RwLockWriteGuard;
 
 impl Vfs {
     /// Moves a name. Takes the rename lock when directories differ, the directories' `i_rwsem`, one that is
-    /// above the other first, then those of the inodes moved and replaced in order of their number. With
+    /// above the other first and else the one of the lower number, then those of the inodes moved and replaced in order of their number. With
     /// `WHITEOUT` a whiteout of `cred`'s stays behind.
     ///
     /// # Errors
@@ -212,7 +212,7 @@ impl Above {
 }
 
 /// Locks both directories of a rename, one above the other first: a thread that removes a directory has its parent
-/// locked and waits for it. `None` where which is above must be known, since one cannot be had at once.
+/// locked and waits for it. Of two that are not above each other, the lower number comes first. `None` where which is above must be known, since one cannot be had at once.
 fn lock_dirs<'a>(
     old: &'a Inode,
     new: &'a Inode,
@@ -225,7 +225,9 @@ fn lock_dirs<'a>(
         let first = old.rwsem.write();
         return new.rwsem.try_write().map(|second| (first, Some(second)));
     };
-    let new_first = above.old.contains(&new.ino);
+    // Others are in the order of their numbers, in which a rename within their directory has both.
+    let is_above = (above.old.contains(&new.ino), above.new.contains(&old.ino));
+    let new_first = is_above.0 || !is_above.1 && new.ino < old.ino;
     let (first, second) = if new_first { (new, old) } else { (old, new) };
     Some((first.rwsem.write(), Some(second.rwsem.write_nested())))
 }

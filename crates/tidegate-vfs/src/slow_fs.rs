@@ -98,14 +98,12 @@ impl SlowDevice {
 
     fn end(&self, inode: &Arc<Inode>, run: &DirtyRun) {
         self.note(What::Ended { ino: inode.ino.0 });
-        let again = || inode.mapping.bdi().mark_dirty(inode);
         if one_of(&self.wrong.given_back) {
             inode.mapping.redirty(run.index, run.pages);
-            return again();
+            return inode.mapping.bdi().mark_dirty(inode);
         }
         if one_of(&self.wrong.failed) {
-            inode.mapping.end_writeback(run.index, run.pages, Some(ErrorKind::Io));
-            return again();
+            return inode.end_writeback(run.index, run.pages, Some(ErrorKind::Io));
         }
         let bytes: Vec<u8> = run
             .segments

@@ -186,13 +186,13 @@ impl Vfs {
     /// Writes everything and makes it durable. Takes `s_umount` shared.
     ///
     /// # Errors
-    /// The first failure; everything was tried.
+    /// The first failure; everything was tried. `Stale` when it is unmounted.
     pub fn sync(&self) -> Result<()> {
         tidegate_rt::sim::syscall();
         let flusher = self.flusher.read();
         match &*flusher {
             Some(f) => self.sync_with(f),
-            None => Ok(()),
+            None => self.check_mounted(),
         }
     }
 

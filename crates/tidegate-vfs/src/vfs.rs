@@ -123,11 +123,20 @@ impl Vfs {
         self.check_writable()
     }
 
-    /// Refuses a change on a read-only volume.
+    /// Refuses a change on a read-only volume, or one that is unmounted.
     pub(crate) fn check_writable(&self) -> Result<()> {
+        self.check_mounted()?;
         match self.fs.read_only() {
             None => Ok(()),
             Some(why) => Err(Error::read_only(&why)),
+        }
+    }
+
+    /// Refuses what wants the volume.
+    pub(crate) fn check_mounted(&self) -> Result<()> {
+        match self.is_unmounted() {
+            true => Err(Error::new(ErrorKind::Stale, "the volume is unmounted")),
+            false => Ok(()),
         }
     }
 

@@ -104,7 +104,7 @@ impl Ext4 {
                 }
                 Err(e) => {
                     let kind = if e.kind() == ErrorKind::NoSpace { e.kind() } else { ErrorKind::Io };
-                    inode.mapping.end_writeback(from, (end - from) as usize, Some(kind));
+                    inode.end_writeback(from, (end - from) as usize, Some(kind));
                     return Err(e);
                 }
             }

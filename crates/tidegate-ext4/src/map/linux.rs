@@ -131,7 +131,7 @@ impl Pass<'_> {
         let Some((run, from)) = self.taken.take() else { return };
         let pages = (run.index + run.pages as u64 - from) as usize;
         let kind = if why == ErrorKind::NoSpace { why } else { ErrorKind::Io };
-        self.inode.mapping.end_writeback(from, pages, Some(kind));
+        self.inode.end_writeback(from, pages, Some(kind));
     }
 
     /// Sends pages that have a place, until one needs more than that.

@@ -72,7 +72,7 @@ impl OnWay {
             // Nothing waits for its turn when its pages are dirty again.
             then => drop(then),
         }
-        inode.mapping.end_writeback(index, pages, failed.then_some(ErrorKind::Io));
+        inode.end_writeback(index, pages, failed.then_some(ErrorKind::Io));
     }
 }
 
@@ -122,7 +122,7 @@ impl Ext4 {
                 Ok(pages) => from += pages,
                 Err(e) => {
                     let kind = if e.kind() == ErrorKind::NoSpace { e.kind() } else { ErrorKind::Io };
-                    inode.mapping.end_writeback(from, (end - from) as usize, Some(kind));
+                    inode.end_writeback(from, (end - from) as usize, Some(kind));
                     return Err(e);
                 }
             }

@@ -106,7 +106,7 @@ impl Written {
             ErrorKind::NoSpace => ErrorKind::NoSpace,
             _ => ErrorKind::Io,
         });
-        self.inode.mapping.end_writeback(self.index, self.pages, kind);
+        self.inode.end_writeback(self.index, self.pages, kind);
     }
 }
 

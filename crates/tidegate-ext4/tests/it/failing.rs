@@ -171,3 +171,78 @@ fn work(v: &Arc<Vfs>, rng: &mut Rng) -> Vec<(String, u8, usize)> {
     }
     promised
 }
+
+/// Data that the device did not take in the background is tried again by a sync, which then may call it durable.
+#[test]
+fn data_that_failed_in_the_background_is_written_by_a_sync() {
+    if skip() {
+        return;
+    }
+    let data = |rq: &tidegate_block::Request| !rq.flags.contains(BioFlags::META);
+    // Ext3's blocks cannot say that they hold nothing: there the journal is aborted.
+    for args in [&["-t", "ext4"][..], &["-t", "ext4", "-O", "^has_journal"]] {
+        let device = fresh(32, args);
+        let faulty = Faulty::new(device.clone(), []);
+        let v = open_with_memory(faulty.clone());
+        faulty.set([Rule::new(Fault::Fail(Errno::NOSPC)).op(Op::Write).when(data)]);
+        let names: Vec<String> = (0..3).map(|n| format!("f{n}")).collect();
+        for name in &names {
+            make(&v, name.as_bytes()).write_at(0, &[7; 1 << 19]).unwrap();
+        }
+        for _ in 0..1000 {
+            if faulty.failed() > 0 && v.bdi().writeback_bytes() == 0 {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        assert!(faulty.failed() > 0, "{args:?}: nothing was written in the background");
+        faulty.set([]);
+        v.sync().unwrap();
+        assert_eq!(v.bdi().dirty_bytes(), 0, "{args:?}");
+        let after = copy(&device);
+        v.unmount().unwrap();
+        for device in [after, device] {
+            let v = open(device);
+            let root = v.root().unwrap();
+            let mut bytes = vec![0; 1 << 20];
+            for name in &names {
+                let inode = v.lookup(&root, name.as_bytes()).unwrap();
+                let f = v.open(ROOT, &inode, OpenFlags::READ).unwrap();
+                let n = f.read_at(0, &mut bytes).unwrap();
+                assert!(bytes[..n] == [7; 1 << 19], "{args:?} {name}: {n} bytes");
+            }
+            v.unmount().unwrap();
+        }
+    }
+}
+
+/// Where data cannot be written, memory does not fill with it: a writer is told.
+#[test]
+fn a_writer_is_told_when_nothing_can_be_written() {
+    if skip() {
+        return;
+    }
+    let data = |rq: &tidegate_block::Request| !rq.flags.contains(BioFlags::META);
+    for args in [&["-t", "ext4"][..], &["-t", "ext4", "-O", "^has_journal"]] {
+        let faulty = Faulty::new(fresh(128, args), []);
+        let v = open_with_memory(faulty.clone());
+        faulty.set([Rule::new(Fault::Fail(Errno::IO)).op(Op::Write).when(data)]);
+        let mut taken = 0;
+        let told = (0..64).find_map(|n| {
+            let r = make(&v, format!("f{n}").as_bytes()).write_at(0, &[7; 1 << 20]);
+            taken += u64::from(r.is_ok());
+            r.err()
+        });
+        assert_eq!(told.map(|e| e.kind()), Some(ErrorKind::Io), "{args:?}: {taken} MiB were taken");
+        assert!(taken < 16, "{args:?}: {taken} MiB were taken");
+        assert!(v.sync().is_err(), "{args:?}");
+    }
+}
+
+/// A volume whose flusher begins with 1 MiB, and whose writers wait from 2 MiB on.
+fn open_with_memory(device: Arc<dyn Device>) -> Arc<Vfs> {
+    let queue = Arc::new(RequestQueue::new(device, QueueLimits::default()));
+    let bdi = Bdi::new(MemoryLimits { cache: 8 << 20, dirty: 2 << 20, background: 1 << 20, inodes: 1000 });
+    let fs = Ext4::open(queue, bdi.clone(), Ext4Options::default()).unwrap();
+    Vfs::mount(fs, bdi, MountOptions::default()).unwrap()
+}

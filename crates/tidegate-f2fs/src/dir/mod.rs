@@ -250,9 +250,16 @@ impl F2fs {
             slot = e.next;
             entries.push(e);
         }
-        // The reserved word before the area is address 0 from now on; it is zero already.
-        self.modify_node(dir.nid(), |page| page[area.clone()].fill(0))?;
+        // The reserved word before the area is address 0 from now on; it is zero already. Room for attributes that
+        // inline entries had beside them without any is addresses, too, where the inode does not say how much there is.
+        let before = f.inline_xattr_words();
+        let given_up = !f.has_inline(inline::XATTR) && !self.tells_inline_xattr_size(f);
+        let end = if given_up { I_NID_OFFSET } else { area.end };
+        self.modify_node(dir.nid(), |page| page[area.start..end].fill(0))?;
         f.set_inline(inline::DENTRY, false);
+        if given_up {
+            f.xattr_words.store(0, Relaxed);
+        }
         f.depth.store(1, Relaxed);
         dir.attr().size = 0;
         let moved = entries.iter().try_for_each(|e| self.add_entry(dir, e.name, e.ino, e.file_type));
@@ -263,6 +270,7 @@ impl F2fs {
                 self.truncate_pages(dir, 0)?;
                 dir.mapping.remove(0, u64::MAX);
                 f.set_inline(inline::DENTRY, true);
+                f.xattr_words.store(before as u32, Relaxed);
                 dir.attr().size = area.len() as u64;
                 self.modify_node(dir.nid(), |page| page[area.clone()].copy_from_slice(&table))?;
             }
@@ -392,5 +400,42 @@ impl F2fs {
             }
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::format::raw::{RawInode, inline};
+    use crate::inode::{NodeId, fi};
+    use crate::testing::new_volume;
+    use tidegate_vfs::Cred;
+    use zerocopy::FromBytes;
+
+    /// A directory without inline attributes, as Linux makes it with `noinline_xattr`, has more addresses in its inode
+    /// once its entries have left it: in memory as when it is read again.
+    #[test]
+    fn a_directory_that_leaves_its_inode_has_the_layout_that_is_read() {
+        let v = new_volume();
+        let dir = v.vfs.mkdir(&Cred::ROOT, &v.vfs.root().unwrap(), b"d", 0o755).unwrap();
+        let f = fi(&dir);
+        f.set_inline(inline::XATTR, false);
+        let at = std::mem::offset_of!(RawInode, i_inline);
+        v.fs.modify_node(dir.nid(), |page| page[at] &= !inline::XATTR).unwrap();
+        let layout = || {
+            let run = v.fs.node(dir.nid()).unwrap();
+            let raw = RawInode::ref_from_prefix(run.bytes()).unwrap().0;
+            v.fs.layout_of(run.bytes(), raw).unwrap()
+        };
+        let inside = (f.extra_words, f.inline_xattr_words());
+        assert_eq!(layout(), inside);
+        for n in 0.. {
+            if !f.has_inline(inline::DENTRY) {
+                break;
+            }
+            assert_eq!(layout(), inside);
+            v.vfs.create(&Cred::ROOT, &dir, format!("name {n}").as_bytes(), 0o644).unwrap();
+        }
+        assert_eq!(layout(), (f.extra_words, f.inline_xattr_words()));
+        assert_ne!(layout(), inside);
     }
 }

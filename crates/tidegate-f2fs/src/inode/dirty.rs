@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use tidegate_rt::{LockClass, Mutex};
 use tidegate_vfs::Inode;
 
@@ -31,11 +31,26 @@ pub(crate) struct DirtyInodes {
     list: Mutex<HashMap<u64, Arc<Inode>>>,
     /// How many, to be looked at without the lock.
     len: AtomicU64,
+    /// A thread stores them beside operations.
+    storing: AtomicBool,
+}
+
+/// The thread that stores them, until this goes.
+pub(super) struct Storing<'a>(&'a AtomicBool);
+
+impl Drop for Storing<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, SeqCst);
+    }
 }
 
 impl Default for DirtyInodes {
     fn default() -> Self {
-        DirtyInodes { list: Mutex::new(&DIRTY_META, HashMap::new()), len: AtomicU64::new(0) }
+        DirtyInodes {
+            list: Mutex::new(&DIRTY_META, HashMap::new()),
+            len: AtomicU64::new(0),
+            storing: AtomicBool::new(false),
+        }
     }
 }
 
@@ -58,11 +73,24 @@ impl DirtyInodes {
         gone
     }
 
-    pub(super) fn take(&self) -> Vec<Arc<Inode>> {
+    /// Takes an inode off the list if that is to be, with the list locked.
+    pub(super) fn remove_if(&self, ino: u64, gone: impl FnOnce() -> bool) {
         let mut list = self.list.lock();
-        self.len.store(0, Relaxed);
-        let mut all: Vec<_> = std::mem::take(&mut *list).into_values().collect();
+        if gone() {
+            list.remove(&ino);
+            self.len.store(list.len() as u64, Relaxed);
+        }
+    }
+
+    /// All that are noted now, by number. They stay on the list.
+    pub(super) fn all(&self) -> Vec<Arc<Inode>> {
+        let mut all: Vec<_> = self.list.lock().values().cloned().collect();
         all.sort_by_key(|i| i.ino);
         all
+    }
+
+    /// Makes the caller the one that stores them beside operations; `None` where another does.
+    pub(super) fn begin_storing(&self) -> Option<Storing<'_>> {
+        (!self.storing.swap(true, SeqCst)).then(|| Storing(&self.storing))
     }
 }

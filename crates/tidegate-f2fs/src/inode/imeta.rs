@@ -29,14 +29,15 @@ impl F2fs {
         if !fi(inode).meta.is_noted() {
             return Ok(());
         }
-        // In this order: an inode that changes after its attributes are read is noted again, and stays on the
-        // list.
-        let listed = self.dirty_inodes.remove(inode.ino.0);
+        // It stays on the list until its node is dirty: a checkpoint that looks meanwhile finds one of the two. One that
+        // changes after its attributes are read is noted again, and stays.
         fi(inode).meta.change(NOTED, STORED);
-        self.store_times(inode).inspect_err(|_| {
+        let r = self.store_times(inode);
+        if r.is_err() {
             fi(inode).meta.change(STORED, NOTED);
-            listed.iter().for_each(|i| self.dirty_inodes.insert(i));
-        })
+        }
+        self.dirty_inodes.remove_if(inode.ino.0, || !fi(inode).meta.is_noted());
+        r
     }
 
     /// Stores all that are noted (`f2fs_sync_inode_meta`), for a caller that has operations frozen.
@@ -57,16 +58,14 @@ impl F2fs {
             return Ok(());
         }
         let mut first = Ok(());
-        for inode in self.dirty_inodes.take() {
+        for inode in self.dirty_inodes.all() {
             let op = lock();
             let map = fi(&inode).map.lock();
-            let r = self.store_if_dirty(&inode);
+            first = first.and(self.store_if_dirty(&inode));
             drop(map);
             drop(op);
-            if r.is_err() {
-                self.dirty_inodes.insert(&inode);
-            }
-            first = first.and(r);
+            // Stored by another before it came onto the list.
+            self.dirty_inodes.remove_if(inode.ino.0, || !fi(&inode).meta.is_noted());
         }
         first
     }
@@ -76,7 +75,11 @@ impl F2fs {
         if self.dirty_inodes.len() < MOST || self.why_read_only().is_some() {
             return Ok(());
         }
-        self.store_inode_meta()
+        // One thread does it for all.
+        match self.dirty_inodes.begin_storing() {
+            Some(_storing) => self.store_inode_meta(),
+            None => Ok(()),
+        }
     }
 
     /// Nothing of `inode` is to be stored any more: it is being freed. Takes `i_dnode`.
@@ -85,5 +88,34 @@ impl F2fs {
         fi(inode).meta.0.store(GONE, SeqCst);
         drop(map);
         self.dirty_inodes.remove(inode.ino.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::new_volume;
+    use tidegate_vfs::{Cred, OpenFlags};
+
+    /// A checkpoint may freeze operations between any two of them, and stores what is not stored then.
+    #[test]
+    fn inodes_are_noted_until_they_are_stored() {
+        let v = new_volume();
+        let root = v.vfs.root().unwrap();
+        let files = ["a", "b", "c"].map(|name| {
+            let inode = v.vfs.create(&Cred::ROOT, &root, name.as_bytes(), 0o644).unwrap();
+            let f = v.vfs.open(&Cred::ROOT, &inode, OpenFlags::WRITE).unwrap();
+            f.write_at(0, &[1; 5000]).unwrap();
+            f
+        });
+        v.vfs.sync().unwrap();
+        assert!(!v.fs.is_dirty());
+        for f in &files {
+            f.write_at(5000, &[2; 10]).unwrap();
+        }
+        assert_eq!(v.fs.dirty_inodes.len(), 3);
+        let left = std::cell::RefCell::new(Vec::new());
+        v.fs.store_each(|| left.borrow_mut().push((v.fs.dirty_inodes.len(), v.fs.is_dirty()))).unwrap();
+        assert_eq!(left.into_inner(), [(3, true), (2, true), (1, true)]);
+        assert_eq!((v.fs.dirty_inodes.len(), v.fs.is_dirty()), (0, true), "their nodes are dirty");
     }
 }

@@ -58,8 +58,8 @@ pub(crate) struct F2fsInode {
     pub pino: AtomicU32,
     /// 4-byte words that extra attributes take from `i_addr`.
     pub extra_words: usize,
-    /// 4-byte words that the inline xattr area takes from its end.
-    pub inline_xattr_words: usize,
+    /// 4-byte words that the inline xattr area takes from its end, as [`F2fsInode::inline_xattr_words`] has them.
+    pub xattr_words: AtomicU32,
     pub compressed: bool,
     pub fsync: FsyncState,
     /// Whether its times or size are newer than its node.
@@ -99,20 +99,26 @@ impl F2fsInode {
         self.advise.load(Relaxed) & bit != 0
     }
 
+    /// 4-byte words that the inline xattr area takes from the end of `i_addr`. A directory may give them up with its
+    /// inline entries.
+    pub(crate) fn inline_xattr_words(&self) -> usize {
+        self.xattr_words.load(Relaxed) as usize
+    }
+
     /// Block addresses in the inode block.
     pub(crate) fn addrs_per_inode(&self) -> usize {
-        DEF_ADDRS_PER_INODE - self.extra_words - self.inline_xattr_words
+        DEF_ADDRS_PER_INODE - self.extra_words - self.inline_xattr_words()
     }
 
     /// Byte range of the inline data or dentry area in the inode block.
     pub(crate) fn inline_area(&self) -> std::ops::Range<usize> {
         let start = I_ADDR_OFFSET + (self.extra_words + DEF_INLINE_RESERVED_SIZE) * 4;
-        start..I_ADDR_OFFSET + (DEF_ADDRS_PER_INODE - self.inline_xattr_words) * 4
+        start..I_ADDR_OFFSET + (DEF_ADDRS_PER_INODE - self.inline_xattr_words()) * 4
     }
 
     /// Byte range of the inline xattr area in the inode block.
     pub(crate) fn inline_xattr_area(&self) -> std::ops::Range<usize> {
-        I_NID_OFFSET - self.inline_xattr_words * 4..I_NID_OFFSET
+        I_NID_OFFSET - self.inline_xattr_words() * 4..I_NID_OFFSET
     }
 
     /// First word of the address array in the inode block.
@@ -171,7 +177,7 @@ impl F2fs {
             xattr_nid: AtomicU32::new(raw.i_xattr_nid.get()),
             pino: AtomicU32::new(raw.i_pino.get()),
             extra_words,
-            inline_xattr_words,
+            xattr_words: AtomicU32::new(inline_xattr_words as u32),
             compressed: raw.i_flags.get() & FS_COMPR_FL != 0,
             fsync: FsyncState::of_read(self.flushes.completed()),
             meta: dirty::State::default(),
@@ -207,6 +213,11 @@ impl F2fs {
             flags: raw.i_flags.get(),
         };
         Ok(InodeParts { ino, attr, private: Box::new(private) })
+    }
+
+    /// Whether an inode says how many words its inline attributes take.
+    pub(crate) fn tells_inline_xattr_size(&self, f: &F2fsInode) -> bool {
+        f.has_inline(inline::EXTRA_ATTR) && self.sb.features.contains(Features::FLEXIBLE_INLINE_XATTR)
     }
 
     /// Words of `i_addr` that extra attributes and inline xattrs take.

@@ -216,7 +216,7 @@ impl F2fs {
     /// # Errors
     /// `NoSpace` when there is no room for an xattr node, or when the list is longer than the format allows.
     pub(crate) fn place_xattrs(&self, ino: Nid, f: &F2fsInode, is_dir: bool, list: &[u8]) -> Result<Freed> {
-        let inline_len = if f.has_inline(inline::XATTR) { f.inline_xattr_words * 4 } else { 0 };
+        let inline_len = if f.has_inline(inline::XATTR) { f.inline_xattr_words() * 4 } else { 0 };
         // The list ends with a zero word.
         if !list.is_empty() && list.len() + 4 > inline_len + VALID_XATTR_BLOCK_SIZE {
             return Err(

@@ -202,7 +202,8 @@ impl AddressSpace {
     }
 
     /// Ends the write-back of `pages` pages from `index` and wakes the waiters. A failed write leaves the
-    /// pages dirty and is remembered for fsync.
+    /// pages dirty and is remembered for fsync; for the flusher to find them, a file's end by
+    /// [`Inode::end_writeback`](crate::Inode::end_writeback).
     pub fn end_writeback(&self, index: u64, pages: usize, failed: Option<ErrorKind>) {
         if let Some(kind) = failed {
             self.record_error(kind);

@@ -135,7 +135,7 @@ impl F2fs {
             xattr_nid: AtomicU32::new(0),
             pino: AtomicU32::new(dir.nid().0),
             extra_words: if extra { EXTRA_ISIZE / 4 } else { 0 },
-            inline_xattr_words: DEFAULT_INLINE_XATTR_ADDRS,
+            xattr_words: AtomicU32::new(DEFAULT_INLINE_XATTR_ADDRS as u32),
             compressed: false,
             fsync: FsyncState::of_made(),
             meta: dirty::State::default(),
@@ -190,7 +190,7 @@ impl F2fs {
     ) {
         if f.extra_words > 0 {
             let words = if self.sb.features.contains(Features::FLEXIBLE_INLINE_XATTR) {
-                f.inline_xattr_words
+                f.inline_xattr_words()
             } else {
                 0
             };

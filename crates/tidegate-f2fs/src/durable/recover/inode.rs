@@ -92,7 +92,7 @@ impl RollForward<'_> {
         }
         let raw = raw_of(page)?;
         let extra = raw.i_inline & inline::EXTRA_ATTR != 0;
-        if fs.layout_of(page, raw).map_err(Error::corrupt)? != (f.extra_words, f.inline_xattr_words) {
+        if fs.layout_of(page, raw).map_err(Error::corrupt)? != (f.extra_words, f.inline_xattr_words()) {
             return Err(Error::corrupt("its layout changed"));
         }
         fs.check_inode(raw, FileType::Regular, f).map_err(Error::corrupt)?;

@@ -9,7 +9,7 @@ use crate::format::units::BlockAddr;
 use crate::inode::fi;
 use crate::segment::log::Log;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use tidegate_block::Errno;
 use tidegate_rt::{LockClass, Mutex, WaitQueue};
@@ -34,8 +34,6 @@ pub(super) struct Done {
     pub failed_pages: Arc<FailedPages>,
     /// The first that failed of what nothing may vouch for.
     pub metadata_error: OnceLock<Error>,
-    /// The volume went away: nobody writes any page again.
-    pub over: AtomicBool,
 }
 
 /// The end of one bio, for the pages in it and for all who wait for these.
@@ -76,11 +74,7 @@ impl Completion {
                 }
                 fi(&p.inode).fsync.data_written(n, p.pages, p.moved, r.is_err());
             }
-            p.inode.mapping.end_writeback(p.index, p.pages, r.err().map(kind_of));
-            if r.is_err() && !done.over.load(SeqCst) {
-                // For the flusher to find, and not to be dropped from memory.
-                p.inode.mapping.bdi().mark_dirty(&p.inode);
-            }
+            p.inode.end_writeback(p.index, p.pages, r.err().map(kind_of));
         }
         if self.log == Log::WarmNode {
             done.end(self.seq);
@@ -108,7 +102,6 @@ impl Done {
             flushes,
             failed_pages,
             metadata_error: OnceLock::new(),
-            over: AtomicBool::new(false),
         }
     }
 

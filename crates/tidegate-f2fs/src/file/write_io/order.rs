@@ -160,7 +160,6 @@ impl WriteIo {
 /// Of a volume that goes without having stopped: a held bio leads to its holder, and would stay.
 impl Drop for WriteIo {
     fn drop(&mut self) {
-        self.done.over.store(true, SeqCst);
         self.give_up_order();
     }
 }
