@@ -110,6 +110,11 @@ impl Error {
         Self::new(kind, what).because(errno)
     }
 
+    /// A volume that was unmounted is wanted.
+    pub(crate) fn unmounted() -> Self {
+        Error::new(ErrorKind::Stale, "the volume is unmounted")
+    }
+
     /// A change that is refused, since the volume takes none.
     pub fn read_only(why: &ReadOnly) -> Self {
         Error { stopped_by: why.errno(), ..Self::new(ErrorKind::ReadOnly, why.to_string()) }

@@ -1,7 +1,6 @@
 //! An inode in memory.
 
 use crate::bdi::Bdi;
-use crate::error::ErrorKind;
 use crate::fs::InodeParts;
 use crate::mapping::AddressSpace;
 use crate::types::{Attr, DeviceNumber, FileType, Ino, WriteHint};
@@ -53,15 +52,6 @@ pub struct Inode {
 }
 
 impl Inode {
-    /// Ends the write-back of `pages` pages from `index` and wakes the waiters. After a failed write the pages are dirty
-    /// again, fsync is told, and the flusher finds the inode. Takes `wb->list_lock` then.
-    pub fn end_writeback(self: &Arc<Self>, index: u64, pages: usize, failed: Option<ErrorKind>) {
-        self.mapping.end_writeback(index, pages, failed);
-        if failed.is_some() {
-            self.mapping.bdi().mark_dirty(self);
-        }
-    }
-
     /// Builds an inode whose pages are accounted to `bdi`.
     pub fn new(parts: InodeParts, bdi: Arc<Bdi>, shards: usize) -> Self {
         Inode {

@@ -19,6 +19,7 @@
 //! | `dir_ops`, `rename`, `tmpfile` | operations on names; files without one |
 //! | [`attr_ops`] | operations on attributes |
 //! | [`file`](mod@file), `file_write` | open files: reading, writing, allocation |
+//! | `written` | the end of write-back, as formats tell it |
 //! | `readahead` | reading pages in, before they are wanted |
 //! | `reclaim` | which clean pages go when memory is short |
 //! | [`observe`] | what can be seen of it while it works |
@@ -63,6 +64,7 @@ mod tmpfile;
 pub mod types;
 pub mod vfs;
 pub mod volume_ops;
+mod written;
 
 pub use bdi::{Bdi, MemoryLimits};
 pub use error::{At, Error, ErrorKind, Result};

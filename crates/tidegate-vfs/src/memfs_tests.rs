@@ -193,7 +193,7 @@ fn appends_write_over_none() {
                 thread::spawn("appender", move || {
                     let flags = OpenFlags::WRITE | OpenFlags::APPEND;
                     let f = vfs.open_path(ROOT, b"/f", flags, 0).unwrap();
-                    (0..times).for_each(|_| drop(f.write_at(0, &vec![byte; len]).unwrap()));
+                    (0..times).for_each(|_| _ = f.write_at(0, &vec![byte; len]).unwrap());
                 })
             };
             let threads = [append(1, LARGE, 2), append(2, 4096, 200)];

@@ -13,7 +13,7 @@
 //! counted, for the next epoch of their parity, and the sync looks for them, to say why.
 
 use crate::bdi::Bdi;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::flusher::Flusher;
 use crate::vfs::Vfs;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
@@ -192,7 +192,8 @@ impl Vfs {
         let flusher = self.flusher.read();
         match &*flusher {
             Some(f) => self.sync_with(f),
-            None => self.check_mounted(),
+            None if self.unmounted.load(SeqCst) => Err(Error::unmounted()),
+            None => Ok(()),
         }
     }
 

@@ -43,7 +43,7 @@ pub struct Vfs {
     pub(crate) flusher: RwLock<Option<Flusher>>,
     pub(crate) sync_switch: Switch<SyncWait>,
     pub(crate) sync_shared: sync::Shared,
-    unmounted: AtomicBool,
+    pub(crate) unmounted: AtomicBool,
     /// The result of unmounting; written under `s_umount`.
     ended: OnceLock<Result<()>>,
     pub(crate) rename_lock: Mutex<()>,
@@ -135,7 +135,7 @@ impl Vfs {
     /// Refuses what wants the volume.
     pub(crate) fn check_mounted(&self) -> Result<()> {
         match self.is_unmounted() {
-            true => Err(Error::new(ErrorKind::Stale, "the volume is unmounted")),
+            true => Err(Error::unmounted()),
             false => Ok(()),
         }
     }

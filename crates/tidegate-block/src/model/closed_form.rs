@@ -266,7 +266,7 @@ fn zones_are_written_at_once_as_far_as_the_device_goes() {
     near(rate(&done, Nanos(0)) * 4096.0, f64::from(200 << 20), 0.01);
 }
 
-/// Whoever writes while another's flush is under way gets no second zone's worth of time.
+/// A file that is written while another's flush is under way gets no second zone's worth of time.
 #[test]
 fn a_zone_is_no_faster_for_flushes() {
     let zone = flash(Preset::Zns).zone.unwrap();

@@ -117,10 +117,7 @@ impl Ext4 {
             }
         });
         let mut found = [copies.0, bitmaps.0, inodes.0, tables.0].concat();
-        if let Journal::Inode(ino) = self.sb.journal {
-            let runs = self.journal_runs(ino).unwrap_or_default();
-            found.extend(runs.iter().map(|run| run.first.0..run.first.0 + u64::from(run.len)));
-        }
+        found.extend(self.journal_blocks.iter().cloned());
         Tables::new(found)
     }
 }

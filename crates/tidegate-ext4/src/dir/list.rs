@@ -17,6 +17,7 @@
 
 use super::entry::{Dirent, entries};
 use super::htree::{TreeBlock, Way};
+use super::nokey;
 use crate::format::hash::DirHash;
 use crate::format::raw::{Compat, InodeFlags};
 use crate::format::units::FileBlock;
@@ -26,7 +27,7 @@ use crate::volume::blocks::Block;
 use crate::volume::sbi::Ext4;
 use std::collections::HashSet;
 use std::ops::Range;
-use tidegate_vfs::{DirEntry, Error, Inode, Result};
+use tidegate_vfs::{DirEntry, Error, Ino, Inode, Result};
 
 /// Set in positions of a directory whose tree is damaged.
 const BY_BYTES: u64 = 1 << 62;
@@ -79,6 +80,28 @@ impl Ext4 {
                 self.list_blocks(own, size, pos & !BY_BYTES, &mut |e, next| emit(e, next | flag))
             }
         }
+    }
+
+    /// Calls `emit` for each entry, in the order of bytes, until it returns false. A tree is not looked at.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the device; entries before the fault are emitted.
+    pub(crate) fn each_entry(&self, dir: &Inode, emit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
+        let (own, size) = (&*ei(dir), dir.size());
+        let mut emit = |e: Dirent<'_>, next: u64| emit(self.shown(own, e, next));
+        match own.is(InodeFlags::INLINE_DATA) {
+            true => self.list_inline(own, size, 0, &mut emit),
+            false => self.list_blocks(own, size, 0, &mut emit),
+        }
+    }
+
+    /// An entry as it is listed.
+    fn shown(&self, dir: &Ext4Inode, e: Dirent<'_>, next: u64) -> DirEntry {
+        let name = match dir.is(InodeFlags::ENCRYPT) && !matches!(e.name, b"." | b"..") {
+            true => nokey::encode(e.name),
+            false => e.name.to_vec(),
+        };
+        DirEntry { ino: Ino(e.ino.into()), file_type: e.file_type, name, next }
     }
 
     /// The hash that a directory is listed by, if it is by one.

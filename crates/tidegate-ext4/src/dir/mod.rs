@@ -25,14 +25,12 @@ mod list;
 mod names;
 pub(crate) mod nokey;
 
-use crate::format::raw::InodeFlags;
 use crate::format::units::FileBlock;
-use crate::inode::{Ext4Inode, ei};
+use crate::inode::ei;
 use crate::map::Place;
 use crate::volume::sbi::Ext4;
-use entry::Dirent;
 pub(crate) use entry::Spot;
-use tidegate_vfs::{DirEntry, Ino, Inode, Result};
+use tidegate_vfs::{Ino, Inode, Result};
 
 impl Ext4 {
     /// Finds `name` in a directory: through its hash tree, or by looking at every entry.
@@ -77,27 +75,5 @@ impl Ext4 {
             }
         }
         Ok(None)
-    }
-
-    /// Calls `emit` for each entry, in the order of bytes, until it returns false. A tree is not looked at.
-    ///
-    /// # Errors
-    /// `Corrupt`; those of the device; entries before the fault are emitted.
-    pub(crate) fn each_entry(&self, dir: &Inode, emit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
-        let (own, size) = (&*ei(dir), dir.size());
-        let mut emit = |e: Dirent<'_>, next: u64| emit(self.shown(own, e, next));
-        match own.is(InodeFlags::INLINE_DATA) {
-            true => self.list_inline(own, size, 0, &mut emit),
-            false => self.list_blocks(own, size, 0, &mut emit),
-        }
-    }
-
-    /// An entry as it is listed.
-    fn shown(&self, dir: &Ext4Inode, e: Dirent<'_>, next: u64) -> DirEntry {
-        let name = match dir.is(InodeFlags::ENCRYPT) && !matches!(e.name, b"." | b"..") {
-            true => nokey::encode(e.name),
-            false => e.name.to_vec(),
-        };
-        DirEntry { ino: Ino(e.ino.into()), file_type: e.file_type, name, next }
     }
 }

@@ -65,6 +65,7 @@ impl Ext4 {
             read_only: None,
             counts: OnceLock::new(),
             tables: OnceLock::new(),
+            journal_blocks: Vec::new(),
             space: None,
             freed: Freed::default(),
             ordered: Ordered::new(plug.clone()),
@@ -94,6 +95,8 @@ impl Ext4 {
             fs.blocks = Blocks::new(queue.clone(), bdi.clone(), fs.sb.block_size);
             fs.blocks.overlay = Some(overlay);
         }
+        // Known before the first look into a file.
+        fs.journal_blocks = fs.find_journal_blocks();
         fs.read_only = fs.why_read_only(&queue, &options);
         fs.check_root()?;
         if fs.read_only.is_none() {

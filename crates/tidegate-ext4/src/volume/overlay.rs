@@ -77,8 +77,15 @@ impl Ext4 {
         Log::new(self.blocks.queue.clone(), self.sb.block_size, self.journal_runs(ino)?)
     }
 
+    /// The blocks of the journal, which no file may have. None of one that cannot be found: the volume is not changed.
+    pub(super) fn find_journal_blocks(&self) -> Vec<Range<u64>> {
+        let Journal::Inode(ino) = self.sb.journal else { return Vec::new() };
+        let runs = self.journal_runs(ino).unwrap_or_default();
+        runs.iter().map(|run| run.first.0..run.first.0 + u64::from(run.len)).collect()
+    }
+
     /// Where the journal lies.
-    pub(crate) fn journal_runs(&self, ino: u32) -> Result<Vec<Run>> {
+    fn journal_runs(&self, ino: u32) -> Result<Vec<Run>> {
         let (attr, inode) = self.load_system_inode(ino)?;
         let of = |what: String| format!("inode {ino}: {what}");
         let is_file = attr.file_type == FileType::Regular && !inode.is(InodeFlags::INLINE_DATA);

@@ -10,6 +10,7 @@ use crate::volume::conversion::Conversions;
 use crate::volume::options::Switches;
 use crate::volume::ordered::Ordered;
 use crate::volume::stats::Stats;
+use std::ops::Range;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 use tidegate_block::SharedPlug;
@@ -26,6 +27,8 @@ pub struct Ext4 {
     pub(crate) counts: OnceLock<Counts>,
     /// Where its own tables are, once somebody has asked.
     pub(crate) tables: OnceLock<Tables>,
+    /// The blocks of the journal, where it is in this volume.
+    pub(crate) journal_blocks: Vec<Range<u64>>,
     /// Free blocks and inodes, if the volume is changed.
     pub(crate) space: Option<Space>,
     /// Blocks that a commit frees.

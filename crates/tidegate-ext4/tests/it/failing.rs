@@ -193,7 +193,7 @@ fn data_that_failed_in_the_background_is_written_by_a_sync() {
             if faulty.failed() > 0 && v.bdi().writeback_bytes() == 0 {
                 break;
             }
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            tidegate_rt::thread::sleep(std::time::Duration::from_millis(10));
         }
         assert!(faulty.failed() > 0, "{args:?}: nothing was written in the background");
         faulty.set([]);
