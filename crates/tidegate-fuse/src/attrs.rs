@@ -19,6 +19,9 @@ pub enum Change<'a> {
     Touch(Kill<'a>),
     /// A chown(2) of this caller that changes no owner. It takes set-id bits off, which only the owner may.
     Owner(&'a Caller),
+    /// Of no value: before a write of this caller to a regular file set-id bits go. Of another file it is a chown(2) likewise,
+    /// since the kernel gives no time with it.
+    None(&'a Caller),
 }
 
 impl Server {
@@ -51,7 +54,8 @@ impl Server {
         let (kill, touch) = match change {
             Change::Values(kill) => (kill, false),
             Change::Touch(kill) => (kill, true),
-            Change::Owner(caller) => {
+            Change::None(caller) if inode.file_type == FileType::Regular => (Kill::By(caller), false),
+            Change::Owner(caller) | Change::None(caller) => {
                 self.check_flags(&inode, IMMUTABLE | APPEND_ONLY)?;
                 // Without such bits everybody may, and nothing happens.
                 if has_set_id(&inode) {

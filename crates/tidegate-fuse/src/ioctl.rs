@@ -1,7 +1,6 @@
 //! ioctls: flags of inodes, and calls about the volume as a whole.
 
 use crate::errno::{Result, ToErrno};
-use crate::privileges::Capability;
 use crate::server::{Caller, ROOT, Server};
 use rustix::io::Errno;
 use std::fs::File;
@@ -108,7 +107,7 @@ impl Server {
             FITRIM => self.trim(caller, input),
             F2FS_IOC_WRITE_CHECKPOINT | TIDEGATE_IOC_SYNC => {
                 if cmd == F2FS_IOC_WRITE_CHECKPOINT {
-                    self.check_admin(caller, Capability::SysAdmin)?;
+                    self.check_admin(caller)?;
                 }
                 self.sync_all().map(|()| Vec::new())
             }
@@ -137,7 +136,7 @@ impl Server {
         }
         if (flags ^ old) & JOURNAL_DATA != 0 {
             // Room in the journal is everybody's. The kernel leaves that to us.
-            self.check_admin(caller, Capability::SysResource)?;
+            self.check_admin(caller)?;
         }
         let set = SetAttr { flags: Some(flags), ..SetAttr::default() };
         self.vfs().setattr(ROOT, &inode, &set).map_errno()?;
@@ -169,7 +168,7 @@ impl Server {
     }
 
     fn trim(&self, caller: &Caller, input: &[u8]) -> Result<Vec<u8>> {
-        self.check_admin(caller, Capability::SysAdmin)?;
+        self.check_admin(caller)?;
         let at = |i: usize| -> Result<u64> {
             let b = input.get(i..i + 8).ok_or(Errno::INVAL)?;
             Ok(u64::from_le_bytes(b.try_into().map_err(|_| Errno::INVAL)?))
@@ -189,7 +188,7 @@ impl Server {
     /// Stops the volume. The ioctl is declared as one that reads, so the kernel does not copy its argument
     /// in; where we cannot fetch it, everything is saved.
     fn shutdown(&self, caller: &Caller, at: UserPointer) -> Result<Vec<u8>> {
-        self.check_admin(caller, Capability::SysAdmin)?;
+        self.check_admin(caller)?;
         let saved = match at.word().unwrap_or(GOING_DOWN_FULLSYNC) {
             GOING_DOWN_FULLSYNC => self.sync_all(),
             GOING_DOWN_METASYNC => self.vfs().fs().sync_fs().map_errno(),

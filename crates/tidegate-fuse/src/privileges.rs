@@ -23,8 +23,6 @@ pub(crate) enum Capability {
     Fsetid = 4,
     /// `CAP_SYS_ADMIN`: to act on the volume as a whole.
     SysAdmin = 21,
-    /// `CAP_SYS_RESOURCE`: to use up room that all share.
-    SysResource = 24,
 }
 
 /// The process that changes a file, and the kernel's word on the right to keep set-id bits.

@@ -184,10 +184,10 @@ impl Server {
         self.check_flags(dir, if removing { IMMUTABLE | APPEND_ONLY } else { IMMUTABLE })
     }
 
-    /// Whether the caller may do something to the volume as a whole: with that capability, or as the user who
-    /// mounted it. The superuser has no say without its capabilities, as in a container.
-    pub(crate) fn check_admin(&self, caller: &Caller, right: Capability) -> Result<()> {
+    /// Whether the caller may act on the volume as a whole: with `CAP_SYS_ADMIN`, or as the user who mounted it. The
+    /// superuser has no say without that, as in a container.
+    pub(crate) fn check_admin(&self, caller: &Caller) -> Result<()> {
         let mounted = self.owner != 0 && caller.uid == self.owner;
-        if mounted || caller.is_capable(right) { Ok(()) } else { Err(Errno::PERM) }
+        if mounted || caller.is_capable(Capability::SysAdmin) { Ok(()) } else { Err(Errno::PERM) }
     }
 }

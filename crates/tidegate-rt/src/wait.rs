@@ -86,9 +86,12 @@ impl WaitQueue {
             }
         }
         self.waiters.fetch_add(1, SeqCst);
-        let asleep = causes::asleep(Some(Address::of(self)), at);
+        let mut asleep = causes::asleep(Some(Address::of(self)), at);
         let met = sync::wait_until(Address::of(self), limit, cond, at)
             .unwrap_or_else(|| self.wait_for(limit, cond));
+        if !met {
+            asleep.timed_out();
+        }
         drop(asleep);
         self.waiters.fetch_sub(1, SeqCst);
         met

@@ -42,7 +42,7 @@ impl Condvar {
         }
         class::pop(class);
         let lock = Want { lock: g.held.lock, class, shared: false, at };
-        let asleep = causes::asleep(Some(Address::of(self)), at);
+        let mut asleep = causes::asleep(Some(Address::of(self)), at);
         let simulated = sync::wait(Address::of(self), &lock, &mut g.inner, limit);
         let woken = simulated.unwrap_or_else(|| match limit {
             None => {
@@ -51,6 +51,9 @@ impl Condvar {
             }
             Some(d) => !self.0.wait_for(&mut g.inner, d).timed_out(),
         });
+        if !woken {
+            asleep.timed_out();
+        }
         drop(asleep);
         class::push(class, true);
         g.held.since = g.held.head.acquired(class.taking(false), false, at);

@@ -100,6 +100,14 @@ fn falls_asleep() -> Nanos {
     processor()
 }
 
+impl Asleep {
+    /// Nobody woke the thread: its time was over.
+    #[inline]
+    pub(crate) fn timed_out(&mut self) {
+        self.queue = None;
+    }
+}
+
 impl Drop for Asleep {
     #[inline]
     fn drop(&mut self) {

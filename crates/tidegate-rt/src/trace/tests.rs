@@ -230,3 +230,22 @@ fn a_simulated_sleep_begins_by_its_own_clock() {
     let (begin, end) = of(Phase::Begin).zip(of(Phase::End)).unwrap();
     assert!(end.since(begin).duration() >= pause, "{begin:?} to {end:?}");
 }
+
+/// A wait that time ended was ended by nobody.
+#[test]
+fn a_wait_that_is_over_in_time_names_no_queue() {
+    let _one = ONE.lock();
+    enable_causes(true);
+    enable(Some(1000));
+    static CLASS: crate::LockClass = crate::LockClass::new("timed", 1);
+    let (lock, condvar) = (crate::Mutex::new(&CLASS, ()), crate::Condvar::new());
+    let pause = std::time::Duration::from_millis(1);
+    condvar.wait_for(&mut lock.lock(), pause);
+    crate::wait::WaitQueue::new().wait_timeout(pause, || false);
+    enable(None);
+    enable_causes(false);
+    let r = take();
+    let queues = named(&r, causes::SLEEP).into_iter().filter(|e| e.phase == Phase::Begin);
+    let queues: Vec<_> = queues.map(|e| e.args.iter().find(|a| a.0 == causes::QUEUE).map(|a| a.1)).collect();
+    assert_eq!(queues, [Some(0); 2]);
+}

@@ -86,12 +86,12 @@ impl Worker {
             ctime: given(10).then_some(x.times[2]),
             ..SetAttr::default()
         };
-        // Of a chown(2) that changes no owner nothing is left, or the time of change.
-        let only_ctime = (0..=11).all(|bit| !given(bit) || bit == 10);
+        let no_value = (0..=11).all(|bit| !given(bit) || bit == 10);
         let touch = given(7) && (given(8) || set.mtime.is_some() && set.mtime == set.ctime);
         let kill = kill_if(caller, given(11));
-        let change = match (only_ctime, touch) {
-            (true, _) => Change::Owner(caller),
+        let change = match (no_value, touch) {
+            (true, _) if given(10) => Change::Owner(caller),
+            (true, _) => Change::None(caller),
             (_, true) => Change::Touch(kill),
             _ => Change::Values(kill),
         };
