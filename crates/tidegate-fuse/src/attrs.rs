@@ -19,8 +19,8 @@ pub enum Change<'a> {
     Touch(Kill<'a>),
     /// A chown(2) of this caller that changes no owner. It takes set-id bits off, which only the owner may.
     Owner(&'a Caller),
-    /// Of no value: before a write of this caller to a regular file set-id bits go. Of another file it is a chown(2) likewise,
-    /// since the kernel gives no time with it.
+    /// Without a value. Of a regular file, the kernel has set-id bits go before this caller writes. Of another file it is such a
+    /// chown(2), since the kernel gives no time with it.
     None(&'a Caller),
 }
 
