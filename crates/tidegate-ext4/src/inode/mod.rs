@@ -10,7 +10,7 @@
 //! | `orphan` | inodes without a name, as a list on the volume |
 //! | `store` | from memory to the inode table |
 //! | `ranges` | sets of blocks |
-//! | `sent` | runs on their way that make a file longer |
+//! | `sent` | runs of pages on their way, in order |
 //! | `time` | times with their nanoseconds and epoch |
 
 pub(crate) mod create;
@@ -30,6 +30,7 @@ use crate::format::gate::{GroupDesc, rule};
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, GroupNo};
 use crate::volume::blocks::Block;
+use crate::volume::conversion::Written;
 use crate::volume::sbi::Ext4;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Release};
@@ -68,8 +69,8 @@ pub(crate) struct Own {
     data: RwLock<Arc<Ext4Inode>>,
     /// Blocks that are promised and have no place.
     pub delayed: Mutex<Ranges>,
-    /// Runs on their way that make it longer.
-    pub sent: Mutex<Sent>,
+    /// Runs on their way.
+    pub sent: Mutex<Sent<Written>>,
     /// Keeps each stored state no older than the one stored before; over reads of the table.
     raw: Mutex<()>,
     /// The transaction that last changed it, with a bit above it, or 0 (`i_sync_tid`).

@@ -1,92 +1,53 @@
-//! Runs of pages on their way that make a file longer, in the order in which they were sent.
+//! Runs of pages on their way that may make a file longer, in the order in which they were sent.
 //!
 //! The table says that a file is as long as the data of all runs up to the first that is not on the device
-//! yet. A power cut so shows no size ahead of its data, and a page that is written later holds nothing up.
+//! yet. A power cut so shows no size ahead of its data, and a page that is written later holds nothing up. A
+//! run that overtakes another is held until then: a block that is marked written lies within the table's size.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Where a run is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Run {
-    OnWay,
-    /// On the device: the file is as long as this, in bytes.
-    Arrived(u64),
-    /// Its pages are dirty still, or are no part of the file any more.
-    Lost,
+/// The runs of one file, of which those on the device that wait for others are kept as `T`.
+#[derive(Debug)]
+pub(crate) struct Sent<T> {
+    /// The number of the next run.
+    next: u64,
+    /// Runs that have not ended.
+    on_way: BTreeSet<u64>,
+    /// Some of these, which wait for earlier ones.
+    held: BTreeMap<u64, T>,
 }
 
-/// The runs of one file.
-#[derive(Debug, Default)]
-pub(crate) struct Sent {
-    runs: VecDeque<Run>,
-    /// The number of the first of them.
-    first: u64,
+impl<T> Default for Sent<T> {
+    fn default() -> Self {
+        Sent { next: 0, on_way: BTreeSet::new(), held: BTreeMap::new() }
+    }
 }
 
-impl Sent {
+impl<T> Sent<T> {
     /// Adds a run, which is on its way; its number.
     pub(crate) fn send(&mut self) -> u64 {
-        self.runs.push_back(Run::OnWay);
-        self.first + self.runs.len() as u64 - 1
+        self.next += 1;
+        self.on_way.insert(self.next);
+        self.next
     }
 
-    fn set(&mut self, number: u64, to: Run) {
-        let slot = number.checked_sub(self.first).and_then(|n| self.runs.get_mut(n as usize));
-        if let Some(run) = slot {
-            *run = to;
+    /// The first run that has not ended and is none of these, whose numbers are in order.
+    pub(crate) fn first_but(&self, these: &[u64]) -> Option<u64> {
+        self.on_way.iter().copied().find(|n| these.binary_search(n).is_err())
+    }
+
+    /// Keeps a run until those before it have ended.
+    pub(crate) fn hold(&mut self, number: u64, run: T) {
+        self.held.insert(number, run);
+    }
+
+    /// A run is marked, or did not get there. Returns the held runs that no other one is before now.
+    pub(crate) fn end(&mut self, number: u64) -> Vec<T> {
+        self.on_way.remove(&number);
+        if self.held.is_empty() {
+            return Vec::new();
         }
-    }
-
-    /// A run is on the device, and the file `size` bytes long with it.
-    pub(crate) fn arrived(&mut self, number: u64, size: u64) {
-        self.set(number, Run::Arrived(size));
-    }
-
-    /// A run did not get there.
-    pub(crate) fn lost(&mut self, number: u64) {
-        self.set(number, Run::Lost);
-    }
-
-    /// The size with all runs that are through, up to the first that is on its way, and the number of that one.
-    pub(crate) fn due(&self) -> (u64, u64) {
-        let through = self.runs.iter().take_while(|r| **r != Run::OnWay).map(Run::size);
-        through.fold((0, self.first), |(size, number), run| (run.max(size), number + 1))
-    }
-
-    /// The table says what the runs before number `end` made due. Two threads may have seen the same: a run
-    /// that one has forgotten is no matter of the other's.
-    pub(crate) fn forget(&mut self, end: u64) {
-        let n = end.saturating_sub(self.first);
-        self.runs.drain(..(n as usize).min(self.runs.len()));
-        self.first += n;
-    }
-
-    /// The size with all that is on the device, whatever is missing before it.
-    pub(crate) fn farthest(&self) -> u64 {
-        self.runs.iter().map(Run::size).max().unwrap_or(0)
-    }
-
-    /// The file is no longer than this, and its runs behind that have ended.
-    pub(crate) fn cut(&mut self, size: u64) {
-        for run in &mut self.runs {
-            if let Run::Arrived(end) = run {
-                *end = size.min(*end);
-            }
-        }
-    }
-
-    /// Whether no run is on its way.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.runs.iter().all(|r| *r != Run::OnWay)
-    }
-}
-
-impl Run {
-    fn size(&self) -> u64 {
-        match self {
-            Run::Arrived(size) => *size,
-            Run::OnWay | Run::Lost => 0,
-        }
+        self.on_way.iter().map_while(|n| self.held.remove(n)).collect()
     }
 }
 
@@ -95,29 +56,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_waits_for_those_sent_before_it() {
+    fn a_run_is_held_until_those_sent_before_it_have_ended() {
         let mut sent = Sent::default();
-        let runs: Vec<u64> = (0..4).map(|_| sent.send()).collect();
-        sent.arrived(runs[2], 300);
-        assert_eq!((sent.due(), sent.farthest()), ((0, 0), 300));
-        sent.arrived(runs[0], 100);
-        assert_eq!(sent.due(), (100, 1));
-        sent.lost(runs[1]);
-        sent.forget(1);
-        assert_eq!(sent.due(), (300, 3));
-        // By two threads that both saw that.
-        sent.forget(3);
-        sent.forget(3);
-        // Those that are forgotten are no others.
-        sent.arrived(runs[0], 999);
-        assert_eq!((sent.due(), sent.is_settled()), ((0, 3), false));
-        sent.arrived(runs[3], 400);
-        sent.cut(350);
-        assert_eq!(sent.due(), (350, 4));
-        sent.forget(1);
-        assert_eq!(sent.due(), (350, 4));
-        sent.forget(4);
-        assert!(sent.is_settled());
-        assert_eq!(sent.send(), 4);
+        let runs: Vec<u64> = (0..5).map(|_| sent.send()).collect();
+        assert_eq!(sent.first_but(&[]), Some(runs[0]));
+        assert_eq!(sent.first_but(&runs[..2]), Some(runs[2]));
+        assert_eq!(sent.first_but(&runs), None);
+        for n in [4, 1, 2] {
+            sent.hold(runs[n], n);
+        }
+        assert_eq!(sent.end(runs[0]), [1, 2]);
+        // Until these have ended, others wait.
+        assert_eq!(sent.first_but(&[]), Some(runs[1]));
+        assert_eq!((sent.end(runs[1]), sent.end(runs[2])), (vec![], vec![]));
+        assert_eq!(sent.end(runs[3]), [4]);
+        assert!(sent.end(runs[4]).is_empty());
+        assert!(sent.send() > runs[4]);
     }
 }

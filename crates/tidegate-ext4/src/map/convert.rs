@@ -18,6 +18,7 @@ use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use std::sync::Arc;
 use tidegate_block::Plug;
+use tidegate_jbd2::Reserved;
 use tidegate_vfs::{ErrorKind, Inode, Result};
 
 /// Where the marks of several runs are: the run, and the first block of it without one.
@@ -92,35 +93,50 @@ impl Ext4 {
     /// Marks blocks whose data is on the device, and ends the write-back of their pages.
     pub(crate) fn convert(&self, mut all: Vec<Written>) {
         all.sort_by_key(|w| (w.inode.ino.0, w.index));
-        let mut all = all.as_mut_slice();
-        while let Some(first) = all.first() {
+        let mut all = all.into_iter().peekable();
+        while let Some(mut first) = all.next() {
             // Credits that were kept for a run are for that alone.
-            let joins = |w: &&Written| Arc::ptr_eq(&w.inode, &first.inode) && w.turn.later.is_none();
-            let n = all.iter().take_while(joins).count().max(1);
-            let (of_one, others) = all.split_at_mut(n);
-            self.convert_all(of_one);
-            all = others;
+            let later = first.turn.later.take();
+            let inode = first.inode.clone();
+            let mut of_one = vec![first];
+            if later.is_none() {
+                let joins = |w: &Written| Arc::ptr_eq(&w.inode, &inode) && w.turn.later.is_none();
+                of_one.extend(std::iter::from_fn(|| all.next_if(joins)));
+            }
+            self.convert_all(&inode, of_one, later);
         }
     }
 
     /// Marks the blocks of runs of one file, and raises its size. Runs that cannot be marked are dirty again.
-    fn convert_all(&self, all: &mut [Written]) {
-        let Some(first) = all.first_mut() else { return };
-        let (inode, mut later) = (first.inode.clone(), first.turn.later.take());
-        let mut reached = (0, first.blocks.start);
-        let mut r = Ok(());
+    fn convert_all(&self, inode: &Arc<Inode>, all: Vec<Written>, mut later: Option<Reserved>) {
+        let all = self.hold_back(inode, all);
+        let Some(first) = all.first() else { return };
+        let (mut reached, mut r) = ((0, first.blocks.start), Ok(()));
         while reached.0 < all.len() && r.is_ok() {
-            let mark = |handle: &mut Handle<'_>| self.mark_some(handle, &inode, all, reached);
+            let mark = |handle: &mut Handle<'_>| self.mark_some(handle, inode, &all, reached);
             r = self.op_later(later.take(), HandleType::ExtConvert, mark).map(|now| reached = now);
         }
-        self.note_behind(&inode);
-        let (marked, others) = all.split_at_mut(reached.0);
-        marked.iter_mut().for_each(|w| w.end(None));
-        others.iter_mut().for_each(|w| w.end(r.as_ref().err()));
+        self.note_behind(inode);
+        for (n, run) in all.into_iter().enumerate() {
+            run.end(r.as_ref().err().filter(|_| n >= reached.0));
+        }
     }
 
-    /// Marks as many blocks as a change has room for, and raises the size by the runs that are marked whole;
-    /// where it is.
+    /// Keeps runs back that earlier ones have to end before, and returns the others. Of a block that is
+    /// marked written, e2fsck and Linux want a size that covers it.
+    fn hold_back(&self, inode: &Inode, all: Vec<Written>) -> Vec<Written> {
+        let covered = self.blocks_of(ei(inode).disk_size);
+        let mut numbers: Vec<u64> = all.iter().map(|w| w.turn.number).collect();
+        numbers.sort_unstable();
+        let mut sent = own(inode).sent.lock();
+        let Some(before) = sent.first_but(&numbers) else { return all };
+        let (goes, waits): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|w| w.turn.number < before || w.blocks.end <= covered);
+        waits.into_iter().for_each(|w| sent.hold(w.turn.number, w));
+        goes
+    }
+
+    /// Marks as many blocks as a change has room for, and raises the size to cover them; where it is.
     fn mark_some(
         &self,
         handle: &mut Handle<'_>,
@@ -128,34 +144,18 @@ impl Ext4 {
         all: &[Written],
         (mut n, mut at): Reached,
     ) -> Result<Reached> {
+        let (bs, mut size) = (u64::from(self.sb.block_size), 0);
         while let Some(run) = all.get(n) {
             at = self.mark_written(handle, inode, at..run.blocks.end)?;
             if at < run.blocks.end {
+                size = size.max(at * bs);
                 break;
             }
+            size = size.max(self.size_with(inode, run.turn.end));
             n += 1;
             at = all.get(n).map_or(0, |next| next.blocks.start);
         }
-        self.raise_by(handle, inode, &all[..n])?;
+        self.raise_disk_size(handle, inode, size)?;
         Ok((n, at))
-    }
-
-    /// Has the table say how long a file is with runs that are on the device.
-    fn raise_by(&self, handle: &mut Handle<'_>, inode: &Inode, arrived: &[Written]) -> Result<()> {
-        let sizes: Vec<u64> = arrived.iter().map(|w| self.size_with(inode, w.turn.end)).collect();
-        {
-            let mut sent = own(inode).sent.lock();
-            arrived.iter().zip(sizes).for_each(|(w, size)| sent.arrived(w.turn.number, size));
-        }
-        // A truncation meanwhile has cut what it found, and the rest is cut here.
-        let size = inode.size();
-        let (due, end) = {
-            let mut sent = own(inode).sent.lock();
-            sent.cut(size);
-            sent.due()
-        };
-        self.raise_disk_size(handle, inode, due)?;
-        own(inode).sent.lock().forget(end);
-        Ok(())
     }
 }

@@ -75,7 +75,7 @@ impl Ext4 {
         // Before the look for pages: those that make the file longer now have no place yet.
         let size = inode.read_size();
         let unwritten = inode.mapping.next_unwritten(disk_size / PAGE, u64::MAX).is_some();
-        if unwritten || !own(inode).sent.lock().is_settled() {
+        if unwritten {
             return Ok(false);
         }
         self.op(HandleType::Inode, |handle| self.raise_disk_size(handle, inode, size))?;
@@ -102,21 +102,7 @@ impl Ext4 {
     pub(crate) fn settle_all(&self) -> Result<()> {
         let all = std::mem::take(&mut *self.behind.0.lock());
         for inode in all.values().filter_map(Weak::upgrade) {
-            self.cover_arrived(&inode)?;
             self.settle_size(&inode)?;
-        }
-        Ok(())
-    }
-
-    /// Data on the device behind some that is not has its place in the file, and the rest reads as zeros, as
-    /// a sync promises.
-    ///
-    /// # Errors
-    /// Those of storing.
-    pub(crate) fn cover_arrived(&self, inode: &Inode) -> Result<()> {
-        let size = own(inode).sent.lock().farthest();
-        if ei(inode).disk_size < size.min(inode.size()) {
-            self.op(HandleType::Inode, |handle| self.raise_disk_size(handle, inode, size))?;
         }
         Ok(())
     }

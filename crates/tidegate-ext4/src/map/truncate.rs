@@ -25,7 +25,6 @@ impl Ext4 {
             // before their blocks are free: these may be another file's with the next commit.
             inode.attr().size = size;
             inode.mapping.wait_writeback(size / PAGE, u64::MAX);
-            own(inode).sent.lock().cut(size);
             own(inode).emptied.fetch_or(size == 0, Relaxed);
         }
         self.forget_promises(inode, self.blocks_of(size)..u64::MAX)?;

@@ -36,7 +36,6 @@ pub(crate) struct Turn {
     pub later: Option<Reserved>,
     /// The pass that sends it, if that waits for it.
     pub here: Option<Arc<Here>>,
-    ended: bool,
 }
 
 impl Turn {
@@ -44,23 +43,14 @@ impl Turn {
     pub(crate) fn new(queue: &Arc<Queue>, inode: &Arc<Inode>, end: u64) -> Turn {
         queue.on_way.fetch_add(1, AcqRel);
         let number = own(inode).sent.lock().send();
-        Turn {
-            queue: queue.clone(),
-            inode: inode.clone(),
-            number,
-            end,
-            later: None,
-            here: None,
-            ended: false,
-        }
+        Turn { queue: queue.clone(), inode: inode.clone(), number, end, later: None, here: None }
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if !self.ended {
-            own(&self.inode).sent.lock().lost(self.number);
-        }
+        let free = own(&self.inode).sent.lock().end(self.number);
+        free.into_iter().for_each(|run| self.queue.add(run));
         if self.queue.on_way.fetch_sub(1, AcqRel) == 1 {
             self.queue.idle.wake_all();
         }
@@ -94,11 +84,7 @@ impl Written {
     }
 
     /// Ends the write-back; with `failed` the pages are dirty still.
-    pub(crate) fn end(&mut self, failed: Option<&Error>) {
-        self.turn.ended = true;
-        if failed.is_some() {
-            own(&self.inode).sent.lock().lost(self.turn.number);
-        }
+    pub(crate) fn end(self, failed: Option<&Error>) {
         if let Some(e) = failed.and_then(Error::errno) {
             self.inode.mapping.record_errno(e);
         }
@@ -133,7 +119,7 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// Adds a run. Does not wait.
-    pub(crate) fn add(&self, mut run: Written) {
+    pub(crate) fn add(&self, run: Written) {
         let mut state = self.state.lock();
         if !state.ending {
             state.written.push(run);
@@ -162,7 +148,7 @@ impl Queue {
             }
             match fs.upgrade() {
                 Some(fs) => fs.convert(written),
-                None => written.into_iter().for_each(|mut w| w.end(Some(&gone()))),
+                None => written.into_iter().for_each(|w| w.end(Some(&gone()))),
             }
         }
     }

@@ -154,7 +154,6 @@ impl Ext4 {
     pub(crate) fn fsync_inode(&self, inode: &Inode, datasync: bool) -> Result<()> {
         self.check_writable()?;
         self.settled(inode)?;
-        self.cover_arrived(inode)?;
         let Some(journal) = self.blocks.journal() else { return self.write_all() };
         match own(inode).changed(datasync).filter(|tid| !journal.committed().reaches(*tid)) {
             Some(tid) => {

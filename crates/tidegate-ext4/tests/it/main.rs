@@ -24,6 +24,7 @@ mod mkfs;
 mod mkfs_judged;
 mod model;
 mod old;
+mod overtaken;
 mod plugged;
 mod refused;
 mod repaired;

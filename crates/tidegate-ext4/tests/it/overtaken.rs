@@ -1,0 +1,123 @@
+//! Data that reaches the device before data that was sent earlier: what commits meanwhile is a volume that e2fsck
+//! calls clean, and no size is ahead of its data.
+
+use crate::common::volume::{fresh, fsck, open_rw};
+use crate::rig::skip;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tidegate_block::{BioFlags, Device, DeviceInfo, Errno, MemoryDevice, Op, Request};
+use tidegate_rt::clock;
+use tidegate_vfs::*;
+
+const ROOT: &Cred = &Cred::ROOT;
+
+/// A device that keeps file data back that it is asked for first, until it is let go.
+struct Gate {
+    below: Arc<MemoryDevice>,
+    kept: Mutex<Option<Vec<Request>>>,
+    fails: bool,
+}
+
+impl Device for Gate {
+    fn info(&self) -> DeviceInfo<'_> {
+        self.below.info()
+    }
+    fn execute(&self, rq: &mut Request) -> std::result::Result<(), Errno> {
+        self.below.execute(rq)
+    }
+    fn submit(&self, rq: Request) {
+        let mut kept = self.kept.lock().unwrap();
+        match kept.as_mut() {
+            Some(first) if first.is_empty() && rq.op == Op::Write && !rq.flags.contains(BioFlags::META) => {
+                first.push(rq);
+            }
+            _ => {
+                drop(kept);
+                self.below.submit(rq);
+            }
+        }
+    }
+}
+
+impl Gate {
+    fn let_go(&self) {
+        let kept = self.kept.lock().unwrap().take().unwrap();
+        assert_eq!(kept.len(), 1);
+        for rq in kept {
+            match self.fails {
+                true => rq.complete(Err(Errno::IO)),
+                false => self.below.submit(rq),
+            }
+        }
+    }
+}
+
+fn send(v: &Vfs, file: &File) {
+    v.fs().writepages(file.inode(), &mut WritebackControl::background(u64::MAX)).unwrap();
+}
+
+fn create(v: &Arc<Vfs>, name: &[u8]) -> File {
+    let inode = v.create(ROOT, &v.root().unwrap(), name, 0o644).unwrap();
+    v.open(ROOT, &inode, OpenFlags::READ | OpenFlags::WRITE).unwrap()
+}
+
+/// Writes a page, which the device keeps, and one behind it, which it does not, and commits; what a cut leaves
+/// then, and after the first is there or lost.
+fn overtaken(block: &str, fails: bool) {
+    let below = fresh(32, &["-t", "ext4", "-b", block]);
+    let gate = Arc::new(Gate { below: below.clone(), kept: Mutex::new(Some(Vec::new())), fails });
+    let (_, v) = open_rw(gate.clone(), MemoryLimits::default(), clock::realtime()).unwrap();
+    let (f, other) = (create(&v, b"f"), create(&v, b"other"));
+    v.sync().unwrap();
+    f.write_at(0, &[1; 4096]).unwrap();
+    send(&v, &f);
+    f.write_at(40_960, &[2; 5000]).unwrap();
+    send(&v, &f);
+    // Time for the second to be marked, as far as it may be.
+    std::thread::sleep(Duration::from_millis(200));
+    other.write_at(0, b"other").unwrap();
+    other.fsync(false).unwrap();
+    let size_after_a_cut = || {
+        let cut = Arc::new(below.copy());
+        fsck(&cut)?;
+        let (_, v) = open_rw(cut, MemoryLimits::default(), clock::realtime()).unwrap();
+        let size = v.lookup(&v.root().unwrap(), b"f").unwrap().size();
+        v.unmount().unwrap();
+        Ok::<u64, String>(size)
+    };
+    let on_the_way = size_after_a_cut();
+    gate.let_go();
+    assert_eq!(on_the_way, Ok(0), "{block}");
+    if fails {
+        assert_eq!(f.fsync(false).unwrap_err().kind(), ErrorKind::Io);
+    }
+    f.fsync(false).unwrap();
+    assert_eq!(size_after_a_cut(), Ok(45_960), "{block}");
+    let mut bytes = [0; 45_960];
+    assert_eq!(f.read_at(0, &mut bytes).unwrap(), 45_960);
+    assert!(bytes[..4096] == [1; 4096] && bytes[40_960..] == [2; 5000]);
+    drop((f, other));
+    v.unmount().unwrap();
+    drop(v);
+    fsck(&below).unwrap();
+}
+
+#[test]
+fn data_behind_data_on_its_way_is_marked_with_it() {
+    if skip() {
+        return;
+    }
+    for block in ["1024", "2048", "4096"] {
+        overtaken(block, false);
+    }
+}
+
+#[test]
+fn data_behind_data_that_was_lost_is_marked() {
+    if skip() {
+        return;
+    }
+    for block in ["1024", "4096"] {
+        overtaken(block, true);
+    }
+}
