@@ -177,14 +177,18 @@ impl<'a> Window<'a> {
             Some(n) => n,
             None => {
                 let (_, n) = self.log.place(at, (WINDOW / self.log.block_size).max(1))?;
-                self.bytes.resize(n as usize * size, 0);
-                self.first = at.0;
-                // Unread bytes are not there for the next call.
-                let read = self.log.read(at, &mut self.bytes);
-                read.inspect_err(|_| self.bytes.clear())?;
+                // A block that cannot be read and that nobody asked for is no error.
+                self.fill(at, n).or_else(|e| if n > 1 { self.fill(at, 1) } else { Err(e) })?;
                 0
             }
         };
         Ok(&self.bytes[skip * size..][..size])
+    }
+
+    /// Reads `n` blocks, which are one piece of the device. Bytes that were not read are not there later.
+    fn fill(&mut self, at: LogBlock, n: u32) -> Result<()> {
+        self.bytes.resize((n * self.log.block_size) as usize, 0);
+        self.first = at.0;
+        self.log.read(at, &mut self.bytes).inspect_err(|_| self.bytes.clear())
     }
 }

@@ -42,6 +42,8 @@ pub(crate) struct Damaged {
     unread: Mutex<BTreeMap<BlockAddr, (Error, u32)>>,
     /// Whether the volume has faults for e2fsck: a block that could not be read once is none.
     faults: AtomicBool,
+    /// Whether the superblock tells of them.
+    told: AtomicBool,
 }
 
 impl Damaged {
@@ -52,12 +54,23 @@ impl Damaged {
             any_unread: AtomicBool::new(false),
             unread: Mutex::new(&DAMAGED, BTreeMap::new()),
             faults: AtomicBool::new(false),
+            told: AtomicBool::new(false),
         }
     }
 
     /// Whether e2fsck has to look: a bitmap was found damaged, or something could not be freed.
     pub(crate) fn has_faults(&self) -> bool {
         self.faults.load(Relaxed)
+    }
+
+    /// Whether it has, and the superblock does not say so.
+    pub(crate) fn is_untold(&self) -> bool {
+        self.faults.load(Relaxed) && !self.told.load(Relaxed)
+    }
+
+    /// The superblock tells of the faults.
+    pub(crate) fn set_told(&self) {
+        self.told.store(true, Relaxed);
     }
 }
 

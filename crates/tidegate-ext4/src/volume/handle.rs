@@ -318,7 +318,10 @@ impl<'a> Handle<'a> {
                 Ok(())
             }
             Way::Logged(h) => match h.forget(FsBlock(at.0)) {
-                Err(e) if e.kind() == ErrorKind::NoSpace && h.extend(0, MORE) => h.forget(FsBlock(at.0)),
+                Err(e) if e.kind() == ErrorKind::NoSpace => match h.extend(0, MORE) {
+                    true => h.forget(FsBlock(at.0)),
+                    false => Err(no_room(h)),
+                },
                 r => r,
             },
         }
@@ -330,6 +333,10 @@ fn has_credit(h: &mut tidegate_jbd2::Handle) -> Result<()> {
     if h.credits() > 0 || h.extend(MORE, 0) {
         return Ok(());
     }
-    // A change that is half done cannot go on in another transaction.
-    Err(Error::new(ErrorKind::Io, format!("transaction {} has no room for the rest of a change", h.tid())))
+    Err(no_room(h))
+}
+
+/// The error of a change that is half done and cannot go on in another transaction.
+fn no_room(h: &tidegate_jbd2::Handle) -> Error {
+    Error::new(ErrorKind::Io, format!("transaction {} has no room for the rest of a change", h.tid()))
 }

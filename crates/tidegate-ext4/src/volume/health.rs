@@ -121,7 +121,10 @@ impl Ext4 {
             self.blocks.make_room()?;
             let mut handle = begin(self)?;
             let r = f(&mut handle);
-            let Err(e) = &r else { return r };
+            let Err(e) = &r else {
+                self.note_faults(&mut handle);
+                return r;
+            };
             let kinds = [ErrorKind::Io, ErrorKind::Corrupt, ErrorKind::NotFound];
             let breaks = e.errno().is_some() || kinds.contains(&e.kind());
             if breaks && !handle.is_half_done() {
@@ -206,6 +209,20 @@ impl Ext4 {
             }
             stored
         })
+    }
+
+    /// Has the superblock say that the volume has faults, if some were met that it does not tell of: a power cut
+    /// must not hide them. A transaction without room leaves that to the next.
+    fn note_faults(&self, handle: &mut Handle<'_>) {
+        if self.damaged.is_untold() {
+            let error = |raw: &mut RawSuperblock| {
+                let state = State::from_bits_retain(raw.s_state.get()) | State::ERROR;
+                raw.s_state.set(state.bits());
+            };
+            if self.change_super_in(handle, error).is_ok() {
+                self.damaged.set_told();
+            }
+        }
     }
 
     /// Says on the volume that it is in use, durably and before anything else changes.

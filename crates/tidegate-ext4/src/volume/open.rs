@@ -133,6 +133,13 @@ impl Ext4 {
             && !self.filling
         {
             let log = Arc::new(self.journal_log(ino).map_err(|e| e.of("the journal"))?);
+            let flagged = self.sb.incompat.contains(Incompat::RECOVER);
+            if !flagged && tidegate_jbd2::Superblock::read(&log)?.start.is_some() {
+                // The volume may have changed since the log was given up, which nobody but a user can know.
+                let what = "its journal holds changes, and its superblock says that it holds none";
+                self.read_only = Some(ReadOnly::Unrepaired { what, tool: "e2fsck" });
+                return Ok(());
+            }
             let options = JournalOptions {
                 mode: options.journal,
                 interval: options.interval(),

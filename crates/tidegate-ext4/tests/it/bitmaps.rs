@@ -104,6 +104,9 @@ fn pass_over_all_but_the_last(kind: &[&str], frees: bool) {
     v.sync().unwrap();
     assert_eq!(v.fs().read_only(), None, "{kind:?}");
     faulty.set([]);
+    let cut = open(Arc::new(device.copy()));
+    let why = cut.fs().read_only().map(|r| r.to_string()).unwrap_or_default();
+    assert_eq!(why.contains("an earlier error"), frees, "{kind:?}: after a power cut: {why}");
     v.unmount().unwrap();
     drop(v);
     let noted = bytes_of(&device)[1024 + 0x3a] & 2 != 0;

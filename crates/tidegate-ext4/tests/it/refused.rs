@@ -88,3 +88,32 @@ fn features_that_keep_a_volume_from_being_changed_are_told() {
     }
     assert_eq!(reason(&image), ReadOnly::Asked);
 }
+
+/// A log with changes, which somebody gave up by taking the feature off: the volume may have changed since.
+#[test]
+fn a_journal_that_was_given_up_is_not_replayed() {
+    if skip() {
+        return;
+    }
+    use crate::common::volume::{fresh, open_rw};
+    use tidegate_block::{Device, MemoryDevice, QueueLimits, RequestQueue};
+    use tidegate_vfs::{Bdi, Cred, MemoryLimits, OpenFlags};
+    let device = fresh(16, &["-t", "ext4", "-O", "^metadata_csum"]);
+    let (_, v) = open_rw(device.clone(), MemoryLimits::default(), tidegate_rt::clock::realtime()).unwrap();
+    let f = v.create(&Cred::ROOT, &v.root().unwrap(), b"logged", 0o644).unwrap();
+    v.open(&Cred::ROOT, &f, OpenFlags::WRITE).unwrap().fsync(false).unwrap();
+    let mut bytes = vec![0; Device::size(&*device) as usize];
+    device.read_at(0, &mut bytes);
+    assert_eq!(bytes[1024 + 0x60] & 4, 4, "needs_recovery");
+    bytes[1024 + 0x60] -= 4;
+    let given_up = std::sync::Arc::new(MemoryDevice::from_bytes(&bytes));
+    let queue = RequestQueue::new(given_up.clone(), QueueLimits::default());
+    let bdi = Bdi::new(MemoryLimits::default());
+    let fs = tidegate_ext4::Ext4::open(queue.into(), bdi, Ext4Options::default()).unwrap();
+    let why = fs.read_only().map(|r| r.to_string()).unwrap_or_default();
+    assert!(why.contains("its journal holds changes"), "{why}");
+    drop(fs);
+    let mut after = vec![0; bytes.len()];
+    given_up.read_at(0, &mut after);
+    assert!(after == bytes);
+}

@@ -46,6 +46,8 @@ pub struct Replay {
     /// The transaction behind the last whole one.
     end: Tid,
     failed: Option<Tid>,
+    /// The log ends before transactions that may be whole.
+    is_cut_short: bool,
     stats: ReplayStats,
     fast: u64,
 }
@@ -73,20 +75,21 @@ pub fn recover(log: Arc<Log>, volume_blocks: u64) -> Result<Replay> {
 }
 
 /// Finds the content of a damaged log, for a repair: the log ends before a damaged transaction, and damaged
-/// blocks of others are left out. The damage found comes with it, in order. A volume needs a check behind
+/// blocks of others are left out. A block that cannot be read is damaged. The damage found comes with it, in order. A volume needs a check behind
 /// this.
 ///
 /// # Errors
 /// Those of the superblock and of fast commits; the device's. Nothing was written.
 pub fn salvage(log: Arc<Log>, volume_blocks: u64) -> Result<(Replay, Vec<Error>)> {
     let mut damage = Vec::new();
-    let replay = find(log, volume_blocks, &mut |e| match e.kind() {
-        ErrorKind::Corrupt => {
+    let mut replay = find(log, volume_blocks, &mut |e| match e.kind() {
+        ErrorKind::Corrupt | ErrorKind::Io => {
             damage.push(e);
             Ok(())
         }
         _ => Err(e),
     })?;
+    replay.is_cut_short |= !damage.is_empty();
     Ok((replay, damage))
 }
 
@@ -96,8 +99,8 @@ type OnDamage<'a> = &'a mut dyn FnMut(Error) -> Result<()>;
 fn find(log: Arc<Log>, volume_blocks: u64, on_damage: OnDamage) -> Result<Replay> {
     let sb = Superblock::read(&log)?;
     let Some(start) = sb.start else {
-        let (blocks, end) = (BTreeMap::new(), sb.sequence);
-        return Ok(Replay { log, sb, blocks, end, failed: None, stats: ReplayStats::default(), fast: 0 });
+        let (blocks, end, stats) = (BTreeMap::new(), sb.sequence, ReplayStats::default());
+        return Ok(Replay { log, sb, blocks, end, failed: None, is_cut_short: false, stats, fast: 0 });
     };
     let Scanned { logged, revoke_blocks, end, failed } = scan::scan(&log, &sb, start, on_damage)?;
     let (revoked, revokes) = revoke::records(&log, &sb, &revoke_blocks, &logged, on_damage)?;
@@ -122,7 +125,7 @@ fn find(log: Arc<Log>, volume_blocks: u64, on_damage: OnDamage) -> Result<Replay
         blocks.insert(one.tag.block, Copy { at: one.at, escaped: one.tag.escaped });
     }
     let fast = fast::committed(&log, &sb, end)?;
-    Ok(Replay { log, sb, blocks, end, failed, stats, fast })
+    Ok(Replay { log, sb, blocks, end, failed, is_cut_short: failed.is_some(), stats, fast })
 }
 
 /// Holds a logged block against its tag and the volume.
@@ -161,6 +164,10 @@ impl Replay {
 
     /// The number that the next transaction gets. No block in the log has it or a later one that may be met.
     pub fn next_tid(&self) -> Tid {
+        if self.is_cut_short {
+            // The log has room for no more transactions than blocks.
+            return Tid(self.end.0.wrapping_add(self.log.len()));
+        }
         self.end.next()
     }
 

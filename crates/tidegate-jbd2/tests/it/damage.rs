@@ -2,7 +2,7 @@
 
 use crate::image::{Bed, Chance, Seed, VOLUME, seeds};
 use crate::writer::{MAGIC, Sums, Transaction, Writer};
-use tidegate_jbd2::{FsBlock, Log, Run, salvage};
+use tidegate_jbd2::{FsBlock, Log, Run, recover, salvage};
 use tidegate_vfs::{At, Error, ErrorKind};
 
 #[test]
@@ -128,5 +128,45 @@ fn blocks_are_met_once_and_whole() {
         let log = Log::new(bed.queue.clone(), 4096, runs);
         let told = log.err().map(|e| e.to_string()).unwrap_or_default();
         assert!(if whole { told.is_empty() } else { told.contains("lies in the blocks of") }, "{told}");
+    }
+}
+
+/// Three transactions of a block each from log block 1 on, in a log of 40 blocks of 4 KiB, the size that is read at once.
+fn three() -> (Writer, Bed) {
+    let mut chance = Chance::new(6);
+    let mut shape = chance.shape();
+    (shape.sums, shape.block_size, shape.len, shape.start) = (Sums::V3, 4096, 40, 1);
+    let mut w = Writer::new(shape);
+    for block in 3..6 {
+        w.transaction(&Transaction { blocks: vec![(block, chance.block(4096))], revokes: Vec::new() });
+    }
+    let bed = Bed::new(&w.log(&[], w.writes.len()), 4096);
+    assert_eq!(w.writes.last().unwrap().0, 9);
+    (w, bed)
+}
+
+/// The block behind the last transaction is looked at, and those behind that are not.
+#[test]
+fn blocks_that_recovery_does_not_need_may_be_unreadable() {
+    let (w, bed) = three();
+    let replay = recover(bed.unreadable(&[11, 12, 20]), VOLUME).unwrap();
+    assert_eq!(bed.found(&replay), w.states[3].1);
+    assert_eq!(recover(bed.unreadable(&[4]), VOLUME).err().unwrap().kind(), ErrorKind::Io);
+}
+
+/// Whole transactions are left behind the damage: the next ones get numbers that none of them has.
+#[test]
+fn a_log_that_is_cut_short_uses_no_number_again() {
+    let (w, bed) = three();
+    let mut damaged = w.log(&[], w.writes.len());
+    damaged[4 * 4096 + 12] ^= 1;
+    for (log, kind) in
+        [(Bed::new(&damaged, 4096).log, ErrorKind::Corrupt), (bed.unreadable(&[4]), ErrorKind::Io)]
+    {
+        let (replay, damage) = salvage(log, VOLUME).unwrap();
+        assert_eq!(damage.first().map(Error::kind), Some(kind));
+        assert_eq!((replay.stats().transactions, bed.found(&replay)), (1, w.states[1].1.clone()));
+        let numbers = replay.next_tid().0.wrapping_sub(replay.tids().0.0);
+        assert!(numbers >= 40, "{numbers}");
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
-use tidegate_block::{MemoryDevice, QueueLimits, RequestQueue};
+use tidegate_block::{Errno, Fault, Faulty, MemoryDevice, Op, QueueLimits, RequestQueue, Rule};
 use tidegate_jbd2::{FsBlock, Log, Replay, Run, recover};
 use tidegate_rt::rng::Rng;
 use tidegate_vfs::Result;
@@ -18,6 +18,7 @@ pub struct Bed {
     pub queue: Arc<RequestQueue>,
     pub log: Arc<Log>,
     pub block_size: usize,
+    runs: [Run; 2],
 }
 
 impl Bed {
@@ -34,7 +35,22 @@ impl Bed {
             [Run { first: FsBlock(second), len: first }, Run { first: FsBlock(VOLUME), len: blocks - first }];
         let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
         let log = Arc::new(Log::new(queue.clone(), block_size as u32, runs).unwrap());
-        Bed { device, queue, log, block_size }
+        Bed { device, queue, log, block_size, runs }
+    }
+
+    /// The log, of which these blocks cannot be read.
+    pub fn unreadable(&self, blocks: &[u32]) -> Arc<Log> {
+        let size = self.block_size as u64;
+        let fails = |n: &u32| {
+            let block = match n.checked_sub(self.runs[0].len) {
+                Some(n) => self.runs[1].first.0 + u64::from(n),
+                None => self.runs[0].first.0 + u64::from(*n),
+            };
+            Rule::new(Fault::Fail(Errno::IO)).op(Op::Read).within(block * size..(block + 1) * size)
+        };
+        let device = Faulty::new(self.device.clone(), blocks.iter().map(fails).collect::<Vec<_>>());
+        let queue = Arc::new(RequestQueue::new(device, QueueLimits::default()));
+        Arc::new(Log::new(queue, self.block_size as u32, self.runs).unwrap())
     }
 
     pub fn recover(&self) -> Result<Replay> {
