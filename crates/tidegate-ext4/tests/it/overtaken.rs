@@ -3,13 +3,15 @@
 
 use crate::common::volume::{fresh, fsck, open_rw};
 use crate::rig::skip;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tidegate_block::{BioFlags, Device, DeviceInfo, Errno, MemoryDevice, Op, Request};
-use tidegate_rt::clock;
+use tidegate_rt::{LockClass, Mutex, clock, thread};
 use tidegate_vfs::*;
 
 const ROOT: &Cred = &Cred::ROOT;
+
+static KEPT: LockClass = LockClass::new("test->kept", 999);
 
 /// A device that keeps file data back that it is asked for first, until it is let go.
 struct Gate {
@@ -26,7 +28,7 @@ impl Device for Gate {
         self.below.execute(rq)
     }
     fn submit(&self, rq: Request) {
-        let mut kept = self.kept.lock().unwrap();
+        let mut kept = self.kept.lock();
         match kept.as_mut() {
             Some(first) if first.is_empty() && rq.op == Op::Write && !rq.flags.contains(BioFlags::META) => {
                 first.push(rq);
@@ -41,7 +43,7 @@ impl Device for Gate {
 
 impl Gate {
     fn let_go(&self) {
-        let kept = self.kept.lock().unwrap().take().unwrap();
+        let kept = self.kept.lock().take().unwrap();
         assert_eq!(kept.len(), 1);
         for rq in kept {
             match self.fails {
@@ -65,7 +67,7 @@ fn create(v: &Arc<Vfs>, name: &[u8]) -> File {
 /// then, and after the first is there or lost.
 fn overtaken(block: &str, fails: bool) {
     let below = fresh(32, &["-t", "ext4", "-b", block]);
-    let gate = Arc::new(Gate { below: below.clone(), kept: Mutex::new(Some(Vec::new())), fails });
+    let gate = Arc::new(Gate { below: below.clone(), kept: Mutex::new(&KEPT, Some(Vec::new())), fails });
     let (_, v) = open_rw(gate.clone(), MemoryLimits::default(), clock::realtime()).unwrap();
     let (f, other) = (create(&v, b"f"), create(&v, b"other"));
     v.sync().unwrap();
@@ -74,7 +76,7 @@ fn overtaken(block: &str, fails: bool) {
     f.write_at(40_960, &[2; 5000]).unwrap();
     send(&v, &f);
     // Time for the second to be marked, as far as it may be.
-    std::thread::sleep(Duration::from_millis(200));
+    thread::sleep(Duration::from_millis(200));
     other.write_at(0, b"other").unwrap();
     other.fsync(false).unwrap();
     let size_after_a_cut = || {
