@@ -132,18 +132,15 @@ impl Repair<'_, '_> {
         let attributes = self.mend_xattrs(&mut n)?;
         self.mend_encryption(&mut n);
         self.claim_map(&map)?;
-        if let Some(why) = &map.wrong {
-            self.tell("map", format!("inode {ino}"), why, "made anew");
-            self.rebuild.insert(ino, map.runs.clone());
-        } else {
-            for block in &map.unsealed {
-                self.seal_extents(&n, *block)?;
-            }
-        }
+        // Where another inode's map leads to this one's, that is no fault of this one.
+        let sealed = !self.sb.has_csum() || has == should;
+        let right = self.changes == changes && sealed && map.wrong.is_none() && map.unsealed.is_empty();
+        let blameless = right && map.shared.is_some();
+        self.mend_map(&n, &map)?;
         if ino != RESIZE_INO {
             // Where the map is made anew, the count follows from that.
             let blocks = map.data() + map.nodes.len() as u64 + u64::from(attributes);
-            self.mend_block_count(&mut n, blocks, map.wrong.is_none());
+            self.mend_block_count(&mut n, blocks, map.fault().is_none());
         }
         if self.sb.has_csum() && has != should && self.changes == changes {
             self.tell("inode", ino, format!("checksum {has:#010x}"), format!("{should:#010x}"));
@@ -151,11 +148,21 @@ impl Repair<'_, '_> {
         if n.bytes != before || self.changes != changes || has != should {
             self.store(&mut n)?;
         }
-        let mended = self.changes != changes;
+        let mended = self.changes != changes && !blameless;
         let links = n.raw.i_links_count.get().into();
         *self.state_mut(ino) = State { kind: n.kind(), special, mended, links, ..State::default() };
         self.used_inodes.set(ino.into());
         Ok(())
+    }
+
+    /// Has a map made anew that has to be, and gives the others' blocks their checksums.
+    fn mend_map(&mut self, n: &Node, map: &Map) -> Result<()> {
+        if let Some(why) = map.fault() {
+            self.tell("map", format!("inode {}", n.ino), why, "made anew");
+            self.rebuild.insert(n.ino, map.runs.clone());
+            return Ok(());
+        }
+        map.unsealed.iter().try_for_each(|block| self.seal_extents(n, *block))
     }
 
     /// Claims all blocks of a map.
@@ -167,10 +174,11 @@ impl Repair<'_, '_> {
                 self.count_claim()?;
             }
         }
+        let anew = map.fault().is_some();
         for block in &map.nodes {
             self.seen.set(*block);
             // Nodes of a map that is made anew are given up.
-            if map.wrong.is_some() {
+            if anew {
                 continue;
             }
             self.map_blocks.set(*block);

@@ -39,6 +39,9 @@ pub(super) struct Map {
     pub(super) unsealed: Vec<u64>,
     /// Parts that were left out: the map has to be made anew.
     pub(super) wrong: Option<String>,
+    /// A block of it that is one of another inode's map, too: this one needs blocks of its own. Of the data, each
+    /// inode gets a copy.
+    pub(super) shared: Option<u64>,
     /// Blocks that it names, in order or not.
     total: u64,
 }
@@ -52,6 +55,11 @@ impl Map {
     }
     pub(super) fn data(&self) -> u64 {
         self.runs.iter().map(|r| r.len).sum()
+    }
+    /// The reason for which it is made anew, if there is one.
+    pub(super) fn fault(&self) -> Option<String> {
+        let shared = || self.shared.map(|b| format!("block {b} of it is another inode's, too"));
+        self.wrong.clone().or_else(shared)
     }
     fn bad(&mut self, what: impl FnOnce() -> String) {
         self.wrong.get_or_insert_with(what);
@@ -69,8 +77,7 @@ struct Walk<'a> {
 }
 
 impl Repair<'_, '_> {
-    /// Reads the map of an inode. A block of another inode's map is not gone into where `fresh` says that this is the
-    /// first time.
+    /// Reads the map of an inode. Where `fresh` says that this is the first time, blocks of other inodes' maps are told.
     ///
     /// # Errors
     /// Those of the device.
@@ -86,7 +93,7 @@ impl Repair<'_, '_> {
             return Ok(first);
         }
         // The depth may be what is wrong.
-        for depth in (0..=2).filter(|d| *d != stored) {
+        for depth in (0..=MAX_DEPTH).filter(|d| *d != stored) {
             let mut other = self.extents_from(node, depth, fresh)?;
             if other.wrong.is_none() && !other.runs.is_empty() {
                 other.wrong = first.wrong;
@@ -102,6 +109,9 @@ impl Repair<'_, '_> {
 
     fn extents_from(&mut self, node: &Node, depth: u16, fresh: bool) -> Result<Map> {
         let mut w = self.walk(node);
+        if depth > MAX_DEPTH {
+            w.map.bad(|| format!("the root of its extents is at level {depth}"));
+        }
         self.extents(&mut w, &node.raw.i_block, depth.min(MAX_DEPTH), true, None, fresh)?;
         Ok(w.map)
     }
@@ -109,10 +119,12 @@ impl Repair<'_, '_> {
     /// A block of the map; whether it can be gone into.
     fn enter(&self, w: &mut Walk<'_>, block: u64, fresh: bool) -> bool {
         let inside = self.sb.holds(crate::format::units::BlockAddr(block), 1) && !self.meta.get(block);
-        let known = !w.met.insert(block) || fresh && self.map_blocks.get(block);
-        if !inside || known {
+        if !inside || !w.met.insert(block) {
             w.map.bad(|| format!("a block of its map is {block}"));
             return false;
+        }
+        if fresh && self.map_blocks.get(block) {
+            w.map.shared.get_or_insert(block);
         }
         true
     }
@@ -152,7 +164,8 @@ impl Repair<'_, '_> {
         let (max, depth) = (usize::from(h.eh_max.get()), h.eh_depth.get());
         let stored = usize::from(h.eh_entries.get());
         let magic = h.eh_magic.get() == EXTENT_MAGIC;
-        let sane = magic && max <= room && max + 2 >= room && stored <= max && depth == level;
+        // The level of the root may be another than it says.
+        let sane = magic && max <= room && max + 2 >= room && stored <= max && (root || depth == level);
         let filled = stored > 0 || root && level == 0;
         if !sane || !filled {
             w.map.bad(|| format!("a node of its extents has {stored} entries of {max} at level {depth}"));

@@ -71,7 +71,7 @@ impl Repair<'_, '_> {
     fn mend_bad_blocks(&mut self, n: &mut Node, words: bool) -> Result<bool> {
         let fields = [n.raw.i_mode, n.raw.i_uid, n.raw.i_gid, n.raw.i_links_count];
         let plain = fields.iter().all(|f| f.get() == 0) && n.raw.i_file_acl_lo.get() == 0;
-        if !plain || !words && !n.is_empty() || words && self.map(n, true)?.wrong.is_some() {
+        if !plain || !words && !n.is_empty() || words && self.map(n, true)?.fault().is_some() {
             self.clear_inode(n, "not the inode of bad blocks")?;
             return Ok(false);
         }
@@ -110,7 +110,7 @@ impl Repair<'_, '_> {
         let map = self.map(n, true)?;
         let bs = u64::from(self.sb.block_size);
         let sound = n.kind() == Some(Kind::File)
-            && map.wrong.is_none()
+            && map.fault().is_none()
             && map.end() * bs == n.size()
             && map.data() == map.end();
         if sound && map.end() > 0 {

@@ -4,6 +4,7 @@ mod cases;
 mod hashes;
 mod kept;
 mod killed;
+mod shared;
 mod supers;
 
 use crate::checked::{check_bytes, used_pieces};
