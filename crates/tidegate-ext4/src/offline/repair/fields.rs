@@ -3,6 +3,7 @@
 use super::Repair;
 use super::map::{Map, Run};
 use crate::format::raw::*;
+use crate::format::units::BlockAddr;
 use crate::offline::node::{Kind, Node, header};
 use tidegate_vfs::Result;
 use zerocopy::IntoBytes;
@@ -32,8 +33,7 @@ impl Repair<'_, '_> {
             n.raw.as_mut_bytes()[at] &= !3;
         }
         self.mend_flags(n, special);
-        self.mend_short_link(n);
-        Ok(())
+        self.mend_short_link(n)
     }
 
     fn mend_extra(&mut self, n: &mut Node) {
@@ -86,17 +86,30 @@ impl Repair<'_, '_> {
     }
 
     /// A target in the inode whose size is wrong, and so would be taken for numbers of blocks.
-    fn mend_short_link(&mut self, n: &mut Node) {
+    fn mend_short_link(&mut self, n: &mut Node) -> Result<()> {
         let is_text =
             n.kind() == Some(Kind::Link) && !n.flags().intersects(InodeFlags::EXTENTS | InodeFlags::ENCRYPT);
         let own = u64::from(n.raw.i_blocks_lo.get());
         let attributes = if n.acl_block() != 0 { u64::from(self.sb.block_size) / 512 } else { 0 };
         let len = n.raw.i_block.iter().position(|b| *b == 0).unwrap_or(0);
         let short = n.size() < I_BLOCK_SIZE as u64 || own == attributes || own == 0;
-        if is_text && short && len > 0 && n.size() != len as u64 {
+        if is_text && short && len > 0 && n.size() != len as u64 && !self.leads_to_target(n)? {
             self.tell("inode", n.ino, format!("{} bytes of target", n.size()), len);
             set_size(n, len as u64);
         }
+        Ok(())
+    }
+
+    /// Whether a symbolic link names one block, with a target of its size: the count of blocks is what is wrong.
+    fn leads_to_target(&mut self, n: &Node) -> Result<bool> {
+        let (size, block) = (n.size(), u64::from(n.word(0)));
+        let slow = (I_BLOCK_SIZE as u64..self.sb.block_size.into()).contains(&size);
+        let one = (1..15).all(|w| n.word(w) == 0);
+        if !slow || !one || !self.sb.holds(BlockAddr(block), 1) || self.meta.get(block) {
+            return Ok(false);
+        }
+        let len = self.disk.block(block)?.iter().position(|b| *b == 0);
+        Ok(len.is_some_and(|len| len as u64 == size))
     }
 
     /// A directory has no holes and nothing unwritten; whether it has anything.

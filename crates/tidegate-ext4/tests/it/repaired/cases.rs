@@ -283,3 +283,17 @@ fn a_node_of_extents_stays_with_the_inode_that_its_checksum_names() {
     assert!(r.told.iter().any(|t| t.contains("holds extents of another inode")), "{:?}", r.told);
     assert_eq!(kept(&before, &now), before.files.values().sum::<usize>() - 1, "{:?}", r.told);
 }
+
+#[test]
+fn a_long_symbolic_link_whose_count_of_blocks_is_wrong_keeps_its_target() {
+    let target = |dir: &TempDir, bytes: &[u8]| {
+        std::fs::write(dir.path().join("x.img"), bytes).unwrap();
+        must("debugfs", &["-R", "cat long", dir.path().join("x.img").to_str().unwrap()])
+    };
+    for args in [&["-t", "ext2", "-b", "1024"][..], &["-t", "ext4", "-b", "1024", "-O", "^extents,^64bit"]] {
+        let Some((dir, bytes, before)) = damaged(args, "8M", &["sif long blocks 0"]) else { return };
+        let (r, now) = mended(&dir, &bytes);
+        assert_eq!(now.paths, before.paths);
+        assert!(target(&dir, &r.bytes).starts_with(&"t".repeat(300)), "{:?}", r.told);
+    }
+}
