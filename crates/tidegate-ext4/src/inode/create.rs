@@ -114,9 +114,11 @@ impl Ext4 {
         let (addr, at) = self.stored_at(handle, own.ino)?;
         let (dtime, links) = (offset_of!(RawInode, i_dtime), offset_of!(RawInode, i_links_count));
         let len = self.sb.inode_size as usize;
+        // A lower time would be taken for the number of an inode, as in the list of orphans.
+        let time = (now.secs as u32).max(self.sb.raw.s_inodes_count.get());
         handle.write(addr, |block| {
             let bytes = &mut block[at..at + len];
-            bytes[dtime..dtime + 4].copy_from_slice(&(now.secs as u32).max(1).to_le_bytes());
+            bytes[dtime..dtime + 4].copy_from_slice(&time.to_le_bytes());
             bytes[links..links + 2].fill(0);
             if self.sb.has_csum() {
                 super::store::put_csum(bytes, own.csum_seed, own.extra);

@@ -1,8 +1,10 @@
 //! Volumes of revision 0, which have no features, and volumes that get one when something first needs it.
 
 use crate::changed::open_to_write;
+use crate::common::volume::{fresh, fsck, open_rw};
 use crate::rig::*;
 use std::path::Path;
+use tidegate_rt::Timespec;
 use tidegate_vfs::*;
 
 const ROOT: &Cred = &Cred::ROOT;
@@ -125,5 +127,27 @@ fn features_come_with_what_needs_them() {
         let n = rustix::fs::getxattr(kernel.path().join("f"), "user.name", &mut value[..]).unwrap();
         assert_eq!(&value[..n], b"value");
         assert_eq!(std::fs::metadata(kernel.path().join("large")).unwrap().len(), (3 << 30) + 3);
+    }
+}
+
+/// Times of deletion that are numbers of inodes would look like a list of orphans. A clock that stands still is that of
+/// `SOURCE_DATE_EPOCH`.
+#[test]
+fn a_file_that_is_removed_at_the_beginning_of_time_is_no_orphan() {
+    if skip() {
+        return;
+    }
+    for secs in [0, 300] {
+        let time = Timespec { secs, nanos: 0 };
+        let device = fresh(32, &["-t", "ext4"]);
+        let (_, v) = open_rw(device.clone(), MemoryLimits::default(), time).unwrap();
+        let root = v.root().unwrap();
+        for n in 0..20 {
+            v.create(ROOT, &root, format!("{n}").as_bytes(), 0o644).unwrap();
+        }
+        (0..10).for_each(|n| v.unlink(ROOT, &root, format!("{n}").as_bytes()).unwrap());
+        drop(root);
+        v.unmount().unwrap();
+        fsck(&device).unwrap_or_else(|e| panic!("removed at second {secs}: {e}"));
     }
 }
