@@ -251,6 +251,10 @@ impl Ext4 {
             // Linux heeds them all the same, and e2fsck takes them away.
             return Some(ReadOnly::State("a volume of revision 0 names features, which that has none of"));
         }
+        if sb.compat.contains(Compat::ORPHAN_FILE) && !sb.names_orphan_file() {
+            let what = "it has the feature orphan_file, and names no inode for it";
+            return Some(ReadOnly::Unrepaired { what, tool: "e2fsck" });
+        }
         if self.blocks.overlay.as_ref().and_then(Overlay::left_out).is_some() {
             return Some(ReadOnly::Unrepaired {
                 what: "its journal holds what cannot be replayed",

@@ -117,3 +117,29 @@ fn a_journal_that_was_given_up_is_not_replayed() {
     given_up.read_at(0, &mut after);
     assert!(after == bytes);
 }
+
+/// Linux does not mount such a volume.
+#[test]
+fn an_orphan_file_without_an_inode_keeps_a_volume_from_being_changed() {
+    use std::sync::Arc;
+    use tidegate_block::{MemoryDevice, QueueLimits, RequestQueue};
+    use tidegate_vfs::{Bdi, MemoryLimits, MountOptions};
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    let image = dir.path().join("a.img");
+    for ino in [0_u32, 8, 100_000] {
+        mke2fs(&image, &["-t", "ext4", "-O", "orphan_file,^metadata_csum"], "16M");
+        poke(&image, 0x280, &ino.to_le_bytes());
+        let device = MemoryDevice::from_bytes(&std::fs::read(&image).unwrap());
+        let queue = Arc::new(RequestQueue::new(Arc::new(device), QueueLimits::default()));
+        let bdi = Bdi::new(MemoryLimits::default());
+        let fs = tidegate_ext4::Ext4::open(queue, bdi.clone(), Ext4Options::default()).unwrap();
+        let v = Vfs::mount(fs.clone(), bdi, MountOptions::default()).unwrap();
+        let why = fs.read_only().unwrap().to_string();
+        assert!(why.contains("orphan_file") && why.contains("e2fsck"), "{ino}: {why}");
+        v.unmount().unwrap();
+        assert!(Mounted::new(&image, "rw").is_none(), "{ino}: Linux mounts it");
+    }
+}

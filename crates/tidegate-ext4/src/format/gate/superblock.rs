@@ -251,6 +251,11 @@ impl Superblock {
         block.0 > self.first_data_block.0 && block.0.checked_add(n).is_some_and(|end| end <= self.blocks)
     }
 
+    /// Whether the number of the orphan file's inode can be one.
+    pub fn names_orphan_file(&self) -> bool {
+        (self.first_ino..=self.raw.s_inodes_count.get()).contains(&self.raw.s_orphan_file_inum.get())
+    }
+
     /// The block with group descriptors number `n`.
     pub fn desc_block(&self, n: u64) -> BlockAddr {
         let meta_bg = self.incompat.contains(Incompat::META_BG);

@@ -97,6 +97,7 @@ impl Checker<'_> {
         }
         let ino = self.sb.raw.s_orphan_file_inum.get();
         if self.sb.compat.contains(Compat::ORPHAN_FILE)
+            && self.sb.names_orphan_file()
             && let Some(node) = self.node(ino)?
         {
             self.read_orphan_file(&node)?;

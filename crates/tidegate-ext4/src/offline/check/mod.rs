@@ -200,6 +200,11 @@ impl<'q> Checker<'q> {
         self.found.require(named, rules::ORPHAN_FILE, || {
             format!("the superblock names inode {orphans}, and has not the feature")
         });
+        let file = self.sb.names_orphan_file() && journal != Journal::None;
+        let sound = file || !self.sb.compat.contains(Compat::ORPHAN_FILE);
+        self.found.require(sound, rules::SB_ORPHAN_FILE, || {
+            format!("the feature is on, the journal is {journal:?}, and the file is inode {orphans}")
+        });
         let (cluster, per) = (raw.s_log_cluster_size.get(), raw.s_clusters_per_group.get());
         let same = cluster == raw.s_log_block_size.get() && per == self.sb.blocks_per_group;
         self.found.require(same, rules::SB_CLUSTERS, || {

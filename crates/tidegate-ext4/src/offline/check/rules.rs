@@ -31,6 +31,7 @@ rules! {
     JOURNAL_FLAG "journal-flag" "A journal that holds something has needs_recovery set.";
     ORPHAN_LIST "orphan-list" "The list of orphans ends, and holds inodes that can be there, each once.";
     ORPHAN_FILE "orphan-file" "Blocks of the orphan file carry their magic and checksum, and known inode numbers.";
+    SB_ORPHAN_FILE "sb-orphan-file" "A volume with orphan_file has a journal, and its superblock names the file's inode.";
     RESIZE_INODE "resize-inode" "The resize inode maps the blocks kept for group descriptors, and no others.";
     BAD_BLOCKS_INODE "bad-blocks-inode" "The inode of bad blocks has blocks, and no type, owner, link or attributes.";
     INODE_CHECKSUM "inode-checksum" "An inode's checksum matches.";

@@ -36,8 +36,24 @@ impl Repair<'_, '_> {
 
     fn orphan_file(&mut self) -> Result<Option<Node>> {
         let ino = self.sb.raw.s_orphan_file_inum.get();
-        let there = self.sb.compat.contains(Compat::ORPHAN_FILE) && self.is_inode(ino);
+        let there = self.sb.compat.contains(Compat::ORPHAN_FILE) && self.sb.names_orphan_file();
         if there { self.node(ino).map(Some) } else { Ok(None) }
+    }
+
+    /// The feature goes where the superblock names no inode that can be the file's.
+    pub(super) fn mend_orphan_file(&mut self) {
+        if self.sb.compat.contains(Compat::ORPHAN_FILE) && !self.sb.names_orphan_file() {
+            let ino = self.sb.raw.s_orphan_file_inum.get();
+            self.drop_orphan_file(format!("inode {ino} cannot be its inode"));
+        }
+    }
+
+    /// Takes the feature away, and tells why.
+    pub(super) fn drop_orphan_file(&mut self, why: impl ToString) {
+        self.tell("superblock", "orphan_file", why, "the feature is off");
+        self.sb.compat -= Compat::ORPHAN_FILE;
+        self.sb.raw.s_feature_compat = self.sb.compat.bits().into();
+        self.sb.raw.s_orphan_file_inum = 0.into();
     }
 
     fn load_orphan_file(&mut self) -> Result<()> {

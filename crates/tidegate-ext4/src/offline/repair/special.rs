@@ -109,7 +109,9 @@ impl Repair<'_, '_> {
         }
         let map = self.map(n, true)?;
         let bs = u64::from(self.sb.block_size);
-        let sound = n.kind() == Some(Kind::File)
+        let journal = self.sb.journal != Journal::None;
+        let sound = journal
+            && n.kind() == Some(Kind::File)
             && map.fault().is_none()
             && map.end() * bs == n.size()
             && map.data() == map.end();
@@ -117,11 +119,8 @@ impl Repair<'_, '_> {
             n.raw.i_links_count = n.raw.i_links_count.get().max(1).into();
             return Ok(true);
         }
-        self.tell("superblock", "orphan_file", "its inode is damaged", "the feature is off");
+        self.drop_orphan_file(if journal { "its inode is damaged" } else { "there is no journal" });
         self.clear_inode(n, "no orphan file")?;
-        self.sb.compat -= Compat::ORPHAN_FILE;
-        self.sb.raw.s_feature_compat = self.sb.compat.bits().into();
-        self.sb.raw.s_orphan_file_inum = 0.into();
         Ok(false)
     }
 

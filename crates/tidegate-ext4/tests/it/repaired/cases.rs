@@ -297,3 +297,35 @@ fn a_long_symbolic_link_whose_count_of_blocks_is_wrong_keeps_its_target() {
         assert!(target(&dir, &r.bytes).starts_with(&"t".repeat(300)), "{:?}", r.told);
     }
 }
+
+/// Bytes of the superblock.
+const ORPHAN_FILE: usize = 1024 + 0x280;
+
+#[test]
+fn an_orphan_file_needs_a_journal_and_an_inode() {
+    let with = ["-t", "ext4", "-b", "1024", "-O", "orphan_file,^metadata_csum"];
+    let without = ["-t", "ext4", "-b", "1024", "-O", "^has_journal,^metadata_csum"];
+    for ino in [0, 2, 8, 100_000] {
+        let Some((dir, mut bytes, before)) = damaged(&with, "8M", &[]) else { return };
+        bytes[ORPHAN_FILE..ORPHAN_FILE + 4].copy_from_slice(&u32::to_le_bytes(ino));
+        no_orphan_file(&dir, &bytes, &before);
+    }
+    let Some((dir, bytes, before)) = damaged(&without, "8M", &["feature orphan_file"]) else { return };
+    no_orphan_file(&dir, &bytes, &before);
+    let Some((dir, bytes, before)) = damaged(&with, "8M", &["feature -has_journal"]) else { return };
+    no_orphan_file(&dir, &bytes, &before);
+}
+
+/// Both say that the volume is damaged, and a repair takes the feature away.
+fn no_orphan_file(dir: &TempDir, bytes: &[u8], before: &Contents) {
+    let found = check_bytes(bytes).unwrap();
+    assert!(found.problems.iter().any(|p| p.rule == "sb-orphan-file"), "{:?}", found.problems);
+    std::fs::write(dir.path().join("x.img"), bytes).unwrap();
+    let (clean, said) = judge(&dir.path().join("x.img"));
+    assert!(!clean, "{said}");
+    let (r, now) = mended(dir, bytes);
+    assert!(r.told.iter().any(|t| t.contains("orphan_file") && t.contains("off")), "{:?}", r.told);
+    // The file itself may come there.
+    let all = before.paths.keys().all(|p| now.paths.contains_key(p));
+    assert!(all && kept(before, &now) == before.files.values().sum::<usize>(), "{:?}", r.told);
+}
