@@ -141,3 +141,49 @@ fn the_check_is_no_stricter_than_e2fsck() {
     compare_each("ext2", EXT2, [3174, 3179, 3344]);
     compare_each("no-csum", NO_CSUM, [2338]);
 }
+
+/// Each is the only block of its page. The link count of another inode is told all the same.
+#[test]
+fn a_block_that_cannot_be_read_does_not_end_a_check() {
+    use tidegate_block::{Errno, Fault, Faulty, Op, Rule};
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    let (tree, image) = (dir.path().join("tree"), dir.path().join("x.img"));
+    std::fs::create_dir(&tree).unwrap();
+    small_tree(&tree);
+    mke2fs(&image, &["-t", "ext4", "-b", "4096", "-N", "256", "-d", tree.to_str().unwrap()], "16M");
+    let asked = |what: &str, before: &str| {
+        let said = must("debugfs", &["-R", what, image.to_str().unwrap()]);
+        let at = said.split_once(before).unwrap_or_else(|| panic!("{what}: {said}")).1;
+        at.split(|c: char| !c.is_ascii_digit()).find(|n| !n.is_empty()).unwrap().parse::<u64>().unwrap()
+    };
+    must("debugfs", &["-w", "-R", "sif short links_count 7", image.to_str().unwrap()]);
+    let blocks = [
+        asked(&format!("imap directory/name-50-{}", "y".repeat(50)), "at block"),
+        asked("bmap directory 0", ""),
+        asked("stat pieces", "(ETB0):"),
+        asked("stat directory/name-7-yyyyyyy", "File ACL:"),
+        asked("stats", "block bitmap at"),
+    ];
+    let short = asked("imap short", "at block");
+    assert!(!blocks.contains(&short));
+    let bytes = std::fs::read(&image).unwrap();
+    for block in blocks {
+        let rule = Rule::new(Fault::Fail(Errno::IO)).op(Op::Read).within(block * 4096..(block + 1) * 4096);
+        let faulty = Faulty::new(Arc::new(MemoryDevice::from_bytes(&bytes)), [rule]);
+        let queue = Arc::new(RequestQueue::new(faulty, QueueLimits::default()));
+        let found = check(&queue, CheckOptions::default()).unwrap_or_else(|e| panic!("block {block}: {e}"));
+        assert_eq!(found.problems[0].rule, "unread", "{block}: {:?}", found.problems);
+        assert!(found.problems[0].text.contains(&block.to_string()), "{block}: {:?}", found.problems);
+        let unread = found.problems.iter().filter(|p| p.rule == "unread").count();
+        let links = found.problems.iter().any(|p| p.rule == "link-count");
+        assert!(unread == 1 && links, "{block}: {:?}", found.problems);
+    }
+    // A device that gives nothing is broken.
+    let rule = Rule::new(Fault::Fail(Errno::IO)).op(Op::Read);
+    let queue = Faulty::new(Arc::new(MemoryDevice::from_bytes(&bytes)), [rule]);
+    let queue = Arc::new(RequestQueue::new(queue, QueueLimits::default()));
+    assert_eq!(check(&queue, CheckOptions::default()).unwrap_err().kind(), ErrorKind::Io);
+}

@@ -43,13 +43,13 @@ impl Checker<'_> {
             if tree.as_ref().is_some_and(|t| t.nodes.contains(&at)) {
                 continue;
             }
-            let bytes = self.dev.block(block)?;
+            let bytes = self.block(block)?;
             self.check_dir_block(node, at, &bytes, &mut names, tree.as_ref().and_then(|t| t.range(at)))?;
         }
         if tree.is_some() {
             // The root of the tree has the two entries that each directory begins with.
             let root = self.blocks_of(node)?[0].1;
-            let bytes = self.dev.block(root)?;
+            let bytes = self.block(root)?;
             let dots = [entry(&bytes, 0, self.has_types()), entry(&bytes, 12, self.has_types())];
             for (n, (e, at)) in dots.into_iter().zip([0, 12]).enumerate() {
                 if let Some((e, _)) = e {

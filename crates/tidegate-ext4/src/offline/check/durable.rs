@@ -30,8 +30,9 @@ impl Checker<'_> {
         let log = Log::new(queue.clone(), self.sb.block_size, runs);
         let replay = match log.and_then(|log| recover(Arc::new(log), self.sb.blocks)) {
             Ok(replay) => replay,
-            Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
+            Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported | ErrorKind::Io) => {
                 self.found.add(rules::JOURNAL, || e.to_string());
+                self.journal_unread = Some(e).filter(|e| e.kind() == ErrorKind::Io);
                 return Ok(());
             }
             Err(e) => return Err(e),
@@ -115,7 +116,7 @@ impl Checker<'_> {
     fn read_orphan_file(&mut self, node: &Node) -> Result<()> {
         let present = self.sb.ro_compat.contains(RoCompat::ORPHAN_PRESENT);
         for (at, block) in self.bounded_blocks(node)? {
-            let bytes = self.dev.block(block)?;
+            let bytes = self.block(block)?;
             let end = bytes.len() - size_of::<RawOrphanTail>();
             let sum = crc32c(crc32c(node.seed, &block.to_le_bytes()), &bytes[..end]);
             let sane =

@@ -15,7 +15,7 @@ impl Checker<'_> {
         let (size, per) = (self.sb.desc_size as usize, self.sb.descs_per_block());
         for g in 0..self.sb.groups {
             let block = self.sb.desc_block(u64::from(g / per)).0;
-            let bytes = self.dev.block(block)?;
+            let bytes = self.block(block)?;
             let at = (g % per) as usize * size;
             match GroupDesc::parse(&self.sb, GroupNo(g), &bytes[at..at + size]) {
                 Ok(desc) => self.groups.push(Some(desc)),
@@ -98,7 +98,7 @@ impl Checker<'_> {
             });
             return Ok(free);
         }
-        let bytes = self.dev.block(desc.block_bitmap.0)?;
+        let bytes = self.block(desc.block_bitmap.0)?;
         let covered = self.sb.blocks_per_group as usize / 8;
         self.check_bitmap_csum(desc, &bytes[..covered], desc.block_bitmap_csum, "block");
         let wrong: Vec<u64> =
@@ -136,7 +136,7 @@ impl Checker<'_> {
         if desc.flags.contains(GroupFlags::INODE_UNINIT) {
             return Ok(free);
         }
-        let bytes = self.dev.block(desc.inode_bitmap.0)?;
+        let bytes = self.block(desc.inode_bitmap.0)?;
         self.check_bitmap_csum(desc, &bytes[..count as usize / 8], desc.inode_bitmap_csum, "inode");
         let wrong = (0..count).find(|&n| bit(&bytes, n) != self.used_inodes.get(first + n));
         if let Some(n) = wrong {
@@ -161,8 +161,11 @@ impl Checker<'_> {
 
     /// Copies of the superblock are looked at when the first is lost; differences are notes.
     pub(super) fn check_copies(&mut self) -> Result<()> {
-        for g in (1..self.sb.groups).filter(|&g| self.sb.has_super(GroupNo(g))) {
-            let bytes = self.dev.block(self.sb.group_start(GroupNo(g)).0)?;
+        for g in 1..self.sb.groups {
+            if !self.sb.has_super(GroupNo(g)) {
+                continue;
+            }
+            let bytes = self.block(self.sb.group_start(GroupNo(g)).0)?;
             let size = self.sb.blocks * u64::from(self.sb.block_size);
             let same = Superblock::parse(&bytes[..SUPER_SIZE], size)
                 .is_ok_and(|c| c.blocks == self.sb.blocks && c.raw.s_uuid == self.sb.raw.s_uuid);

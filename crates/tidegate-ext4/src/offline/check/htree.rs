@@ -36,7 +36,7 @@ impl Checker<'_> {
     /// Reads a directory's tree; none where it is so damaged that its blocks are not told apart.
     pub(super) fn htree(&mut self, node: &Node, blocks: &[(u64, u64)]) -> Result<Option<Tree>> {
         let Some(root) = blocks.first() else { return Ok(None) };
-        let bytes = self.dev.block(root.1)?;
+        let bytes = self.block(root.1)?;
         let info = &bytes[DX_ROOT_INFO..];
         let (version, length, levels) = (info[4], info[5], info[6]);
         let raw = &self.sb.raw;
@@ -116,7 +116,7 @@ impl Checker<'_> {
                 continue;
             }
             tree.nodes.insert(child);
-            let below = self.dev.block(blocks[child as usize].1)?;
+            let below = self.block(blocks[child as usize].1)?;
             let empty = le32(&below, 0) == 0 && usize::from(le16(&below, 4)) == below.len();
             self.found.require(empty, rules::HTREE, || format!("directory {ino}: block {child} is no node"));
             self.dx_entries(node, blocks, tree, &below, DX_NODE_ENTRIES, levels - 1, (start, end))?;

@@ -14,9 +14,10 @@ impl Checker<'_> {
         let index = ino.wrapping_sub(1);
         let (group, slot) = (index / self.sb.inodes_per_group, index % self.sb.inodes_per_group);
         let Some(Some(desc)) = self.groups.get(group as usize) else { return Ok(None) };
+        let table = desc.inode_table.0;
         let byte = u64::from(slot) * u64::from(self.sb.inode_size);
         let bs = u64::from(self.sb.block_size);
-        let block = self.dev.block(desc.inode_table.0 + byte / bs)?;
+        let block = self.block(table + byte / bs)?;
         let at = (byte % bs) as usize;
         Ok(Some(Node::parse(&self.sb, ino, &block[at..at + self.sb.inode_size as usize])))
     }
@@ -231,7 +232,7 @@ impl Checker<'_> {
         let target = if n.is_short_link() {
             n.raw.i_block.to_vec()
         } else if let (true, Some(block)) = (m.sound, m.first) {
-            self.dev.block(block)?
+            self.block(block)?
         } else {
             return Ok(());
         };
@@ -271,7 +272,7 @@ impl Checker<'_> {
 
     fn check_kept(&mut self, top: u64, kept: u64) -> Result<bool> {
         let per = self.sb.block_size as usize / 4;
-        let words = self.dev.block(top)?;
+        let words = self.block(top)?;
         let first = self.sb.group_start(GroupNo(0)).0 + 1 + self.sb.desc_blocks();
         let groups: Vec<u32> =
             (1..self.sb.groups).filter(|&g| self.sb.has_super(GroupNo(g))).take(per).collect();
@@ -284,7 +285,7 @@ impl Checker<'_> {
             if u64::from(le32(&words, at * 4)) != block || !self.on_volume(block, 1) {
                 return Ok(false);
             }
-            let copies = self.dev.block(block)?;
+            let copies = self.block(block)?;
             for i in 0..per {
                 let copy = |g: &u32| block + u64::from(*g) * u64::from(self.sb.blocks_per_group);
                 if u64::from(le32(&copies, i * 4)) != groups.get(i).map_or(0, copy) {

@@ -87,31 +87,43 @@ struct Checker<'q> {
     others: u64,
     nodes: u64,
     progress: Option<Progress>,
+    /// Blocks that could not be read, and why.
+    unread: BTreeMap<u64, Error>,
+    journal_unread: Option<Error>,
+}
+
+/// Blocks that may be unreadable before the device is taken for broken.
+const MOST_UNREAD: usize = 1000;
+
+/// A check that came to its end.
+pub(in crate::offline) struct Checked {
+    pub(in crate::offline) report: CheckReport,
+    /// Directories whose hash trees are damaged.
+    pub(in crate::offline) trees: BTreeSet<u32>,
+    /// The first block that could not be read.
+    pub(in crate::offline) unread: Option<Error>,
 }
 
 /// Checks the volume behind `queue`, with what its journal holds. Nothing is written.
 ///
 /// # Errors
-/// When the superblock cannot be used, when a feature is not known to the check, and when the device fails. All other
-/// damage is in the report.
+/// When the superblock cannot be used, when a feature is not known to the check, and when the device fails for the
+/// superblock or for more than a thousand blocks. All other damage is in the report.
 pub fn check(queue: &Arc<RequestQueue>, options: CheckOptions) -> Result<CheckReport> {
-    Ok(with_trees(queue, options)?.0)
+    Ok(whole(queue, options)?.report)
 }
 
-/// A check that also gives the directories whose hash trees are damaged.
-pub(in crate::offline) fn with_trees(
-    queue: &Arc<RequestQueue>,
-    options: CheckOptions,
-) -> Result<(CheckReport, BTreeSet<u32>)> {
+/// A check with all that it found.
+pub(in crate::offline) fn whole(queue: &Arc<RequestQueue>, options: CheckOptions) -> Result<Checked> {
     by(queue, load_superblock(queue)?, options)
 }
 
-/// As [`with_trees`], read by a superblock that need not be the one that lies there.
+/// As [`whole`], read by a superblock that need not be the one that lies there.
 pub(in crate::offline) fn by(
     queue: &Arc<RequestQueue>,
     sb: Superblock,
     options: CheckOptions,
-) -> Result<(CheckReport, BTreeSet<u32>)> {
+) -> Result<Checked> {
     refuse(&sb)?;
     let mut c = Checker::new(queue, sb, options);
     c.load_groups()?;
@@ -127,8 +139,7 @@ pub(in crate::offline) fn by(
     c.check_links();
     c.mark_reserved();
     c.check_groups()?;
-    let trees = std::mem::take(&mut c.bad_trees);
-    Ok((c.report(), trees))
+    Ok(c.report())
 }
 
 /// Features whose volumes the check does not understand as a whole.
@@ -177,6 +188,8 @@ impl<'q> Checker<'q> {
             others: 0,
             nodes: 0,
             progress: options.progress,
+            unread: BTreeMap::new(),
+            journal_unread: None,
             sb,
         }
     }
@@ -279,8 +292,26 @@ impl<'q> Checker<'q> {
         }
     }
 
-    fn report(self) -> CheckReport {
-        CheckReport {
+    /// The bytes of `block`; zeros where it cannot be read, which is a problem.
+    ///
+    /// # Errors
+    /// Those of a device of which too many cannot; `Corrupt` behind its end.
+    fn block(&mut self, block: u64) -> Result<Vec<u8>> {
+        if !self.unread.contains_key(&block) {
+            match self.dev.block(block) {
+                Err(e) if e.kind() == ErrorKind::Io && self.unread.len() < MOST_UNREAD => {
+                    self.unread.insert(block, e);
+                }
+                read => return read,
+            }
+        }
+        Ok(vec![0; self.sb.block_size as usize])
+    }
+
+    fn report(mut self) -> Checked {
+        self.found.add_first(rules::UNREAD, self.unread.values().map(Error::to_string));
+        let unread = self.unread.into_values().next().or(self.journal_unread);
+        let report = CheckReport {
             problems: self.found.problems,
             total_problems: self.found.total,
             notes: self.found.notes,
@@ -292,6 +323,7 @@ impl<'q> Checker<'q> {
             orphans: self.orphans.len() as u64,
             unclean: self.recovered,
             rules: rules::ALL,
-        }
+        };
+        Checked { report, trees: self.bad_trees, unread }
     }
 }

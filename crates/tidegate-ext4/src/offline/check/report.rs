@@ -26,6 +26,14 @@ impl Findings {
         }
     }
 
+    /// Books problems that others may follow from, and so come before them.
+    pub(super) fn add_first(&mut self, rule: &'static str, texts: impl Iterator<Item = String>) {
+        let first: Vec<Problem> = texts.map(|text| Problem { rule, text }).collect();
+        self.total += first.len() as u64;
+        self.problems.splice(0..0, first);
+        self.problems.truncate(self.max);
+    }
+
     /// Books a problem unless `holds`; whether it does.
     pub(super) fn require(&mut self, holds: bool, rule: &'static str, text: impl FnOnce() -> String) -> bool {
         if !holds {

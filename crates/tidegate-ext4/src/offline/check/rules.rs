@@ -18,6 +18,7 @@ rules! {
     SB_RESERVED "sb-reserved-blocks" "At most half of the blocks are kept for the superuser.";
     SB_FREE_BLOCKS "sb-free-blocks" "The superblock of a clean volume counts the free blocks.";
     SB_FREE_INODES "sb-free-inodes" "The superblock of a clean volume counts the free inodes.";
+    UNREAD "unread" "Each block of tables, maps, directories and attributes can be read.";
     GROUP_DESC "group-desc" "A group descriptor's checksum matches and its tables lie on the volume.";
     GROUP_OVERLAP "group-overlap" "Superblocks, descriptors, bitmaps and inode tables share no block.";
     GROUP_FREE_BLOCKS "group-free-blocks" "A group counts its free blocks.";

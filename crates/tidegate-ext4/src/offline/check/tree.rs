@@ -183,7 +183,7 @@ impl Checker<'_> {
         if !self.enter(w, e.leaf()) {
             return Ok(());
         }
-        let child = self.dev.block(e.leaf())?;
+        let child = self.block(e.leaf())?;
         if u64::from(le32(&child, EXTENT_ENTRY)) != at {
             self.bad(w, rules::EXTENT_ORDER, format!("the node for block {at} begins with another"));
         }
@@ -222,7 +222,7 @@ impl Checker<'_> {
         if !self.enter(w, block) {
             return Ok(());
         }
-        let words = self.dev.block(block)?;
+        let words = self.block(block)?;
         for n in 0..words.len() / 4 {
             let (to, at) = (u64::from(le32(&words, n * 4)), first + n as u64 * span);
             match (to, level) {

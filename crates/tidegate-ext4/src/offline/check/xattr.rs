@@ -33,7 +33,7 @@ impl Checker<'_> {
             self.found.add(rules::BLOCK_SHARED, text);
             return Ok(true);
         }
-        let bytes = self.dev.block(block)?;
+        let bytes = self.block(block)?;
         self.shared_attributes.insert(block, (le32(&bytes, 4), 1));
         let sane = le32(&bytes, 0) == XATTR_MAGIC && le32(&bytes, 8) == 1;
         if !self.found.require(sane, rules::XATTR, || format!("block {block} holds no attributes")) {

@@ -6,7 +6,7 @@ use crate::format::crc::crc32c;
 use crate::format::gate::{Journal, Superblock, name_features};
 use crate::format::raw::*;
 use crate::offline::bits::Bits;
-use crate::offline::check::{CheckOptions, refuse, with_trees};
+use crate::offline::check::{CheckOptions, refuse, whole};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tidegate_block::RequestQueue;
@@ -30,7 +30,7 @@ pub fn repair(
     options: RepairOptions,
     on_change: OnChange<'_>,
 ) -> Result<RepairReport> {
-    let is_sound = || with_trees(queue, CheckOptions::default()).is_ok_and(|(report, _)| report.is_clean());
+    let is_sound = || whole(queue, CheckOptions::default()).is_ok_and(|checked| checked.report.is_clean());
     let sound = superblock::depends_on_copies(queue) && is_sound();
     let found = superblock::find(queue, sound)?;
     refuse(&found.sb)?;
@@ -89,7 +89,8 @@ impl Flow<'_, '_> {
     }
 
     fn check(&mut self) -> Result<()> {
-        (self.report.check, self.trees) = with_trees(self.queue, CheckOptions::default())?;
+        let checked = whole(self.queue, CheckOptions::default())?;
+        (self.report.check, self.trees) = (checked.report, checked.trees);
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use crate::format::crc::{START, crc32c};
 use crate::format::gate::Superblock;
 use crate::format::raw::*;
 use crate::format::units::GroupNo;
-use crate::offline::check::{self, CheckOptions, superblock_names_nothing};
+use crate::offline::check::{self, CheckOptions, Checked, superblock_names_nothing};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tidegate_block::{BioFlags, RequestQueue, Sector};
@@ -111,7 +111,8 @@ pub(super) fn find(queue: &Arc<RequestQueue>, sound: bool) -> Result<Found> {
 /// Those of the device: a block that could not be read says nothing of the superblock.
 fn problems(queue: &Arc<RequestQueue>, sb: Superblock) -> Result<Option<u64>> {
     match check::by(queue, sb, CheckOptions::default()) {
-        Ok((report, _)) => Ok(Some(report.total_problems)),
+        Ok(Checked { unread: Some(e), .. }) => Err(e),
+        Ok(checked) => Ok(Some(checked.report.total_problems)),
         Err(e) if e.errno().is_some() => Err(e),
         Err(_) => Ok(None),
     }
