@@ -27,7 +27,8 @@ pub(super) enum Stage {
     Tables,
     /// The block that says that there is something to do.
     Last,
-    /// Copies of the superblock, behind the first: as long as that is the old one, they must not speak against it.
+    /// Copies of the superblock and of descriptors, behind the first superblock: as long as that is the old one, they
+    /// must not speak against it. It says until then that there is something to do.
     Copies,
 }
 
@@ -139,12 +140,7 @@ impl<'q> Disk<'q> {
         }
         let nothing = self.changed.is_empty() && self.copies.is_empty();
         if !nothing || last.as_bytes() != now.as_bytes() {
-            let mut under_way = now.clone();
-            let state = State::from_bits_retain(under_way.s_state.get()).difference(State::VALID);
-            let state = state | State::ERROR;
-            under_way.s_state = state.bits().into();
-            super::superblock::seal(&mut under_way);
-            self.write_superblock(&under_way)?;
+            self.write_superblock(&under_way(now))?;
         }
         for (first, blocks) in std::mem::take(&mut self.zeroes) {
             let at = Sector::from_bytes(first * self.block_size);
@@ -160,8 +156,14 @@ impl<'q> Disk<'q> {
         for stage in [Stage::Fresh, Stage::InPlace, Stage::Shared, Stage::Tables, Stage::Last] {
             self.write_stage(stage)?;
         }
+        if !self.changed.values().any(|c| c.0 == Stage::Copies) {
+            return self.write_superblock(last);
+        }
+        self.write_superblock(&under_way(last))?;
+        // The volume is sound without them: a copy that cannot be written is no error of it.
+        let copied = self.write_stage(Stage::Copies);
         self.write_superblock(last)?;
-        self.write_stage(Stage::Copies)
+        copied
     }
 
     fn write_stage(&self, stage: Stage) -> Result<()> {
@@ -195,4 +197,13 @@ impl<'q> Disk<'q> {
         let done = self.queue.submit_wait(Bio::write(Sector::from_bytes(at), vec![segment], flags));
         done.map(drop).map_err(|e| Error::device(e, format!("writing at byte {at}")))
     }
+}
+
+/// A superblock that says that there are errors.
+fn under_way(raw: &RawSuperblock) -> RawSuperblock {
+    let mut raw = raw.clone();
+    let state = State::from_bits_retain(raw.s_state.get()).difference(State::VALID) | State::ERROR;
+    raw.s_state = state.bits().into();
+    super::superblock::seal(&mut raw);
+    raw
 }

@@ -7,6 +7,7 @@ use crate::format::gate::{Journal, Superblock, name_features};
 use crate::format::raw::*;
 use crate::offline::bits::Bits;
 use crate::offline::check::{CheckOptions, refuse, whole};
+use crate::volume::open::load_superblock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tidegate_block::RequestQueue;
@@ -96,12 +97,14 @@ impl Flow<'_, '_> {
 
     fn run(mut self) -> Result<RepairReport> {
         let mut overlay = self.replay()?;
-        let (mut again, checked) = match self.check() {
-            Ok(()) => (self.report.check.orphans > 0, true),
+        // Damage of which the check says nothing.
+        let unasked = match self.check() {
+            Ok(()) => self.report.check.is_clean() && self.has_bad_copy()?,
             // A table that cannot be read has copies, or is written anew.
-            Err(e) if e.kind() == ErrorKind::Io => (true, false),
+            Err(e) if e.kind() == ErrorKind::Io => true,
             Err(e) => return Err(e),
         };
+        let mut again = unasked || self.report.check.orphans > 0;
         while !self.report.check.is_clean() || again {
             if self.report.rounds == ROUNDS || self.options.dry_run && self.report.rounds == 1 {
                 self.report.outcome = Outcome::Left;
@@ -113,13 +116,23 @@ impl Flow<'_, '_> {
                 return Ok(self.report);
             };
             // Times of deletion that were a list are set in another round.
-            again = had_orphans || self.options.dry_run && !checked;
+            again = had_orphans || self.options.dry_run && unasked;
             if !self.options.dry_run {
                 self.check()?;
             }
         }
         self.report.outcome = if self.report.changes > 0 { Outcome::Corrected } else { Outcome::Clean };
         Ok(self.report)
+    }
+
+    /// Whether a copy of the superblock or of descriptors is of no use, and can be mended: a check goes without them.
+    fn has_bad_copy(&self) -> Result<bool> {
+        let sb = load_superblock(self.queue)?;
+        if refuse_changes(&sb).is_err() {
+            return Ok(false);
+        }
+        let mut disk = Disk::new(self.queue, sb.block_size);
+        Ok(superblock::has_bad_copy(&mut disk, &sb) || groups::has_bad_copy(&mut disk, &sb)?)
     }
 
     /// The first superblock; its copies are asked where it may have changed since they were.

@@ -158,6 +158,30 @@ fn copies(sb: &Superblock, number: u64) -> Vec<u64> {
     has.map(|g| sb.group_start(g).0 + 1 + number).filter(|b| *b < sb.blocks).collect()
 }
 
+/// Whether block `at` leads to the same tables as `first`, the descriptors of block `number`. One that cannot be read
+/// is to be written anew.
+fn is_copy(disk: &mut Disk<'_>, sb: &Superblock, number: u64, first: &[u8], at: u64) -> bool {
+    let (size, per) = (sb.desc_size as usize, sb.descs_per_block());
+    let last = sb.groups - number as u32 * per;
+    let copy = disk.block(at).unwrap_or_default();
+    let mut pairs = first[..last.min(per) as usize * size].chunks(size).zip(copy.chunks(size));
+    copy.len() == first.len() && pairs.all(|(a, b)| same_places(a, b))
+}
+
+/// Whether some copy of descriptors is of no use.
+///
+/// # Errors
+/// Those of the device for the first ones.
+pub(super) fn has_bad_copy(disk: &mut Disk<'_>, sb: &Superblock) -> Result<bool> {
+    for number in 0..sb.desc_blocks() {
+        let first = disk.block(sb.desc_block(number).0)?;
+        if copies(sb, number).into_iter().any(|at| !is_copy(disk, sb, number, &first, at)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Whether two descriptors name the same places.
 fn same_places(a: &[u8], b: &[u8]) -> bool {
     a[..12] == b[..12] && a.get(32..44) == b.get(32..44)
@@ -311,19 +335,16 @@ impl Repair<'_, '_> {
     /// Copies of descriptors that lead to other tables than the first ones become copies of these. Counts and
     /// flags differ on every volume: kernels keep those of the first ones only.
     pub(super) fn mend_desc_copies(&mut self) -> Result<()> {
-        let (size, per) = (self.sb.desc_size as usize, self.sb.descs_per_block());
         for number in 0..self.sb.desc_blocks() {
             let first = self.disk.block(self.sb.desc_block(number).0)?;
-            let last = self.sb.groups - number as u32 * per;
-            let used = last.min(per) as usize * size;
             for at in copies(&self.sb, number) {
-                // A copy that cannot be read is written anew.
-                let copy = self.disk.block(at).unwrap_or_default();
-                let mut pairs = first[..used].chunks(size).zip(copy.chunks(size));
-                if copy.len() == first.len() && pairs.all(|(a, b)| same_places(a, b)) {
+                if is_copy(&mut self.disk, &self.sb, number, &first, at) {
                     continue;
                 }
-                let place = format!("block {at}, a copy of descriptors {}", number * u64::from(per));
+                let place = format!(
+                    "block {at}, a copy of descriptors {}",
+                    number * u64::from(self.sb.descs_per_block())
+                );
                 self.tell("group", place, "of no use", "as the first ones");
                 self.disk.put(at, Stage::Copies, first.clone())?;
             }

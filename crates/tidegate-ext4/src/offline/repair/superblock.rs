@@ -250,6 +250,23 @@ fn best(copies: Vec<Copy>) -> Option<Copy> {
     copies.into_iter().nth(first)
 }
 
+/// Whether some copy is of no use. One of which no more than a feature or so is another may be of an older state, as
+/// kernels do not write copies.
+pub(super) fn has_bad_copy(disk: &mut Disk<'_>, sb: &Superblock) -> bool {
+    let places = (1..sb.groups).map(GroupNo).filter(|g| sb.has_super(*g));
+    places.into_iter().any(|g| {
+        // A copy that cannot be read is written anew.
+        let block = disk.block(sb.group_start(g).0).unwrap_or_else(|_| vec![0; sb.block_size as usize]);
+        copy_of(sb, &block).is_none()
+    })
+}
+
+/// The superblock that a block begins with, if it is one of the same volume.
+fn copy_of(sb: &Superblock, block: &[u8]) -> Option<Superblock> {
+    let copy = Superblock::parse(&block[..SUPER_SIZE], sb.blocks * u64::from(sb.block_size)).ok()?;
+    (copy.blocks == sb.blocks && copy.raw.s_uuid == sb.raw.s_uuid).then_some(copy)
+}
+
 impl Repair<'_, '_> {
     /// Copies of the superblock that are of no use become copies of `raw`.
     pub(super) fn mend_copies(&mut self, raw: &RawSuperblock) -> Result<()> {
@@ -260,11 +277,7 @@ impl Repair<'_, '_> {
             let at = self.sb.group_start(GroupNo(g)).0;
             // A copy that cannot be read is written anew.
             let mut block = self.disk.block(at).unwrap_or_else(|_| vec![0; self.sb.block_size as usize]);
-            let size = self.sb.blocks * u64::from(self.sb.block_size);
-            let same = |c: Superblock| {
-                c.blocks == self.sb.blocks && c.raw.s_uuid == raw.s_uuid && is_alike(raw, &c.raw)
-            };
-            if Superblock::parse(&block[..SUPER_SIZE], size).is_ok_and(same) {
+            if copy_of(&self.sb, &block).is_some_and(|c| is_alike(raw, &c.raw)) {
                 continue;
             }
             self.tell("superblock", format!("copy in group {g}"), "of no use", "as the first");

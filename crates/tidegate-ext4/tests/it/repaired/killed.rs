@@ -9,7 +9,7 @@ const VOLUMES: u64 = 6;
 const MOMENTS: usize = 12;
 
 /// A repair with all that it wrote.
-fn recorded(damaged: &[u8]) -> (Repaired, Vec<Record>) {
+pub fn recorded(damaged: &[u8]) -> (Repaired, Vec<Record>) {
     let device = Arc::new(MemoryDevice::from_bytes(damaged));
     let recorder = Arc::new(Recorder::new(device.clone()));
     let queue = Arc::new(RequestQueue::new(recorder.clone(), QueueLimits::default()));
@@ -31,7 +31,7 @@ fn apply(bytes: &mut [u8], r: &Record) {
 }
 
 /// The image when so many requests were done, and of those since the last flush only some.
-fn cut(damaged: &[u8], all: &[Record], done: usize, rng: &mut Rng) -> Vec<u8> {
+pub fn cut(damaged: &[u8], all: &[Record], done: usize, rng: &mut Rng) -> Vec<u8> {
     let mut bytes = damaged.to_vec();
     let flushed = all[..done]
         .iter()

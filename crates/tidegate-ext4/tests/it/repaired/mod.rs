@@ -1,6 +1,7 @@
 //! Repair of damaged volumes: clean for us and for e2fsck, and no less is kept than e2fsck keeps.
 
 mod cases;
+mod copies;
 mod hashes;
 mod kept;
 mod killed;
