@@ -235,12 +235,12 @@ fn used(
     let zoned = Zoned::new(device.clone(), &fresh.zones);
     let queue = Arc::new(RequestQueue::new(zoned.device(), QueueLimits::default()));
     let fail = |e: &dyn std::fmt::Display| Fault::new("run", format!("making a volume: {e}"));
-    let volume = Volume::from_queue("volume", queue, &sound()).map_err(|e| fail(&e))?;
+    let volume = Volume::from_queue("volume", queue.clone(), &sound()).map_err(|e| fail(&e))?;
     let model = work(&volume).map_err(|e| fail(&e))?;
     if unmount {
         volume.unmount().map_err(|e| fail(&e))?;
     }
-    zoned.check()?;
+    zoned.check(&queue)?;
     Ok(Base::of(&device, size, zoned.pointers(fresh.zones.map(|z| z.spec)), model))
 }
 

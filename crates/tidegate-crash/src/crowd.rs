@@ -106,7 +106,7 @@ fn record_here(
     let mut runs = threads.into_iter().map(|t| t.join()).collect::<Result<Vec<_>, _>>()?;
     let end = recorder.position();
     let tape = Arc::new(Tape::new(&base.blocks, &base.table, recorder.take()).on(&base.zones));
-    zoned.check()?;
+    zoned.check(volume.queue())?;
     let syncs: Vec<Vec<(u64, u64)>> = runs.iter().map(syncs).collect();
     for (n, run) in runs.iter_mut().enumerate() {
         let others = syncs.iter().enumerate().filter(|s| s.0 != n);

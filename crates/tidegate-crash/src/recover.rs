@@ -111,13 +111,15 @@ impl How<'_> {
         let tree = walk(&volume)?;
         (self.keeps)(&tree)?;
         if depth.twice {
+            zoned.check(volume.queue())?;
             drop(volume);
             volume = self.open(&top)?;
             same(&tree, &walk(&volume)?, "recovered a second time")?;
         }
+        let queue = volume.queue().clone();
         volume.unmount().map_err(|e| Fault::new("P0", format!("unmount: {e}")))?;
+        zoned.check(&queue)?;
         checked(zoned.device())?;
-        zoned.check()?;
         // fsck.f2fs knows nothing of a zone's capacity from an image: it counts free segments otherwise.
         let alike = zones.as_ref().is_none_or(|z| z.spec.capacity == z.spec.size);
         if let Some(f) = self.reference.filter(|_| depth.reference && alike) {
@@ -128,8 +130,8 @@ impl How<'_> {
         }
         let clean = self.open(&top)?;
         same(&tree, &walk(&clean)?, "after a clean unmount")?;
+        zoned.check(clean.queue())?;
         drop(clean);
-        zoned.check()?;
         let tape = Tape::new(blocks, &before, recorder.take()).on(&zones);
         for s in states(&tape, &mut rng, AGAIN, 0, u64::MAX) {
             self.recover(&tape.blocks, s.medium(&tape), Depth::default())

@@ -238,7 +238,7 @@ fn record_here(
         r.end = recorder.position();
     }
     r.tape = Arc::new(Tape::new(&base.blocks, &base.table, recorder.take()).on(&base.zones));
-    zoned.check()?;
+    zoned.check(volume.queue())?;
     Ok(r)
 }
 

@@ -9,7 +9,7 @@ use crate::tape::{Tape, Unit};
 use std::collections::HashSet;
 use std::sync::Arc;
 use tidegate_block::zones::Zones;
-use tidegate_block::{Device, Op, Overlay, ZoneSpec, ZonedDevice};
+use tidegate_block::{Device, Op, Overlay, RequestQueue, ZoneSpec, ZonedDevice};
 
 /// Zones of a device, and where each is written to, in bytes of the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,11 +59,17 @@ impl Zoned {
         Some(Arc::new(Pointers { spec, at }))
     }
 
-    /// Checks that every write was at a write pointer, and no more zones were active than may be.
-    pub(crate) fn check(&self) -> Result<(), Fault> {
-        match self.0.as_ref().map_or(0, |z| z.refused()) {
-            0 => Ok(()),
-            n => Err(Fault::new("zones", format!("{n} requests broke a rule of zones"))),
+    /// Checks that every write was at a write pointer, and no more zones were active than may be: neither the device
+    /// refused any, nor the queue before it, which fails those that have no place in their zone.
+    pub(crate) fn check(&self, queue: &RequestQueue) -> Result<(), Fault> {
+        let device = self.0.as_ref().map_or(0, |z| z.refused());
+        match (device, queue.stats().zone_refused) {
+            (0, 0) => Ok(()),
+            (d, q) => {
+                let what =
+                    format!("{d} requests broke a rule of zones, {q} writes were refused by the queue");
+                Err(Fault::new("zones", what))
+            }
         }
     }
 }
@@ -123,5 +129,41 @@ impl Tape {
             }
         }
         zones.into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_block::{Bio, BioFlags, MemoryDevice, PageBuf, QueueLimits, Sector, Segment};
+
+    const MIB: u64 = 1 << 20;
+    const SPEC: ZoneSpec = ZoneSpec { size: MIB, capacity: MIB, conventional: 1, max_open: 2, max_active: 2 };
+
+    fn write(queue: &RequestQueue, pos: u64) {
+        let page = Segment::pages(Arc::new(PageBuf::zeroed(1)), 0, 1);
+        let _ = queue.submit_wait(Bio::write(Sector::from_bytes(pos), vec![page], BioFlags::empty()));
+    }
+
+    /// A write behind the write pointer ends in the queue, and one that the device refuses may have gone around it.
+    #[test]
+    fn a_write_that_breaks_a_rule_is_a_fault() {
+        let zones: OnZones = Some(Arc::new(Pointers { spec: SPEC, at: vec![0, MIB, 2 * MIB, 3 * MIB] }));
+        let zoned = || Zoned::new(Arc::new(Overlay::new(Arc::default(), vec![0; 1024])), &zones);
+        let queue = |z: &Zoned| RequestQueue::new(z.device(), QueueLimits::default());
+        let z = zoned();
+        let q = queue(&z);
+        write(&q, MIB);
+        z.check(&q).unwrap();
+        write(&q, MIB);
+        assert_eq!(z.0.as_ref().unwrap().refused(), 0);
+        assert!(z.check(&q).unwrap_err().text.ends_with("1 writes were refused by the queue"));
+        let z = zoned();
+        let q = queue(&z);
+        [1, 2, 3].iter().for_each(|n| write(&q, n * MIB));
+        assert!(z.check(&q).unwrap_err().text.starts_with("1 requests broke a rule"));
+        let other = RequestQueue::new(Arc::new(MemoryDevice::new(MIB)), QueueLimits::default());
+        assert!(z.check(&other).is_err());
+        zoned().check(&other).unwrap();
     }
 }
