@@ -56,6 +56,31 @@ fn a_zone_is_closed_for_another_and_counts_until_it_is_full_or_reset() {
     assert_eq!(plain.submit_wait(zone_op(Op::ZoneReset, 0)).map(drop), Err(Errno::OPNOTSUPP));
 }
 
+#[test]
+fn a_zone_that_the_device_gave_up_takes_no_more() {
+    let d = zoned(12 * MIB);
+    let q = queue(d.clone(), 4);
+    for n in [1, 2, 3] {
+        q.submit_wait(write(n * SPEC.size, 1, 7)).unwrap();
+    }
+    d.give_up(1, ZoneState::ReadOnly);
+    d.give_up(2, ZoneState::Offline);
+    // They are not active any more.
+    for n in [4, 5] {
+        q.submit_wait(write(n * SPEC.size, 1, 7)).unwrap();
+    }
+    for n in [1, 2] {
+        let after = write(n * SPEC.size + PAGE, 1, 1);
+        for bio in [after, zone_op(Op::ZoneReset, n), zone_op(Op::ZoneFinish, n)] {
+            assert_eq!(q.submit_wait(bio).map(drop), Err(Errno::IO), "zone {n}");
+        }
+    }
+    assert_eq!(d.refused(), 6);
+    let read = |n: u64| q.read_wait(Sector::from_bytes(n * SPEC.size), 1, BioFlags::empty()).map(|b| b[0]);
+    assert_eq!((read(1), read(2), read(3)), (Ok(7), Err(Errno::IO), Ok(7)));
+    assert_eq!(d.refused(), 6, "a read breaks no rule");
+}
+
 /// Writes of `threads` threads to three zones, in any order, on a device that takes any time for each.
 fn shuffled(threads: u64, nr_requests: usize, seed: u64) {
     let d = zoned(8 * MIB);

@@ -19,6 +19,8 @@ pub enum ReadOnly {
     },
     /// It is in a state in which it is not changed: `its journal is on a device of its own`.
     State(&'static str),
+    /// Zones of its device take no more writes, for good: `the zone at sector 0x80000 is offline`.
+    Zones(String),
     /// It wants a repair first.
     Unrepaired {
         /// The sentence that gives the reason: `an earlier error is recorded in it`.
@@ -69,6 +71,7 @@ impl fmt::Display for ReadOnly {
             ReadOnly::Features { format, features } => {
                 write!(f, "{format} feature {features} is not supported: opened read-only")
             }
+            ReadOnly::Zones(what) => write!(f, "{what}: opened read-only"),
             ReadOnly::State(what) => write!(f, "{what}: opened read-only"),
             ReadOnly::Unrepaired { what, tool } => write!(f, "{what}: run {tool}; opened read-only"),
             ReadOnly::PassedOver(e) => {

@@ -1,6 +1,6 @@
 //! Zones over a device that has none: as in the zoned models, for any content.
 
-use super::{Zone, ZoneSpec, Zones};
+use super::{Zone, ZoneSpec, ZoneState, Zones};
 use crate::bio::{BioFlags, Op};
 use crate::{Device, DeviceInfo, Errno, Request};
 use std::sync::Arc;
@@ -30,6 +30,11 @@ impl ZonedDevice {
         ZonedDevice { below, zones: Mutex::new(&CLASS, zones), size, refused: AtomicU64::new(0) }
     }
 
+    /// Has the device give up zone `n`, so that it is in `state`.
+    pub fn give_up(&self, n: usize, state: ZoneState) {
+        self.zones.lock().give_up(n, state);
+    }
+
     /// Requests that broke a rule of zones.
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
@@ -42,7 +47,7 @@ impl ZonedDevice {
             return Err(Errno::IO);
         }
         zones.take(rq).inspect_err(|_| {
-            self.refused.fetch_add(1, Relaxed);
+            self.refused.fetch_add(u64::from(rq.op != Op::Read), Relaxed);
         })?;
         Ok(rq.op != Op::Discard || zones.clears(rq.sector.bytes(), rq.bytes))
     }

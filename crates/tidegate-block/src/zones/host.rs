@@ -52,12 +52,13 @@ fn zone(z: &zoned::Zone) -> Zone {
         condition::OPENED_BY_WRITE | condition::OPENED => ZoneState::Open,
         condition::CLOSED => ZoneState::Closed,
         condition::FULL => ZoneState::Full,
+        condition::READ_ONLY => ZoneState::ReadOnly,
         _ => ZoneState::Offline,
     };
     let pointer = match state {
         ZoneState::Empty => start,
-        // The kernel has no pointer of a full zone.
-        ZoneState::Full => start + capacity,
+        // The kernel has no pointer of these.
+        ZoneState::Full | ZoneState::ReadOnly | ZoneState::Offline => start + capacity,
         _ => bytes(z.pointer).clamp(start, start + capacity),
     };
     Zone { start, len, capacity, pointer, state }
@@ -94,8 +95,8 @@ mod tests {
         assert_eq!(of(2, 3, 0x8000, 0x6000), (mib(12), mib(16), ZoneState::Open));
         assert_eq!(of(2, 4, 0x8800, 0), (mib(16), mib(17), ZoneState::Closed));
         assert_eq!(of(2, 0xe, u64::MAX, 0x6000), (mib(12), mib(28), ZoneState::Full));
-        for lost in [0xd, 0xf] {
-            assert_eq!(of(2, lost, 0, 0x6000).2, ZoneState::Offline);
+        for (condition, state) in [(0xd, ZoneState::ReadOnly), (0xf, ZoneState::Offline)] {
+            assert_eq!(of(2, condition, 0, 0x6000), (mib(12), mib(28), state));
         }
     }
 }

@@ -71,7 +71,9 @@ pub enum ZoneState {
     Closed,
     /// It takes no more.
     Full,
-    /// It takes no writes, and may have lost its content.
+    /// It takes no writes and is never reset, and can be read. Its write pointer is not known.
+    ReadOnly,
+    /// It takes no writes and is never reset, and has lost its content.
     Offline,
 }
 
@@ -79,6 +81,11 @@ impl ZoneState {
     /// Whether it counts against the device's most active zones.
     pub fn is_active(self) -> bool {
         matches!(self, ZoneState::Open | ZoneState::Closed)
+    }
+
+    /// Whether the device has given it up: it takes no writes, now or later.
+    pub fn is_dead(self) -> bool {
+        matches!(self, ZoneState::ReadOnly | ZoneState::Offline)
     }
 }
 
@@ -91,7 +98,7 @@ pub struct Zone {
     pub len: u64,
     /// Bytes of it that can be written.
     pub capacity: u64,
-    /// Where the next write must begin; the end of the writable part when it is full.
+    /// Where the next write must begin; the end of the writable part when it takes no more.
     pub pointer: u64,
     /// Its state.
     pub state: ZoneState,
@@ -168,8 +175,16 @@ impl Zones {
         self.active += usize::from(z.state.is_active());
     }
 
+    /// Has the device give a zone up, so that it is in `state`.
+    pub fn give_up(&mut self, n: usize, state: ZoneState) {
+        self.leave(n);
+        let z = &mut self.zones[n];
+        (z.state, z.pointer) = (state, z.start + z.capacity);
+    }
+
     /// Takes a request or refuses it, as the device would: a write that does not begin at its zone's write pointer or
-    /// leaves the zone is an I/O error; one more zone than may be active is EOVERFLOW.
+    /// leaves the zone is an I/O error, and so is all that a zone in its state does not do; one more zone than may be
+    /// active is EOVERFLOW.
     ///
     /// # Errors
     /// These, and EINVAL where a zone is to be reset or finished and there is none.
@@ -177,6 +192,7 @@ impl Zones {
         let pos = rq.sector.bytes();
         match rq.op {
             Op::Write | Op::WriteZeroes if rq.bytes > 0 => self.write(pos, rq.bytes),
+            Op::Read if self.is_lost(pos, rq.bytes) => Err(Errno::IO),
             Op::ZoneReset => self.each(pos, rq.bytes, Self::reset),
             Op::ZoneFinish => self.each(pos, rq.bytes, Self::finish),
             _ => Ok(()),
@@ -211,8 +227,19 @@ impl Zones {
         Ok(())
     }
 
+    /// Whether some of these bytes are in a zone that has lost them.
+    fn is_lost(&self, pos: u64, len: u64) -> bool {
+        let zones = pos / self.spec.size..(pos + len).div_ceil(self.spec.size);
+        let mut states = zones.filter_map(|n| self.zones.get(n as usize)).map(|z| z.state);
+        states.any(|s| s == ZoneState::Offline)
+    }
+
     fn sequential(&self, n: usize) -> Result<(), Errno> {
-        self.zones.get(n).filter(|z| z.is_sequential()).map(drop).ok_or(Errno::INVAL)
+        match self.zones.get(n).filter(|z| z.is_sequential()).map(|z| z.state.is_dead()) {
+            Some(false) => Ok(()),
+            Some(true) => Err(Errno::IO),
+            None => Err(Errno::INVAL),
+        }
     }
 
     /// Does something to all zones that a range is of.

@@ -8,8 +8,9 @@ use crate::format::gate::Superblock;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, SegNo};
 use crate::segment::log::{LOG_SLOTS, Log, LogId};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use tidegate_block::{Device, RequestQueue, Zone, ZoneState};
+use tidegate_block::{Device, RequestQueue, SECTOR_SIZE, Zone, ZoneState};
 use tidegate_vfs::{At, Error, ErrorKind, Result};
 
 /// Zones that a device must let be partly written: one for each log, and one that a log has left.
@@ -30,6 +31,17 @@ pub(crate) struct ZoneMap {
     pub active: Vec<u32>,
     /// Zones that may be neither empty nor full.
     pub max_active: usize,
+    /// Sections whose zones the device has given up.
+    dead: Dead,
+}
+
+/// Zones that the device has given up. They count as full: no log goes there, and none is reset or finished.
+#[derive(Default)]
+struct Dead {
+    /// Their sections, and whether these can be read.
+    sections: BTreeMap<u32, bool>,
+    /// The first byte and the state of the first of them.
+    first: Option<(u64, ZoneState)>,
 }
 
 /// The zones that are active when a volume is opened.
@@ -87,6 +99,7 @@ impl ZoneMap {
             written: vec![0; sections as usize],
             active: Vec::new(),
             max_active: usize::MAX,
+            dead: Dead::default(),
         };
         let Some(z) = zoning.filter(|z| z.first < main_end) else { return Ok(Some(map)) };
         let section = u64::from(sb.segs_per_sec) * SEGMENT_BYTES;
@@ -120,13 +133,21 @@ impl ZoneMap {
     fn read(&mut self, device: &dyn Device, main: u64) -> Result<()> {
         let zones = device.report_zones().map_err(|e| Error::device(e, "reading the device's zones"))?;
         let section = u64::from(self.per) * SEGMENT_BYTES;
-        let mut capacity = None;
+        let (mut capacity, mut of_dead) = (None, None);
         for n in self.first..self.written.len() as u32 {
             let start = main + u64::from(n) * section;
             let at = zones.binary_search_by_key(&start, |z| z.start);
             let z: &Zone = &zones[at.map_err(|_| misfit(format!("section {n} on no zone")))?];
-            if z.state == ZoneState::Offline || !z.is_sequential() {
-                return Err(misfit(format!("zone {n} of the main area is {:?}", z.state)));
+            if !z.is_sequential() {
+                return Err(misfit(format!(
+                    "zone {n} of the main area can be written anywhere, as none before"
+                )));
+            }
+            if z.state.is_dead() {
+                of_dead = of_dead.or(Some(z.capacity).filter(|c| *c > 0));
+                self.dead.first.get_or_insert((z.start, z.state));
+                self.dead.sections.insert(n, z.state == ZoneState::ReadOnly);
+                continue;
             }
             // As Linux: the usable part of a section is known for all.
             if *capacity.get_or_insert(z.capacity) != z.capacity {
@@ -137,8 +158,46 @@ impl ZoneMap {
                 self.active.push(n);
             }
         }
-        self.capacity = capacity.map_or(self.capacity, blocks);
+        self.capacity = capacity.or(of_dead).map_or(self.capacity, blocks);
+        for n in self.dead.sections.keys() {
+            self.written[*n as usize] = self.capacity;
+        }
         Ok(())
+    }
+
+    /// Whether the device has given up a section's zone.
+    pub(crate) fn is_dead(&self, section: u32) -> bool {
+        self.dead.sections.contains_key(&section)
+    }
+
+    /// Whether a segment is in a zone that has lost its content.
+    pub(crate) fn is_lost(&self, segno: u32) -> bool {
+        self.dead.sections.get(&self.section_of(segno)) == Some(&false)
+    }
+
+    /// How many zones the device has given up.
+    pub(crate) fn dead(&self) -> usize {
+        self.dead.sections.len()
+    }
+
+    /// The sentence that names the zones which the device has given up, if there are any; with the sector by which
+    /// its tools name a zone.
+    pub(crate) fn why_dead(&self, sb: &Superblock) -> Option<String> {
+        let (mut start, state) = self.dead.first?;
+        let mut device = String::new();
+        for (path, bytes) in sb.devices() {
+            if start < bytes {
+                device = format!(" of {path}");
+                break;
+            }
+            start -= bytes;
+        }
+        let state = if state == ZoneState::ReadOnly { "read-only" } else { "offline" };
+        let more = match self.dead.sections.len() - 1 {
+            0 => String::new(),
+            n => format!(", one of {} that take no more writes", n + 1),
+        };
+        Some(format!("the zone at sector {:#x}{device} is {state}{more}", start / SECTOR_SIZE))
     }
 
     /// The zones that are active.

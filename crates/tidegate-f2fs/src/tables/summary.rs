@@ -4,6 +4,7 @@ use crate::format::gate::{Checkpoint, Superblock};
 use crate::format::raw::*;
 use crate::segment::curseg::Curseg;
 use crate::segment::log::Log;
+use crate::segment::zones::ZoneMap;
 use crate::tables::journal;
 use crate::tables::meta::Meta;
 use crate::tables::nat::NatEntry;
@@ -29,11 +30,16 @@ fn summary_block(bytes: &[u8]) -> Result<Box<RawSummaryBlock>> {
     RawSummaryBlock::read_from_bytes(bytes).map(Box::new).map_err(|_| Error::corrupt("summary block"))
 }
 
-/// Reads the summaries of checkpoint `cp`.
+/// Reads the summaries of checkpoint `cp`. Nodes in those of `zones` that have lost their content get none.
 ///
 /// # Errors
 /// `Corrupt` for journals out of range, those of the device.
-pub(crate) fn load(sb: &Superblock, cp: &Checkpoint, meta: &Meta) -> Result<PackSummaries> {
+pub(crate) fn load(
+    sb: &Superblock,
+    cp: &Checkpoint,
+    meta: &Meta,
+    zones: Option<&ZoneMap>,
+) -> Result<PackSummaries> {
     let mut sums = Log::ALL.map(empty);
     let start = cp.start + cp.raw.cp_pack_start_sum.get();
     // Counted back from the tail: node summaries are last, data summaries before them.
@@ -51,7 +57,7 @@ pub(crate) fn load(sb: &Superblock, cp: &Checkpoint, meta: &Meta) -> Result<Pack
         let i = log as usize;
         if cp.has_node_summaries() {
             sums[i] = summary_block(meta.read(tail - 3 + (i as u32 - 3))?.bytes())?;
-        } else {
+        } else if !zones.is_some_and(|z| z.is_lost(cp.raw.cur_node_segno[i - 3].get())) {
             rebuild_node_summary(sb, cp, meta, log, &mut sums[i])?;
         }
     }

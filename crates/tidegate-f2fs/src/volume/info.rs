@@ -85,6 +85,8 @@ pub struct ZonesInfo {
     pub capacity: u32,
     /// Those that a log can go to: free as a whole, with a zone that was reset.
     pub ready: u32,
+    /// Those whose zones the device has given up.
+    pub dead: usize,
     /// Zones that may be neither empty nor full at once, where the device says.
     pub max_active: Option<usize>,
 }
@@ -156,6 +158,7 @@ impl F2fs {
             sequential: z.sequential(),
             capacity: z.capacity(),
             ready: self.sit.free_segments().free / z.segments_in(z.sections()).max(1),
+            dead: z.dead(),
             max_active: Some(z.max_active).filter(|n| *n < usize::MAX),
         });
         for n in 0..self.sb.main_segments {

@@ -126,9 +126,10 @@ impl F2fs {
             Arc::new(Counters::opened_now()),
             sb.main_blkaddr,
         );
-        let sums = summary::load(&sb, &cp, &meta)?;
         let zones = ZoneMap::load(&queue, &sb)?;
-        let read_only = why_read_only(&queue, &sb, &cp, &options, even_hurt);
+        let sums = summary::load(&sb, &cp, &meta, zones.as_ref())?;
+        let dead = zones.as_ref().and_then(|z| z.why_dead(&sb)).filter(|_| !even_hurt);
+        let read_only = why_read_only(&queue, &sb, &cp, &options, even_hurt).or(dead.map(ReadOnly::Zones));
         if let Some(z) = zones.as_ref().filter(|_| read_only.is_none()) {
             z.check_writable()?;
         }

@@ -41,6 +41,7 @@ mod xattr_node;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 mod zoned;
 mod zoned_cut;
+mod zoned_dead;
 mod zoned_finish;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 mod zoned_kernel;

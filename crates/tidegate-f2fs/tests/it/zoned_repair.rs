@@ -1,12 +1,10 @@
 //! Damaged volumes on zones: mended without a write that a zone refuses.
 
-use crate::common::image::Image;
 use crate::common::volume::mount_with;
 use crate::common::zoned::{Bed, MIB, ROOT, content, file};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tidegate_block::zones::Zones;
-use tidegate_block::{Device, QueueLimits, RequestQueue, ZoneSpec, ZonedDevice};
+use tidegate_block::{Device, QueueLimits, RequestQueue, ZoneSpec, ZoneState};
 use tidegate_f2fs::check::{CheckOptions, check};
 use tidegate_f2fs::repair::{Outcome, RepairOptions, repair};
 use tidegate_f2fs::{F2fsOptions, open};
@@ -20,17 +18,6 @@ const CASES: u64 = 24;
 /// Zones of 4 MiB behind 20 MiB for the metadata: all of the main area is written in order.
 fn spec(capacity: u64, most: usize) -> ZoneSpec {
     ZoneSpec { size: 4 * MIB, capacity, conventional: 5, max_open: most, max_active: most }
-}
-
-/// Zones as they are, over a copy of the bytes.
-fn copy(bed: &Bed, spec: ZoneSpec) -> Bed {
-    let memory = Image::of(&bed.memory).device();
-    let mut zones = Zones::new(spec, memory.size());
-    for (n, z) in bed.device.report_zones().unwrap().iter().enumerate().filter(|z| z.1.is_sequential()) {
-        zones.set_pointer(n, z.pointer);
-    }
-    let device = Arc::new(ZonedDevice::with_zones(memory.clone(), zones));
-    Bed { memory, device }
 }
 
 fn name(n: u64) -> String {
@@ -150,7 +137,7 @@ fn mend_damaged(spec: ZoneSpec) {
     assert_eq!(before.len(), 200);
     let (mut sound, mut written) = (0, 0);
     for seed in 0..CASES {
-        let (bed, mut rng) = (copy(&whole, spec), Rng::new(seed + 1));
+        let (bed, mut rng) = (whole.copy(), Rng::new(seed + 1));
         match seed % 3 {
             0 => damage(&bed, &tables, &mut rng),
             1 => damage(&bed, &main, &mut rng),
@@ -195,7 +182,7 @@ fn no_more_zones_are_begun_by_a_repair_than_the_device_takes() {
 fn a_log_that_is_not_at_its_write_pointer_moves() {
     let spec = spec(4 * MIB, 9);
     let whole = filled(spec);
-    let bed = copy(&whole, spec);
+    let bed = whole.copy();
     let [_, main] = blocks(&bed);
     let mut rng = Rng::new(3);
     damage_nodes(&bed, &main, &mut rng);
@@ -211,4 +198,29 @@ fn a_log_that_is_not_at_its_write_pointer_moves() {
     assert!(sound && wrote);
     bed.fsck();
     assert!(contents(&bed).len() >= 120);
+}
+
+/// Of the zones in which nothing is, the device has given up all but a few: a repair goes to those, or nowhere.
+#[test]
+fn a_repair_leaves_dead_zones_alone() {
+    let whole = filled(spec(4 * MIB, 9));
+    let [_, main] = blocks(&whole);
+    let mut ends = BTreeMap::new();
+    for seed in 0..9 {
+        let (bed, mut rng) = (whole.copy(), Rng::new(seed + 1));
+        damage_nodes(&bed, &main, &mut rng);
+        let all = bed.device.report_zones().unwrap();
+        let empty = (0..all.len()).filter(|n| all[*n].state == ZoneState::Empty);
+        empty.skip(seed as usize % 3).for_each(|n| bed.device.give_up(n, ZoneState::ReadOnly));
+        // Logs have no room where they are.
+        let active = (0..all.len()).filter(|n| all[*n].state.is_active());
+        active.for_each(|n| bed.device.give_up(n, ZoneState::ReadOnly));
+        let queue = Arc::new(RequestQueue::new(bed.device.clone(), QueueLimits::default()));
+        let report = repair(&queue, RepairOptions::default(), &mut |_| {}).unwrap();
+        assert_eq!(bed.device.refused(), 0, "seed {seed}");
+        let is_clean = check(&queue, CheckOptions::default()).unwrap().is_clean();
+        assert_eq!(is_clean, report.outcome != Outcome::Left, "seed {seed}: {:?}", report.notes);
+        *ends.entry(is_clean).or_insert(0) += 1;
+    }
+    assert_eq!(ends.len(), 2, "{ends:?}");
 }

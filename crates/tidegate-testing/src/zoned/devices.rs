@@ -150,6 +150,7 @@ fn listed(zone: &block::Zone) -> Zone {
         ZoneState::Open => (zone.pointer - zone.start, Condition::Open),
         ZoneState::Closed => (zone.pointer - zone.start, Condition::Closed),
         ZoneState::Full => (zone.capacity, Condition::Full),
+        ZoneState::ReadOnly => (zone.capacity, Condition::ReadOnly),
         ZoneState::Offline => (0, Condition::Offline),
     };
     Zone { start: zone.start, capacity: zone.capacity, written, condition }

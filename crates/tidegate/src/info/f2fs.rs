@@ -38,6 +38,7 @@ pub(super) fn json(i: &VolumeInfo, backend: &str) -> Value {
                 "sequential": z.sequential,
                 "capacity_blocks": z.capacity,
                 "ready": z.ready,
+                "dead": z.dead,
                 "max_active": z.max_active,
             })),
         },
@@ -88,8 +89,9 @@ pub(super) fn lines(i: &VolumeInfo, image: &str, backend: &str) -> Vec<String> {
     }
     if let Some(z) = &i.zones {
         let capacity = bytes(u64::from(z.capacity) * BLOCK);
+        let dead = if z.dead > 0 { format!(", {} given up by the device", z.dead) } else { String::new() };
         out.push(format!(
-            "  zones          {} sections of {capacity}, {} on zones written in order, {} ready",
+            "  zones          {} sections of {capacity}, {} on zones written in order, {} ready{dead}",
             z.sections, z.sequential, z.ready
         ));
     }

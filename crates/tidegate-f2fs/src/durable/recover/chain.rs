@@ -46,7 +46,7 @@ impl<'a> Chain<'a> {
     /// `Corrupt` when it loops, those of the device.
     pub(super) fn next(&mut self) -> Result<Option<(BlockAddr, &[u8])>> {
         let at = self.at;
-        if !self.fs.sb.in_main(at) {
+        if !self.fs.sb.in_main(at) || self.is_cut() {
             return Ok(None);
         }
         if at == self.passed {
@@ -70,6 +70,11 @@ impl<'a> Chain<'a> {
         Ok(Some((at, page)))
     }
 
+    /// Whether the chain goes on, if it does, in a zone that has lost its content.
+    pub(super) fn is_cut(&self) -> bool {
+        self.fs.sb.in_main(self.at) && self.fs.sit.is_lost(self.at)
+    }
+
     fn read(&self, at: BlockAddr) -> Result<(BlockAddr, PageBuf)> {
         let in_segment = (at.0 - self.fs.sb.main_blkaddr) % BLOCKS_PER_SEG;
         let n = READ_AHEAD.min(BLOCKS_PER_SEG - in_segment) as usize;
@@ -89,13 +94,15 @@ pub(super) struct Found {
     pub segments: Vec<u8>,
     /// Those the chain itself is in.
     pub nodes: HashSet<u32>,
+    /// The rest of the chain is in a zone that has lost its content.
+    pub is_cut: bool,
 }
 
 /// Learns which files were fsynced. Stops at nothing but the end of the chain, so that nodes that were
 /// written without fsync count for the segments, too.
 pub(super) fn find(fs: &F2fs) -> Result<Found> {
     let segments = vec![0; fs.sb.main_segments.div_ceil(8) as usize];
-    let mut f = Found { entries: HashMap::default(), segments, nodes: HashSet::default() };
+    let mut f = Found { entries: HashMap::default(), segments, nodes: HashSet::default(), is_cut: false };
     let mut last_inode: HashMap<u32, BlockAddr> = HashMap::default();
     let mut chain = Chain::new(fs);
     while let Some((at, page)) = chain.next()? {
@@ -118,6 +125,7 @@ pub(super) fn find(fs: &F2fs) -> Result<Found> {
             }
         }
     }
+    f.is_cut = chain.is_cut();
     Ok(f)
 }
 

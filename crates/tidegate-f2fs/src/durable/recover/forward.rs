@@ -7,7 +7,7 @@ use crate::format::units::{BlockAddr, Nid};
 use crate::node::{is_dnode, ofs_of};
 use crate::segment::log::Log;
 use crate::volume::sbi::F2fs;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use tidegate_rt::hash::HashMap;
 use tidegate_vfs::{Error, ErrorKind, FileType, Result};
 
@@ -28,6 +28,9 @@ impl F2fs {
     /// `Corrupt` when the nodes make no sense, `NoSpace`, those of the device.
     pub(crate) fn roll_forward(&self) -> Result<bool> {
         let mut found = chain::find(self)?;
+        if found.is_cut && !self.ckpt.lock().cp.flags.contains(CpFlags::UMOUNT) {
+            self.unrecovered.store(true, SeqCst);
+        }
         if found.entries.is_empty() {
             return Ok(false);
         }

@@ -11,7 +11,7 @@ impl Checker<'_> {
     pub(super) fn check_chain(&mut self) -> Result<()> {
         let (mut at, stamp) = (self.cp.chain_start(&self.sb), self.cp.node_stamp());
         let mut met = HashSet::default();
-        while self.sb.in_main(at) {
+        while self.sb.in_main(at) && !self.is_lost(at) {
             let block = self.dev.block(at.0)?;
             let footer = RawNodeFooter::of(&block[..]);
             if !stamp.is_on(footer.cp_ver.get()) {
@@ -32,5 +32,11 @@ impl Checker<'_> {
             at = BlockAddr(footer.next_blkaddr.get());
         }
         Ok(())
+    }
+
+    /// Whether a block of the main area is in a zone that has lost its content.
+    fn is_lost(&self, at: BlockAddr) -> bool {
+        let segno = (at.0 - self.sb.main_blkaddr) / BLOCKS_PER_SEG;
+        self.zones.as_ref().is_some_and(|z| z.is_lost(segno))
     }
 }

@@ -82,11 +82,14 @@ struct Checker<'q> {
 /// All other damage is in the report.
 pub fn check(queue: &RequestQueue, options: CheckOptions) -> Result<CheckReport> {
     let mut c = Checker::load(queue, options)?;
-    c.check_nat();
-    c.walk()?;
-    c.check_nat_reached();
-    c.check_sit()?;
-    c.check_chain()?;
+    let dead = c.zones.as_ref().and_then(|z| z.why_dead(&c.sb));
+    // A block that cannot be read may well be in such a zone.
+    c.run().map_err(|e| match &dead {
+        Some(why) if e.errno().is_some() => e.of(why.clone()),
+        _ => e,
+    })?;
+    c.found.notes.extend(dead.map(|why| format!("{why}: the volume opens read-only")));
+    c.note_lost();
     Ok(c.report())
 }
 
@@ -120,6 +123,26 @@ impl<'q> Checker<'q> {
         c.check_nat_bits()?;
         c.nat.apply(&c.pack);
         Ok(c)
+    }
+
+    fn run(&mut self) -> Result<()> {
+        self.check_nat();
+        self.walk()?;
+        self.check_nat_reached();
+        self.check_sit()?;
+        self.check_chain()
+    }
+
+    /// Says how much of the volume is in zones that have lost their content: a check reads no file's data.
+    fn note_lost(&mut self) {
+        let Some(zones) = &self.zones else { return };
+        let lost = (0..self.sb.main_segments).filter(|s| zones.is_lost(*s));
+        let blocks: u64 = lost.map(|s| u64::from(self.usage.seen.count(s))).sum();
+        if blocks > 0 {
+            self.found
+                .notes
+                .push(format!("{blocks} blocks in use are in zones that have lost their content"));
+        }
     }
 
     fn report(self) -> CheckReport {

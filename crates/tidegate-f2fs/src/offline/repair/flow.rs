@@ -7,6 +7,7 @@ use super::pack;
 use crate::format::gate::Superblock;
 use crate::format::raw::*;
 use crate::offline::check::{CheckOptions, CheckReport, check};
+use crate::segment::zones::ZoneMap;
 use crate::{F2fs, F2fsOptions};
 use std::sync::Arc;
 use tidegate_block::{BioFlags, RequestQueue};
@@ -140,7 +141,9 @@ fn has_chain(queue: &RequestQueue, sb: &Superblock) -> Result<bool> {
     let mut disk = Disk::new(queue);
     let cp = pack::checkpoint(&disk, sb)?;
     let at = cp.chain_start(sb);
-    if !sb.in_main(at) {
+    let zones = ZoneMap::load(queue, sb)?;
+    let is_lost = |z: ZoneMap| z.is_lost((at.0 - sb.main_blkaddr) / BLOCKS_PER_SEG);
+    if !sb.in_main(at) || zones.is_some_and(is_lost) {
         return Ok(false);
     }
     let block = disk.block(at.0)?;

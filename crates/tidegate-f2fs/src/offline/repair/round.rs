@@ -107,7 +107,7 @@ impl<'q, 'c> Repair<'q, 'c> {
     fn follow_chain(&mut self) -> Result<bool> {
         let (mut at, stamp) = (self.cp.chain_start(&self.sb), self.cp.node_stamp());
         let (mut met, mut any) = (HashSet::default(), false);
-        while self.sb.in_main(at) && met.insert(at) {
+        while self.sb.in_main(at) && !self.is_lost(at.0) && met.insert(at) {
             let block = self.disk.block(at.0)?;
             let footer = RawNodeFooter::of(&block[..]);
             if !stamp.is_on(footer.cp_ver.get()) {

@@ -61,6 +61,12 @@ impl Repair<'_, '_> {
             && self.logs.iter().all(|l| l.segno != segno)
     }
 
+    /// Whether a block of the main area is in a zone that has lost its content.
+    pub(super) fn is_lost(&self, addr: u32) -> bool {
+        let segno = (addr - self.sb.main_blkaddr) / BLOCKS_PER_SEG;
+        self.zones.as_ref().is_some_and(|z| z.map.is_lost(segno))
+    }
+
     /// Whether the device takes block `n` of a segment next.
     pub(super) fn takes(&self, segno: u32, n: u32) -> bool {
         self.zones.as_ref().is_none_or(|z| z.is_next(segno, n))
@@ -116,10 +122,12 @@ impl Repair<'_, '_> {
         Some(Log { segno: section * per, next: 0, appends: true })
     }
 
-    /// Whether nothing is in a section: not in the last checkpoint, nor in what was found, nor a log.
+    /// Whether nothing is in a section: not in the last checkpoint, nor in what was found, nor a log; and its zone
+    /// takes writes or can be reset.
     fn is_free_section(&self, section: u32) -> bool {
         let per = self.sb.segs_per_sec;
-        (section * per..(section + 1) * per).all(|s| self.is_free_segment(s))
+        self.zones.as_ref().is_none_or(|z| !z.map.is_dead(section))
+            && (section * per..(section + 1) * per).all(|s| self.is_free_segment(s))
     }
 
     /// Writes what was changed in the main area.

@@ -53,6 +53,9 @@ impl Sections {
     /// The share of a section in [`Sections::ready`].
     pub(super) fn share(&self, n: u32) -> FreeSegments {
         let (s, all) = (&self.list[n as usize], self.map.segments_in(n));
+        if self.map.is_dead(n) {
+            return FreeSegments { free: 0, prefree: 0 };
+        }
         let (free, coming) = (s.segments.free == all && !s.written, s.segments.after() == all);
         FreeSegments { free: if free { all } else { 0 }, prefree: if coming && !free { all } else { 0 } }
     }

@@ -1,7 +1,7 @@
 //! Sections as zones: which may be written anew, and which are to be reset or finished first.
 
 use super::{Sit, SitState};
-use crate::format::units::SegNo;
+use crate::format::units::{BlockAddr, SegNo};
 use crate::segment::log::LogId;
 use std::collections::BTreeSet;
 use tidegate_vfs::Result;
@@ -46,7 +46,8 @@ impl Sit {
         let Some(sections) = &s.sections else { return Vec::new() };
         let is_idle = |n: u32| {
             let section = &sections.list[n as usize];
-            section.written && !section.resetting && section.segments.free == sections.map.segments_in(n)
+            let all = sections.map.segments_in(n);
+            section.written && !section.resetting && section.segments.free == all && !sections.map.is_dead(n)
         };
         let is_wanted = |n: &u32| is_idle(*n) && !s.excludes_section(*n, sections.map.per());
         let found: Vec<u32> = (0..sections.map.sections()).filter(is_wanted).collect();
@@ -76,7 +77,8 @@ impl Sit {
         let mut s = self.state.lock();
         if let Some(sections) = s.sections.as_mut().filter(|_| segno != SegNo::NONE) {
             let n = sections.map.section_of(segno.0);
-            if sections.map.is_sequential(n) && sections.list[n as usize].written {
+            let map = &sections.map;
+            if map.is_sequential(n) && !map.is_dead(n) && sections.list[n as usize].written {
                 sections.left.insert(n);
             }
         }
@@ -102,6 +104,11 @@ impl Sit {
     /// How many zones are to be finished.
     pub(crate) fn unfinished(&self) -> usize {
         self.state.lock().sections.as_ref().map_or(0, |z| z.left.len() + z.to_finish.len())
+    }
+
+    /// Whether a block is in a zone that has lost its content.
+    pub(crate) fn is_lost(&self, addr: BlockAddr) -> bool {
+        self.zones.as_ref().is_some_and(|z| z.is_lost(self.place(addr).0.0))
     }
 
     /// Whether a log is in a section.

@@ -3,7 +3,8 @@
 use crate::common::image::Image;
 use crate::common::volume::mount_with;
 use std::sync::Arc;
-use tidegate_block::{MemoryDevice, QueueLimits, RequestQueue, ZoneSpec, ZonedDevice};
+use tidegate_block::zones::Zones;
+use tidegate_block::{Device, MemoryDevice, QueueLimits, RequestQueue, ZoneSpec, ZonedDevice};
 use tidegate_f2fs::mkfs::{MkfsOptions, mkfs};
 use tidegate_f2fs::raw::Features;
 use tidegate_f2fs::{F2fs, F2fsOptions};
@@ -22,6 +23,7 @@ pub fn spec(capacity: u64) -> ZoneSpec {
 pub struct Bed {
     pub memory: Arc<MemoryDevice>,
     pub device: Arc<ZonedDevice>,
+    spec: ZoneSpec,
 }
 
 impl Bed {
@@ -31,7 +33,19 @@ impl Bed {
         let queue = RequestQueue::new(device.clone(), QueueLimits::default());
         let options = MkfsOptions { features: Features::BLKZONED, ..Default::default() };
         mkfs(&queue, &options).unwrap();
-        Bed { memory, device }
+        Bed { memory, device, spec }
+    }
+
+    /// Zones as they are, over a copy of the bytes: what a power cut leaves that loses nothing.
+    pub fn copy(&self) -> Bed {
+        let memory = Image::of(&self.memory).device();
+        let mut zones = Zones::new(self.spec, memory.size());
+        let report = self.device.report_zones().unwrap();
+        for (n, z) in report.iter().enumerate().filter(|z| z.1.is_sequential()) {
+            zones.set_pointer(n, z.pointer);
+        }
+        let device = Arc::new(ZonedDevice::with_zones(memory.clone(), zones));
+        Bed { memory, device, spec: self.spec }
     }
 
     pub fn mount(&self, options: &str) -> (Arc<F2fs>, Arc<Vfs>) {

@@ -1,0 +1,201 @@
+//! Volumes on zones that the device has given up, read-only or offline.
+
+use crate::common::zoned::{self, Bed, MIB, ROOT, content, file};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tidegate_block::{Device, Errno, QueueLimits, RequestQueue, ZoneSpec, ZoneState, ZonedDevice};
+use tidegate_f2fs::check::{CheckOptions, CheckReport, check};
+use tidegate_f2fs::repair::{Outcome, RepairOptions, RepairReport, repair};
+use tidegate_vfs::*;
+
+const SIZE: usize = 1 << 20;
+const FILES: u64 = 20;
+
+/// Zones behind 20 MiB for the metadata: all of the main area is written in order.
+fn spec() -> ZoneSpec {
+    ZoneSpec { conventional: 5, ..zoned::spec(4 * MIB) }
+}
+
+fn name(n: u64) -> String {
+    format!("/f{n}")
+}
+
+fn write(v: &Arc<Vfs>, n: u64, fsync: bool) {
+    let f = file(v, &name(n));
+    f.write_at(0, &content(n, SIZE)).unwrap();
+    if fsync {
+        f.fsync(false).unwrap();
+    }
+}
+
+/// A volume with files that lie in several zones, and room behind them.
+fn filled() -> Bed {
+    let bed = Bed::new(spec(), 160);
+    let (_, v) = bed.mount("");
+    (0..FILES).for_each(|n| write(&v, n, false));
+    v.unmount().unwrap();
+    bed
+}
+
+/// The numbers of the zones that something was written to.
+fn written(d: &ZonedDevice) -> Vec<usize> {
+    let all = d.report_zones().unwrap();
+    (0..all.len()).filter(|n| all[*n].is_sequential() && all[*n].pointer > all[*n].start).collect()
+}
+
+/// The files that are as they were, out of the first so many; the others fail with an I/O error.
+fn intact(v: &Arc<Vfs>, files: u64) -> BTreeSet<u64> {
+    let is_intact = |n: &u64| {
+        let mut bytes = vec![0; SIZE];
+        let f = v.open_path(ROOT, name(*n).as_bytes(), OpenFlags::READ, 0);
+        match f.and_then(|f| f.read_at(0, &mut bytes)) {
+            Ok(_) => {
+                assert!(bytes == content(*n, SIZE), "file {n}");
+                true
+            }
+            Err(e) => {
+                assert_eq!(e.errno(), Some(Errno::IO), "file {n}: {e}");
+                false
+            }
+        }
+    };
+    (0..files).filter(is_intact).collect()
+}
+
+fn queue(bed: &Bed) -> Arc<RequestQueue> {
+    Arc::new(RequestQueue::new(bed.device.clone(), QueueLimits::default()))
+}
+
+fn checked(bed: &Bed) -> CheckReport {
+    let report = check(&queue(bed), CheckOptions::default()).unwrap();
+    assert!(report.is_clean(), "{:?}", report.problems);
+    report
+}
+
+fn repaired(bed: &Bed) -> RepairReport {
+    repair(&queue(bed), RepairOptions::default(), &mut |_| {}).unwrap()
+}
+
+/// Mounts, finds the volume read-only because of the zone, and gives what is intact.
+fn read(bed: &Bed, zone: usize, state: &str, files: u64) -> (BTreeSet<u64>, bool) {
+    let (fs, v) = bed.mount("");
+    let (why, unseen) = match FileSystem::read_only(&*fs) {
+        Some(ReadOnly::Without(why, Unseen::Fsynced)) => (*why, true),
+        why => (why.unwrap(), false),
+    };
+    let sector = zone as u64 * 4 * MIB / 512;
+    assert_eq!(why, ReadOnly::Zones(format!("the zone at sector {sector:#x} is {state}")));
+    let e = v.open_path(ROOT, b"/new", OpenFlags::WRITE | OpenFlags::CREATE, 0o644).err().unwrap();
+    assert_eq!(e.kind(), ErrorKind::ReadOnly);
+    let found = intact(&v, files);
+    v.unmount().unwrap();
+    assert_eq!(bed.device.refused(), 0);
+    (found, unseen)
+}
+
+#[test]
+fn a_volume_with_a_read_only_zone_is_read() {
+    let whole = filled();
+    let zones = written(&whole.device);
+    assert!(zones.len() >= 6, "{zones:?}");
+    for zone in zones {
+        let bed = whole.copy();
+        bed.device.give_up(zone, ZoneState::ReadOnly);
+        assert_eq!(read(&bed, zone, "read-only", FILES), ((0..FILES).collect(), false));
+        let report = checked(&bed);
+        assert!(report.notes[0].ends_with("is read-only: the volume opens read-only"), "{:?}", report.notes);
+        assert_eq!(repaired(&bed).outcome, Outcome::Clean);
+        assert_eq!(bed.device.refused(), 0);
+    }
+}
+
+#[test]
+fn the_rest_of_a_volume_with_an_offline_zone_is_read() {
+    let whole = filled();
+    let (mut lost, mut unreadable) = (BTreeSet::new(), 0);
+    for zone in written(&whole.device) {
+        let bed = whole.copy();
+        bed.device.give_up(zone, ZoneState::Offline);
+        let why = format!("the zone at sector {:#x} is offline", zone as u64 * 4 * MIB / 512);
+        match check(&queue(&bed), CheckOptions::default()) {
+            Ok(report) => {
+                assert!(report.is_clean(), "{:?}", report.problems);
+                let (found, unseen) = read(&bed, zone, "offline", FILES);
+                assert!(!unseen);
+                let gone: BTreeSet<u64> = (0..FILES).filter(|n| !found.contains(n)).collect();
+                assert_eq!(report.notes[0], format!("{why}: the volume opens read-only"));
+                assert_eq!(report.notes.len(), 1 + usize::from(!gone.is_empty()), "{:?}", report.notes);
+                lost.extend(gone);
+                assert_eq!(repaired(&bed).outcome, Outcome::Clean);
+            }
+            // The zone that has the root, or its names, or inodes.
+            Err(e) => {
+                unreadable += 1;
+                assert_eq!((e.errno(), e.to_string().starts_with(&why)), (Some(Errno::IO), true), "{e}");
+                let e = repair(&queue(&bed), RepairOptions::default(), &mut |_| {}).unwrap_err();
+                assert!(e.to_string().starts_with(&why), "{e}");
+            }
+        }
+        assert_eq!(bed.device.refused(), 0);
+    }
+    assert!(lost.len() >= 15, "{lost:?}");
+    assert_eq!(unreadable, 3);
+}
+
+/// After a power cut that loses nothing: all files are there, some of which were fsynced after the last checkpoint.
+fn cut(whole: &Bed, files: std::ops::Range<u64>) -> Bed {
+    let (_, v) = whole.mount("");
+    files.for_each(|n| write(&v, n, true));
+    let cut = whole.copy();
+    v.unmount().unwrap();
+    cut
+}
+
+/// They come back in memory, as on any volume that is only read. A repair writes them, and nothing to the dead zone.
+#[test]
+fn fsynced_files_come_back_beside_a_read_only_zone() {
+    let all: BTreeSet<u64> = (0..FILES + 8).collect();
+    let whole = cut(&filled(), FILES..FILES + 8);
+    for zone in written(&whole.device) {
+        let bed = whole.copy();
+        bed.device.give_up(zone, ZoneState::ReadOnly);
+        assert_eq!(read(&bed, zone, "read-only", FILES + 8), (all.clone(), false));
+        repaired(&bed);
+        assert_eq!(bed.device.refused(), 0, "zone {zone}");
+        assert!(!checked(&bed).unclean);
+        assert_eq!(read(&bed, zone, "read-only", FILES + 8), (all.clone(), false), "zone {zone}");
+    }
+}
+
+/// All that is known of the files is what was fsynced. Its zone is lost, and the reason says so.
+#[test]
+fn a_volume_opens_without_files_that_an_offline_zone_had() {
+    let empty = Bed::new(spec(), 160);
+    let (_, v) = empty.mount("");
+    // The first fsync of a mount makes a checkpoint.
+    write(&v, 0, true);
+    v.unlink(ROOT, &v.root().unwrap(), b"f0").unwrap();
+    v.sync().unwrap();
+    (0..8).for_each(|n| write(&v, n, true));
+    let whole = empty.copy();
+    v.unmount().unwrap();
+    let mut without = 0;
+    for zone in written(&whole.device) {
+        let bed = whole.copy();
+        bed.device.give_up(zone, ZoneState::Offline);
+        if check(&queue(&bed), CheckOptions::default()).is_err() {
+            // The root or its names were in it.
+            continue;
+        }
+        let (fs, v) = bed.mount("");
+        let unseen = matches!(FileSystem::read_only(&*fs), Some(ReadOnly::Without(_, Unseen::Fsynced)));
+        let found = v.open_path(ROOT, name(0).as_bytes(), OpenFlags::READ, 0);
+        assert_eq!(found.err().map(|e| e.kind()), unseen.then_some(ErrorKind::NotFound), "zone {zone}");
+        v.unmount().unwrap();
+        without += usize::from(unseen);
+        repaired(&bed);
+        assert!(!checked(&bed).unclean);
+        assert_eq!(bed.device.refused(), 0, "zone {zone}");
+    }
+    assert_eq!(without, 1);
+}
