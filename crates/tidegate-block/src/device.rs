@@ -50,6 +50,15 @@ pub trait Device: Send + Sync {
         Ok(Vec::new())
     }
 
+    /// The zone that byte `pos` is in; `None` of a device that has no zones, and behind its end.
+    ///
+    /// # Errors
+    /// The device's errno.
+    fn report_zone(&self, pos: u64) -> Result<Option<Zone>, Errno> {
+        let all = self.report_zones()?;
+        Ok(all.into_iter().find(|z| (z.start..z.start + z.len).contains(&pos)))
+    }
+
     /// Does `rq` in the calling thread and returns when it is done; the bios are not ended.
     /// PREFLUSH and FUA are honoured.
     ///

@@ -278,6 +278,10 @@ impl Device for Faulty {
         self.inner.report_zones()
     }
 
+    fn report_zone(&self, pos: u64) -> Result<Option<Zone>, Errno> {
+        self.inner.report_zone(pos)
+    }
+
     fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
         let fault = self.judge(rq);
         self.execute_with(rq, fault)

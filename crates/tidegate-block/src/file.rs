@@ -250,6 +250,10 @@ impl FileIo {
         if self.zones.is_some() { host::report(&self.fd) } else { Ok(Vec::new()) }
     }
 
+    pub(crate) fn report_zone(&self, pos: u64) -> Result<Option<Zone>, Errno> {
+        if self.zones.is_some() { host::report_one(&self.fd, pos) } else { Ok(None) }
+    }
+
     /// Whether a request can be done again from its start when part of it was done: not a write to a zone.
     pub(crate) fn repeats(&self, rq: &Request) -> bool {
         rq.op == Op::Read || self.zones.as_ref().is_none_or(|z| z.zone_of(rq.sector.bytes()).is_none())

@@ -150,6 +150,10 @@ impl Device for Held {
         self.below.report_zones()
     }
 
+    fn report_zone(&self, pos: u64) -> Result<Option<Zone>, Errno> {
+        self.below.report_zone(pos)
+    }
+
     fn is_quick(&self, rq: &Request) -> bool {
         self.below.is_quick(rq)
     }

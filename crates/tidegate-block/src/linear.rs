@@ -16,6 +16,14 @@ struct Part {
     written: AtomicBool,
 }
 
+impl Part {
+    /// A zone of the device as one of the whole, if all of it is used.
+    fn zone(&self, z: Zone) -> Option<Zone> {
+        let (start, pointer) = (z.start + self.start, z.pointer + self.start);
+        (z.start + z.len <= self.len).then_some(Zone { start, pointer, ..z })
+    }
+}
+
 /// Several devices, one behind the other, as one. A flush of it flushes all that were written to.
 pub struct Linear {
     parts: Vec<Part>,
@@ -145,10 +153,18 @@ impl Device for Linear {
             if own.is_empty() {
                 all.push(Zone::conventional(p.start, p.len));
             }
-            let inside = own.into_iter().filter(|z| z.start + z.len <= p.len);
-            all.extend(inside.map(|z| Zone { start: z.start + p.start, pointer: z.pointer + p.start, ..z }));
+            all.extend(own.into_iter().filter_map(|z| p.zone(z)));
         }
         Ok(all)
+    }
+
+    fn report_zone(&self, pos: u64) -> Result<Option<Zone>, Errno> {
+        let inside = |p: &&Part| (p.start..p.start + p.len).contains(&pos);
+        let Some(p) = self.parts.iter().find(inside) else { return Ok(None) };
+        if p.device.info().zones.is_none() {
+            return Ok(Some(Zone::conventional(p.start, p.len)));
+        }
+        Ok(p.device.report_zone(pos - p.start)?.and_then(|z| p.zone(z)))
     }
 
     fn is_quick(&self, rq: &Request) -> bool {

@@ -105,6 +105,10 @@ impl Device for Recorder {
         self.inner.report_zones()
     }
 
+    fn report_zone(&self, pos: u64) -> Result<Option<Zone>, Errno> {
+        self.inner.report_zone(pos)
+    }
+
     fn is_quick(&self, rq: &Request) -> bool {
         self.inner.is_quick(rq)
     }

@@ -22,6 +22,14 @@ impl Slice {
         self.start * SECTOR_SIZE
     }
 
+    /// The part of a zone that is the slice's.
+    fn cut(&self, mut z: Zone) -> Zone {
+        let cut = self.start().saturating_sub(z.start);
+        (z.start, z.len, z.capacity) = (z.start + cut - self.start(), z.len - cut, z.capacity - cut);
+        z.pointer = z.pointer.saturating_sub(self.start()).max(z.start);
+        z
+    }
+
     fn shift(&self, rq: &mut Request) {
         rq.sector.0 += self.start;
         rq.bios.iter_mut().for_each(|b| b.sector.0 += self.start);
@@ -41,14 +49,15 @@ impl Device for Slice {
         if self.info().zones.is_none() {
             return Ok(Vec::new());
         }
-        let mut all = self.below.report_zones()?;
-        all.retain(|z| z.start + z.len > self.start());
-        for z in &mut all {
-            let cut = self.start().saturating_sub(z.start);
-            (z.start, z.len, z.capacity) = (z.start + cut - self.start(), z.len - cut, z.capacity - cut);
-            z.pointer = z.pointer.saturating_sub(self.start()).max(z.start);
+        let all = self.below.report_zones()?.into_iter();
+        Ok(all.filter(|z| z.start + z.len > self.start()).map(|z| self.cut(z)).collect())
+    }
+
+    fn report_zone(&self, pos: u64) -> Result<Option<Zone>, Errno> {
+        if self.info().zones.is_none() {
+            return Ok(None);
         }
-        Ok(all)
+        Ok(self.below.report_zone(self.start() + pos)?.map(|z| self.cut(z)))
     }
 
     fn is_quick(&self, rq: &Request) -> bool {

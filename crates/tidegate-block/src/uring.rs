@@ -121,6 +121,10 @@ impl Device for UringDevice {
         self.shared.io.report_zones()
     }
 
+    fn report_zone(&self, pos: u64) -> Result<Option<Zone>, Errno> {
+        self.shared.io.report_zone(pos)
+    }
+
     fn is_quick(&self, rq: &Request) -> bool {
         self.shared.io.is_quick(rq)
     }

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
+use tidegate_block::slice::Slice;
 use tidegate_block::{
-    Bio, BioData, BioFlags, Device, Errno, Fault, Faulty, Linear, MemoryDevice, Op, PAGE_SIZE, PageBuf,
-    QueueLimits, Recorder, RequestQueue, Rule, Sector, Segment, ZoneSpec, ZoneState, ZonedDevice,
+    Bio, BioData, BioFlags, Device, DeviceInfo, Errno, Fault, Faulty, Linear, MemoryDevice, Op, PAGE_SIZE,
+    PageBuf, QueueLimits, Recorder, Request, RequestQueue, Rule, Sector, Segment, Zone, ZoneSpec, ZoneState,
+    ZonedDevice,
 };
 use tidegate_rt::{rng::Rng, thread};
 
@@ -188,4 +190,60 @@ fn several_devices_are_one_and_a_flush_is_for_all_that_were_written() {
     q.submit_wait(Bio::range(Op::ZoneReset, Sector::from_bytes(6 * MIB), 2 * MIB, BioFlags::empty()))
         .unwrap();
     assert_eq!(zones.report_zones().unwrap()[1].state, ZoneState::Empty);
+}
+
+/// A device that counts the zones that it is asked for one by one, and has no time to tell all.
+struct Asked(Arc<ZonedDevice>, AtomicU64);
+
+impl Device for Asked {
+    fn info(&self) -> DeviceInfo<'_> {
+        self.0.info()
+    }
+    fn report_zones(&self) -> Result<Vec<Zone>, Errno> {
+        panic!("asked for all zones");
+    }
+    fn report_zone(&self, pos: u64) -> Result<Option<Zone>, Errno> {
+        self.1.fetch_add(1, SeqCst);
+        self.0.report_zone(pos)
+    }
+    fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
+        self.0.execute(rq)
+    }
+}
+
+/// A disk has tens of thousands of zones, and each that is begun makes the queue ask.
+#[test]
+fn a_queue_asks_for_the_zone_that_it_writes() {
+    let asked = Arc::new(Asked(zoned(12 * MIB), AtomicU64::new(0)));
+    let q = queue(asked.clone(), 4);
+    for n in 1..4 {
+        (0..2).for_each(|page| q.submit_wait(write(n * SPEC.size + page * PAGE, 1, 1)).map(drop).unwrap());
+    }
+    assert_eq!(asked.1.load(SeqCst), 3);
+}
+
+/// Each kind of device tells one zone as it tells all.
+#[test]
+fn one_zone_is_told_as_among_all() {
+    let zones = zoned(8 * MIB);
+    let q = queue(zones.clone(), 4);
+    q.submit_wait(write(SPEC.size, 3, 1)).unwrap();
+    let plain: Arc<dyn Device> = Arc::new(MemoryDevice::new(4 * MIB));
+    let of =
+        |d: Arc<dyn Device>| Arc::new(Linear::new(vec![(plain.clone(), 4 * MIB), (d, 6 * MIB)]).unwrap());
+    let all: [Arc<dyn Device>; 6] = [
+        zones.clone(),
+        Faulty::new(zones.clone(), []),
+        Arc::new(Recorder::new(zones.clone())),
+        Arc::new(Slice::new(zones.clone(), MIB).unwrap()),
+        of(zones.clone()),
+        plain.clone(),
+    ];
+    for d in all {
+        let told = d.report_zones().unwrap();
+        for pos in (0..d.size() + MIB).step_by(MIB as usize / 2) {
+            let same = told.iter().find(|z| (z.start..z.start + z.len).contains(&pos)).copied();
+            assert_eq!(d.report_zone(pos).unwrap(), same, "{} at {pos}", d.name());
+        }
+    }
 }

@@ -115,6 +115,10 @@ impl Device for Late {
         self.inner.report_zones()
     }
 
+    fn report_zone(&self, pos: u64) -> Result<Option<Zone>, Errno> {
+        self.inner.report_zone(pos)
+    }
+
     fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
         if thread::id() == self.thread {
             self.perhaps_answer();

@@ -78,6 +78,10 @@ impl Device for Slow {
         self.shared.inner.report_zones()
     }
 
+    fn report_zone(&self, pos: u64) -> Result<Option<Zone>, Errno> {
+        self.shared.inner.report_zone(pos)
+    }
+
     fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
         self.shared.inner.execute(rq)
     }

@@ -1,7 +1,7 @@
 //! Zoned block devices of the host: the ioctls of `linux/blkzoned.h`, in sectors of 512 bytes.
 
 use crate::{Errno, last_errno};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 /// A zone, as the kernel reports it (`struct blk_zone`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,11 +51,29 @@ const AT_ONCE: usize = 1023;
 
 /// A report as the kernel fills it (`struct blk_zone_report`).
 #[repr(C)]
-struct Report {
+struct Report<const N: usize> {
     sector: u64,
     count: u32,
     flags: u32,
-    zones: [Zone; AT_ONCE],
+    zones: [Zone; N],
+}
+
+impl<const N: usize> Report<N> {
+    /// Room for a report of the zones from a sector's on.
+    fn from(sector: u64) -> Self {
+        Report { sector, count: 0, flags: 0, zones: [Zone::default(); N] }
+    }
+
+    /// Asks the kernel for as many zones as there is room for.
+    fn ask(&mut self, fd: RawFd) -> Result<&[Zone], Errno> {
+        (self.count, self.flags) = (N as u32, 0);
+        // SAFETY: the kernel writes the header and at most `count` zones, for which there is room behind it; the
+        // report outlives the call, and any bytes are a value of it.
+        if unsafe { libc::ioctl(fd, REPORT as _, &raw mut *self) } != 0 {
+            return Err(last_errno(Errno::IO));
+        }
+        self.zones.get(..self.count as usize).ok_or(Errno::IO)
+    }
 }
 
 /// Consecutive zones (`struct blk_zone_range`).
@@ -112,21 +130,25 @@ pub fn zone_sectors(device: impl AsFd) -> Result<u32, Errno> {
 pub fn report(device: impl AsFd) -> Result<Vec<Zone>, Errno> {
     let fd = device.as_fd().as_raw_fd();
     let mut zones = Vec::new();
-    let mut report = Box::new(Report { sector: 0, count: 0, flags: 0, zones: [Zone::default(); AT_ONCE] });
+    let mut report = Box::new(Report::<AT_ONCE>::from(0));
     loop {
-        (report.count, report.flags) = (AT_ONCE as u32, 0);
-        // SAFETY: the kernel writes the header and at most `count` zones, for which there is room behind it; the
-        // report outlives the call, and any bytes are a value of it.
-        if unsafe { libc::ioctl(fd, REPORT as _, &raw mut *report) } != 0 {
-            return Err(last_errno(Errno::IO));
-        }
-        let found = report.zones.get(..report.count as usize).ok_or(Errno::IO)?;
+        let asked = report.sector;
+        let found = report.ask(fd)?;
         let Some(last) = found.last() else { return Ok(zones) };
         // A device that went back would be asked for ever.
-        let next = last.start.checked_add(last.len).filter(|n| *n > report.sector).ok_or(Errno::IO)?;
+        let next = last.start.checked_add(last.len).filter(|n| *n > asked).ok_or(Errno::IO)?;
         zones.extend_from_slice(found);
         report.sector = next;
     }
+}
+
+/// The zone that a sector is in; `None` behind the device's end.
+///
+/// # Errors
+/// As [`report`].
+pub fn report_one(device: impl AsFd, sector: u64) -> Result<Option<Zone>, Errno> {
+    let mut report = Report::<1>::from(sector);
+    Ok(report.ask(device.as_fd().as_raw_fd())?.first().copied())
 }
 
 /// Does an operation on the zones that `sectors` sectors from `sector` on are, and waits for it.
@@ -162,7 +184,7 @@ mod tests {
         assert_eq!((offset_of!(Zone, kind), offset_of!(Zone, condition)), (24, 25));
         assert_eq!((offset_of!(Zone, reset), offset_of!(Zone, capacity)), (27, 32));
         assert_eq!(
-            (offset_of!(Report, count), offset_of!(Report, flags), offset_of!(Report, zones)),
+            (offset_of!(Report<1>, count), offset_of!(Report<1>, flags), offset_of!(Report<1>, zones)),
             (8, 12, 16)
         );
         let all = [REPORT, RESET, ZONE_SECTORS, OPEN, CLOSE, FINISH];
@@ -174,6 +196,7 @@ mod tests {
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         assert_eq!(zone_sectors(&file), Err(Errno::NOTTY));
         assert_eq!(report(&file), Err(Errno::NOTTY));
+        assert_eq!(report_one(&file, 0), Err(Errno::NOTTY));
         assert_eq!(manage(&file, Operation::Reset, 0, 8), Err(Errno::NOTTY));
     }
 }

@@ -271,6 +271,10 @@ impl Device for Model {
         Ok(self.zones())
     }
 
+    fn report_zone(&self, pos: u64) -> Result<Option<Zone>, Errno> {
+        Ok(self.shared.state.lock().zones.as_ref().and_then(|z| z.at(pos)))
+    }
+
     fn is_quick(&self, _: &Request) -> bool {
         self.shared.quick
     }

@@ -72,6 +72,10 @@ impl Device for ZonedDevice {
         Ok(self.zones.lock().report())
     }
 
+    fn report_zone(&self, pos: u64) -> Result<Option<Zone>, Errno> {
+        Ok(self.zones.lock().at(pos))
+    }
+
     fn is_quick(&self, rq: &Request) -> bool {
         self.below.is_quick(rq)
     }

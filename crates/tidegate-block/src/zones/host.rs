@@ -38,6 +38,14 @@ pub(crate) fn report(file: impl AsFd) -> Result<Vec<Zone>, Errno> {
     Ok(zoned::report(file)?.iter().map(zone).collect())
 }
 
+/// The zone that byte `pos` is in.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn report_one(file: impl AsFd, pos: u64) -> Result<Option<Zone>, Errno> {
+    Ok(zoned::report_one(file, pos / SECTOR_SIZE)?.as_ref().map(zone))
+}
+
 /// A zone as the kernel tells it, in bytes.
 fn zone(z: &zoned::Zone) -> Zone {
     let bytes = |sectors: u64| sectors.saturating_mul(SECTOR_SIZE);

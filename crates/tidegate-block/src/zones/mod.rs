@@ -160,6 +160,11 @@ impl Zones {
         self.zones.clone()
     }
 
+    /// The zone that byte `pos` is in.
+    pub fn at(&self, pos: u64) -> Option<Zone> {
+        self.zones.get((pos / self.spec.size) as usize).copied()
+    }
+
     /// Has a zone be written up to byte `pointer`, as after a power cut. More zones than may be active can
     /// come of it.
     pub fn set_pointer(&mut self, n: usize, pointer: u64) {

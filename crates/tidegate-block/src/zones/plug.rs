@@ -163,8 +163,8 @@ impl ZonePlugs {
             }
             came(z)
         };
-        let report = self.device.report_zones().unwrap_or_default();
-        let pointer = report.iter().find(|z| z.start == zone).map_or(zone, |z| z.pointer);
+        let report = self.device.report_zone(zone).ok().flatten();
+        let pointer = report.filter(|z| z.start == zone).map_or(zone, |z| z.pointer);
         let mut zones = self.zones.lock();
         let z = zones.get(&zone);
         if unknown(z) && came(z) == before {
