@@ -7,8 +7,10 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use tidegate_vfs::Result;
 
-/// Segments looked at in one search.
+/// Segments looked at under one lock.
 const SCAN: u32 = 4096;
+/// Sections that a search looks at, even if it has found one with stale blocks before.
+const FEWEST: u32 = 256;
 /// Above this share of valid blocks, in percent, nobody cleans unless room is short.
 const TOO_FULL: u64 = 90;
 
@@ -50,10 +52,16 @@ impl Prospects {
     }
 }
 
+/// A section to clean, and its cost.
+type Best = Option<(u64, Range<u32>)>;
+
 /// A cleaner's notes from one search to the next.
-#[derive(Default)]
 pub(super) struct Victims {
     hint: u32,
+    /// Segments looked at under one lock, and sections looked at in any case.
+    pub(super) scan: (u32, u32),
+    /// A search of all found nothing that promises to stay as it is, when so many blocks had been freed.
+    none_after: Option<u64>,
     /// Oldest and newest change seen, in seconds of the volume's life.
     mtimes: Option<(u64, u64)>,
     /// Sections that could not be emptied.
@@ -65,13 +73,28 @@ pub(super) struct Victims {
     pub(super) futile: Option<Prospects>,
 }
 
+impl Default for Victims {
+    fn default() -> Self {
+        Victims {
+            hint: 0,
+            scan: (SCAN, FEWEST),
+            none_after: None,
+            mtimes: None,
+            skipped: BTreeSet::new(),
+            calls: 0,
+            refusals: 0,
+            futile: None,
+        }
+    }
+}
+
 impl Victims {
     /// A new caller: now and then, segments that could not be cleaned are tried again.
     pub(super) fn begin(&mut self, retry_after: u32) {
         self.calls += 1;
         if self.calls >= retry_after {
             self.calls = 0;
-            self.skipped.clear();
+            self.retry();
         }
     }
 
@@ -84,9 +107,15 @@ impl Victims {
         self.refusals += 1;
         let again = self.refusals.is_multiple_of(RETRY_FUTILE) && !self.skipped.is_empty();
         if again {
-            self.skipped.clear();
+            self.retry();
         }
         !again
+    }
+
+    /// Sections that could not be emptied are looked at again.
+    fn retry(&mut self) {
+        self.skipped.clear();
+        self.none_after = None;
     }
 
     /// After the checkpoint behind cleaning: a section that is not empty now is left alone for a while.
@@ -99,19 +128,44 @@ impl Victims {
         Ok(())
     }
 
-    /// The best section to clean: no log fills its holes until it is released. `None` when none has
-    /// stale blocks. Takes `sentry_lock`.
+    /// The best section of some to clean: no log fills its holes until it is released. `None` when none of the
+    /// volume has stale blocks that are worth it. Takes `sentry_lock`, for a stretch at a time.
     pub(super) fn pick(&mut self, sit: &Sit, policy: Policy) -> Result<Option<Range<u32>>> {
-        let mut s = sit.state.lock();
-        let (per, n) = (sit.segs_per_sec, sit.main_segments / sit.segs_per_sec);
-        if n == 0 {
+        let freed = sit.blocks_freed();
+        let known = |then: u64| freed < then + u64::from(BLOCKS_PER_SEG);
+        if policy == Policy::CostBenefit && self.none_after.is_some_and(known) {
             return Ok(None);
         }
-        let mut best: Option<(u64, Range<u32>)> = None;
-        for i in 0..n.min(SCAN.div_ceil(per)) {
-            let first = ((self.hint as u64 + i as u64) % n as u64) as u32 * per;
-            let section = first..first + per;
-            if self.skipped.contains(&first) || section.clone().any(|x| s.is_taken(x)) {
+        let sections = sit.main_segments / sit.segs_per_sec;
+        let (stretch, fewest) = (self.scan.0.div_ceil(sit.segs_per_sec), self.scan.1);
+        let (mut best, mut seen) = (None, 0);
+        while seen < sections && (best.is_none() || seen < fewest) {
+            let looked = self.look(sit, policy, stretch.min(sections - seen), &mut best);
+            self.hint = (self.hint + stretch) % sections;
+            seen += stretch;
+            if let Err(e) = looked {
+                best.iter().for_each(|b| sit.release(&b.1));
+                return Err(e);
+            }
+        }
+        if policy == Policy::CostBenefit {
+            self.none_after = best.is_none().then_some(freed);
+        }
+        Ok(best.map(|b| b.1))
+    }
+
+    /// Looks for a better section among the next `n`. The best is kept from the logs.
+    fn look(&mut self, sit: &Sit, policy: Policy, n: u32, best: &mut Best) -> Result<()> {
+        let mut s = sit.state.lock();
+        let (per, sections) = (sit.segs_per_sec, sit.main_segments / sit.segs_per_sec);
+        let (mut i, mut better) = (0, None);
+        while i < n {
+            let number = (self.hint + i) % sections;
+            let settled = s.stale.settled_from(number);
+            i += settled.max(1);
+            let section = number * per..(number + 1) * per;
+            let is_out = self.skipped.contains(&section.start) || section.clone().any(|x| s.is_taken(x));
+            if settled > 0 || is_out {
                 continue;
             }
             let all: u32 = section.clone().map(|n| sit.usable(SegNo(n))).sum();
@@ -122,22 +176,22 @@ impl Victims {
                 mtime += e.mtime;
             }
             if valid == 0 || valid == u64::from(all) {
+                s.stale.settle(number);
                 continue;
             }
-            let Some(cost) =
-                self.cost(policy, valid * 100 / u64::from(all.max(1)), valid, mtime / per as u64)
-            else {
-                continue;
-            };
-            if best.as_ref().is_none_or(|b| cost < b.0) {
-                best = Some((cost, section));
+            let utilisation = valid * 100 / u64::from(all.max(1));
+            let Some(cost) = self.cost(policy, utilisation, valid, mtime / per as u64) else { continue };
+            if better.as_ref().or(best.as_ref()).is_none_or(|b: &(u64, _)| cost < b.0) {
+                better = Some((cost, section));
             }
         }
-        self.hint = (self.hint + SCAN.div_ceil(per)) % n;
-        if let Some((_, section)) = &best {
-            s.cleaning.extend(section.clone());
+        if let Some(better) = better {
+            s.cleaning.extend(better.1.clone());
+            if let Some((_, old)) = best.replace(better) {
+                s.cleaning.retain(|x| !old.contains(x));
+            }
         }
-        Ok(best.map(|b| b.1))
+        Ok(())
     }
 
     /// The cost of cleaning a section; less is better.
@@ -162,7 +216,9 @@ impl Victims {
 impl Sit {
     /// A cleaned section goes back into the logs' reach.
     pub(super) fn release(&self, section: &Range<u32>) {
-        self.state.lock().cleaning.retain(|x| !section.contains(x));
+        let mut s = self.state.lock();
+        s.cleaning.retain(|x| !section.contains(x));
+        s.stale.opened();
     }
 
     /// Valid blocks in a range of segments.

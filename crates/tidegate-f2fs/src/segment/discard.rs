@@ -60,6 +60,7 @@ impl Sit {
     fn discarded(&self, segments: &[u32]) {
         let mut s = self.state.lock();
         s.busy.retain(|n| !segments.contains(n));
+        s.stale.opened();
         self.released.notify_all();
     }
 }

@@ -2,8 +2,10 @@
 
 pub(crate) mod hold;
 
-use crate::format::raw::Features;
+use crate::format::raw::{BLOCKS_PER_SEG, Features};
+use crate::format::units::SegNo;
 use crate::offline::mkfs::{MkfsOptions, mkfs};
+use crate::segment::log::Log;
 use crate::{F2fs, F2fsOptions};
 use std::sync::Arc;
 use tidegate_block::{Device, Faulty, MemoryDevice, QueueLimits, RequestQueue, ZoneSpec, ZonedDevice};
@@ -56,4 +58,14 @@ fn new_volume_with(below: Arc<dyn Device>, limits: QueueLimits, options: &MkfsOp
     let mount = MountOptions { no_periodic_writeback: true, ..Default::default() };
     let vfs = Vfs::mount(fs.clone(), bdi, mount).unwrap();
     Open { device, fs, vfs }
+}
+
+/// Has the SIT hold the free segments that `which` says yes to for wholly in use, by data.
+pub(crate) fn fill_segments(fs: &F2fs, which: impl Fn(u32) -> bool) {
+    let free = |n: &u32| fs.sit.with(|s| !s.is_current(*n)) && fs.sit.get(SegNo(*n)).unwrap().valid == 0;
+    for segno in (0..fs.sb.main_segments).filter(|n| which(*n)).filter(free) {
+        let start = fs.sit.segment_start(SegNo(segno));
+        fs.sit.claim(start, Log::WarmData).unwrap();
+        fs.sit.allocated(start.plus(1), BLOCKS_PER_SEG - 1, Log::WarmData).unwrap();
+    }
 }

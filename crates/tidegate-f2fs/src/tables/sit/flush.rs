@@ -51,6 +51,7 @@ impl Sit {
         s.publish();
         s.excluded = None;
         s.unreadable.clear();
+        s.stale.opened();
         Ok(freed)
     }
 }

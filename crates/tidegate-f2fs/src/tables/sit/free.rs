@@ -1,6 +1,6 @@
 //! Where logs may go: free segments, segments with holes, and those that are out of bounds for a while.
 
-use super::{Sit, SitState, VICTIM_SCAN, set_in_log};
+use super::{Sit, SitState, set_in_log};
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, SegNo};
 use crate::segment::log::{Log, LogId};
@@ -145,7 +145,7 @@ impl Sit {
     }
 
     /// The section that a segment is in.
-    fn section_of(&self, segno: u32) -> Range<u32> {
+    pub(super) fn section_of(&self, segno: u32) -> Range<u32> {
         let first = segno / self.segs_per_sec * self.segs_per_sec;
         first..first.saturating_add(self.segs_per_sec).min(self.main_segments)
     }
@@ -195,6 +195,7 @@ impl Sit {
         let old = std::mem::replace(&mut s.current[log.slot()], SegNo::NONE.0);
         if old != SegNo::NONE.0 {
             set_in_log(&mut s.in_log, old, false);
+            s.stale.opened();
         }
         if is_empty {
             s.dirty.insert(old);
@@ -203,33 +204,11 @@ impl Sit {
         Ok(())
     }
 
-    /// Finds the segment with the most room among those written by logs of the same kind (data or
-    /// nodes), for slack-space writing, and keeps others away from it until [`Sit::take_victim`] or
-    /// [`Sit::release_victim`]. `None` when none has any.
-    pub(crate) fn hold_victim(&self, log: LogId) -> Result<Option<SegNo>> {
-        let mut s = self.state.lock();
-        let n = self.main_segments;
-        let mut best: Option<(u32, u32)> = None;
-        for i in 0..n.min(VICTIM_SCAN) {
-            let segno = ((s.victim_hint as u64 + i as u64) % n as u64) as u32;
-            if s.is_taken(segno) || s.unreadable.contains(&segno) {
-                continue;
-            }
-            let e = self.entry(&mut s, segno)?;
-            let room = e.writable();
-            let same_kind = e.holds_nodes() == log.kind.is_node();
-            if same_kind && e.valid > 0 && room > best.map_or(0, |b| b.0) {
-                best = Some((room, segno));
-            }
-        }
-        s.victim_hint = (s.victim_hint + VICTIM_SCAN) % n;
-        s.busy.extend(best.map(|b| b.1));
-        Ok(best.map(|b| SegNo(b.1)))
-    }
-
     /// Lets others go to a segment that was held.
     pub(crate) fn release_victim(&self, seg: SegNo) {
-        self.state.lock().busy.remove(&seg.0);
+        let mut s = self.state.lock();
+        s.busy.remove(&seg.0);
+        s.stale.opened();
         self.released.notify_all();
     }
 

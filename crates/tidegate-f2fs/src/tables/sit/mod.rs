@@ -9,10 +9,12 @@ mod flush;
 mod free;
 mod room;
 mod sections;
+mod stale;
 mod state;
 mod zones;
 
 pub(crate) use sections::Sections;
+use stale::Stale;
 
 use crate::format::gate::{Checkpoint, Superblock};
 use crate::format::raw::*;
@@ -35,8 +37,6 @@ static SENTRY_LOCK: LockClass = LockClass::new("sit_i->sentry_lock", 510);
 const PER_BLOCK: u32 = SIT_ENTRY_PER_BLOCK as u32;
 /// SIT blocks kept in memory (about 9 KiB each).
 const MAX_BLOCKS: usize = 1024;
-/// Segments looked at for one with room in it.
-const VICTIM_SCAN: u32 = 4096;
 
 /// A segment.
 #[derive(Clone)]
@@ -138,7 +138,7 @@ pub(crate) struct SitState {
     pub(crate) busy: BTreeSet<u32>,
     /// Segments whose holes no log may fill: they are being cleaned.
     pub(crate) cleaning: BTreeSet<u32>,
-    victim_hint: u32,
+    pub(crate) stale: Stale,
     /// Segments whose holes no log fills before the next checkpoint: who owns their blocks cannot be read.
     unreadable: BTreeSet<u32>,
     /// Segments that no log may go to, a bit each, least significant first.
@@ -198,7 +198,7 @@ impl Sit {
             in_log,
             busy: BTreeSet::new(),
             cleaning: BTreeSet::new(),
-            victim_hint: 0,
+            stale: Stale::new(sb.main_segments, sb.segs_per_sec),
             unreadable: BTreeSet::new(),
             excluded: None,
             elapsed: r.elapsed_time.get(),
@@ -293,6 +293,7 @@ impl Sit {
         e.valid += n as u16;
         e.log = log;
         e.mtime = now;
+        s.stale.changed(seg.0, 0);
         s.dirty.insert(seg.0);
         Ok(())
     }
@@ -335,6 +336,7 @@ impl Sit {
             }
             e.mtime = now;
             let empty = e.valid == 0;
+            s.stale.changed(seg.0, n as u64);
             s.dirty.insert(seg.0);
             if empty && !s.is_current(seg.0) {
                 self.emptied(&mut s, seg.0)?;

@@ -3,7 +3,7 @@ use crate::format::raw::BLOCKS_PER_SEG;
 use crate::format::units::SegNo;
 use crate::offline::mkfs::MkfsOptions;
 use crate::segment::log::{Log, LogId};
-use crate::testing::{Open, new_volume, new_volume_of};
+use crate::testing::{Open, fill_segments, new_volume, new_volume_of};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -111,4 +111,31 @@ fn a_log_keeps_its_segment_where_the_sit_cannot_be_read() {
         assert_eq!(sit.with(|s| s.is_current(segno.0)), !again);
         assert_eq!(sit.free_segments().after(), free.after() + u32::from(again));
     }
+}
+
+/// More segments than are looked at under one lock lie in front of the one with room, and all others are full.
+#[test]
+fn holes_are_found_wherever_they_are() {
+    let open = new_volume_of(20 << 30, &MkfsOptions::default());
+    let (fs, sit) = (&open.fs, &open.fs.sit);
+    fill_segments(fs, |_| true);
+    let holes: Vec<_> = (0..9).map(|n| sit.segment_start(SegNo(9000)).plus(n * 2)).collect();
+    sit.invalidate(&holes).unwrap();
+    let log = stream(0);
+    // A checkpoint makes them holes.
+    assert_eq!(sit.hold_victim(log).unwrap(), None);
+    sit.checkpointed().unwrap();
+    assert_eq!(sit.hold_victim(Log::WarmNode.into()).unwrap(), None);
+    assert_eq!(sit.hold_victim(log).unwrap(), Some(SegNo(9000)));
+    assert_eq!(sit.hold_victim(log).unwrap(), None, "it is held");
+    sit.release_victim(SegNo(9000));
+    assert_eq!(sit.hold_victim(log).unwrap(), Some(SegNo(9000)));
+    sit.release_victim(SegNo(9000));
+    // Those that are full are passed over as many at a time.
+    let settled = sit.with(|s| (0..9000).filter(|n| s.stale.settled_from(*n) > 0).count());
+    assert!(settled >= 8990, "{settled}");
+    sit.invalidate(&[sit.segment_start(SegNo(100))]).unwrap();
+    sit.checkpointed().unwrap();
+    sit.pass_over_victim(SegNo(9000));
+    assert_eq!(sit.hold_victim(log).unwrap(), Some(SegNo(100)));
 }
