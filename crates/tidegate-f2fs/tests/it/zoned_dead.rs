@@ -3,8 +3,12 @@
 use crate::common::zoned::{self, Bed, MIB, ROOT, content, file};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tidegate_block::{Device, Errno, QueueLimits, RequestQueue, ZoneSpec, ZoneState, ZonedDevice};
+use tidegate_block::{
+    Device, DeviceInfo, Errno, QueueLimits, Request, RequestQueue, Zone, ZoneSpec, ZoneState, ZonedDevice,
+};
 use tidegate_f2fs::check::{CheckOptions, CheckReport, check};
+use tidegate_f2fs::mkfs::{MkfsOptions, mkfs};
+use tidegate_f2fs::raw::Features;
 use tidegate_f2fs::repair::{Outcome, RepairOptions, RepairReport, repair};
 use tidegate_vfs::*;
 
@@ -198,4 +202,46 @@ fn a_volume_opens_without_files_that_an_offline_zone_had() {
         assert_eq!(bed.device.refused(), 0, "zone {zone}");
     }
     assert_eq!(without, 1);
+}
+
+/// Zones of which one that can be written anywhere lies behind the others.
+struct Late(Arc<ZonedDevice>);
+
+impl Device for Late {
+    fn info(&self) -> DeviceInfo<'_> {
+        self.0.info()
+    }
+    fn report_zones(&self) -> std::result::Result<Vec<Zone>, Errno> {
+        let mut all = self.0.report_zones()?;
+        if let Some(last) = all.last_mut() {
+            *last = Zone::conventional(last.start, last.len);
+        }
+        Ok(all)
+    }
+    fn execute(&self, rq: &mut Request) -> std::result::Result<(), Errno> {
+        self.0.execute(rq)
+    }
+}
+
+/// No volume is made on such zones, and the one that is there stays.
+#[test]
+fn mkfs_looks_at_the_zones_before_it_writes() {
+    let attempt = |device: Arc<dyn Device>| {
+        let queue = RequestQueue::new(device, QueueLimits::default());
+        let options = MkfsOptions { features: Features::BLKZONED, ..Default::default() };
+        mkfs(&queue, &options).unwrap_err().to_string()
+    };
+    for (state, said) in [(ZoneState::ReadOnly, "read-only"), (ZoneState::Offline, "offline")] {
+        let bed = filled();
+        let last = bed.device.report_zones().unwrap().len() - 1;
+        bed.device.give_up(last, state);
+        let e = attempt(bed.device.clone());
+        let place = format!("the zone at sector {:#x} is {said}", last as u64 * 4 * MIB / 512);
+        assert!(e.starts_with(&place), "{e}");
+        assert_eq!(read(&bed, last, said, FILES).0.len() as u64, FILES);
+    }
+    let bed = filled();
+    let e = attempt(Arc::new(Late(bed.device.clone())));
+    assert!(e.contains("can be written anywhere, and lies behind others"), "{e}");
+    checked(&bed);
 }

@@ -66,6 +66,20 @@ pub enum MkfsError {
         /// The writable bytes of a zone.
         capacity: u64,
     },
+    /// The device has given a zone up.
+    #[error("the zone {place} is {state}: no volume can be made where a zone takes no writes")]
+    DeadZone {
+        /// Its sector and, of several, its device.
+        place: String,
+        /// How it is: read-only or offline.
+        state: &'static str,
+    },
+    /// A zone that can be written anywhere lies behind one that cannot.
+    #[error(
+        "the zone {0} can be written anywhere, and lies behind others that are written in order: a volume takes a \
+         device, or a partition of it, where none does"
+    )]
+    LateConventional(String),
     /// Fewer than logs of a volume have.
     #[error("{0} of the device's zones can be partly written at a time, a volume takes {MIN_ACTIVE}")]
     FewActiveZones(usize),

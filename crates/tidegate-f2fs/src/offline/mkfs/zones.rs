@@ -4,7 +4,7 @@ use super::layout::DeviceZones;
 use super::{MkfsError, MkfsOptions};
 use crate::format::raw::{BLOCK_SIZE, BLOCKS_PER_SEG, Features};
 use crate::segment::zones::MIN_ACTIVE;
-use tidegate_block::{Device, Zone};
+use tidegate_block::{Device, SECTOR_SIZE, Zone, ZoneState};
 
 /// A device's zones.
 pub(super) struct OnDevice {
@@ -35,6 +35,7 @@ pub(super) fn on_device(
         block: Default::default(),
         source: e,
     })?;
+    check_states(&list, &options)?;
     let sequential: Vec<&Zone> = list.iter().filter(|z| z.is_sequential()).collect();
     let capacity = sequential.first().map_or(zoning.size, |z| z.capacity);
     let same = sequential.iter().all(|z| z.capacity == capacity);
@@ -49,4 +50,28 @@ pub(super) fn on_device(
     let blocks = |bytes: u64| bytes / BLOCK_SIZE as u64;
     let of_layout = DeviceZones { first: blocks(zoning.first), capacity: blocks(capacity) };
     Ok((options, Some(OnDevice { of_layout, list })))
+}
+
+/// Refuses zones that no volume has: such as take no writes, and such as can be written anywhere behind others that
+/// cannot.
+fn check_states(list: &[Zone], options: &MkfsOptions) -> Result<(), MkfsError> {
+    let place = |z: &Zone| {
+        let mut start = z.start;
+        for d in &options.devices {
+            if start < d.bytes {
+                return format!("at sector {:#x} of {}", start / SECTOR_SIZE, d.path);
+            }
+            start -= d.bytes;
+        }
+        format!("at sector {:#x}", start / SECTOR_SIZE)
+    };
+    if let Some(z) = list.iter().find(|z| z.state.is_dead()) {
+        let state = if z.state == ZoneState::ReadOnly { "read-only" } else { "offline" };
+        return Err(MkfsError::DeadZone { place: place(z), state });
+    }
+    let mut behind = list.iter().skip_while(|z| !z.is_sequential());
+    match behind.find(|z| !z.is_sequential()) {
+        Some(z) => Err(MkfsError::LateConventional(place(z))),
+        None => Ok(()),
+    }
 }
