@@ -19,7 +19,7 @@ pub enum ReadOnly {
     },
     /// It is in a state in which it is not changed: `its journal is on a device of its own`.
     State(&'static str),
-    /// Zones of its device take no more writes, for good: `the zone at sector 0x80000 is offline`.
+    /// Its device's zones do not let it be changed: `the zone at sector 0x80000 is offline`.
     Zones(String),
     /// It wants a repair first.
     Unrepaired {

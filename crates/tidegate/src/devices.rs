@@ -22,7 +22,7 @@ const MAX_PATH: usize = 63;
 /// All devices of the volume whose first is open behind `queue`, as one; `None` of a volume on one.
 ///
 /// # Errors
-/// One is missing, in use, too small or not to be opened unasked; more are named than there are.
+/// One is missing, in use, too small, in another's place or not to be opened unasked; more are named than there are.
 pub(crate) fn all_of(
     image: &str,
     file: &Path,
@@ -53,6 +53,7 @@ pub(crate) fn all_of(
             })?,
         };
         distinct(&path, &paths)?;
+        in_order(&path, n, &listed)?;
         all.push((open(&path, *bytes, options)?, *bytes));
         paths.push(path);
     }
@@ -100,6 +101,24 @@ fn distinct(path: &Path, others: &[PathBuf]) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Refuses a file in place `n` that the volume lists in another. The names of block devices say nothing: the next
+/// start of the machine may give them otherwise.
+fn in_order(path: &Path, n: usize, listed: &[(String, u64)]) -> Result<()> {
+    let is_device = path.metadata().is_ok_and(|m| m.file_type().is_block_device());
+    let is = |(name, _): &(String, u64)| Path::new(name).file_name() == path.file_name();
+    if is_device || is(&listed[n]) {
+        return Ok(());
+    }
+    let Some(other) = listed.iter().position(is) else { return Ok(()) };
+    let what = format!(
+        "named as device number {}, and listed by the volume as number {}: -o device=PATH names those behind the \
+         first, in the order of the list",
+        n + 1,
+        other + 1
+    );
+    Err(Error::argument(show(path_bytes(path)), what))
 }
 
 fn open(path: &Path, bytes: u64, options: &OpenOptions) -> Result<Arc<dyn Device>> {
@@ -216,5 +235,30 @@ fn listed(path: &Path, image: &Path) -> Result<String> {
                 "a superblock lists devices by at most 63 bytes of UTF-8: make a link with a shorter path";
             Err(Error::argument(show(about), what))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Equal sizes tell nothing; the name of a file that the volume lists elsewhere does.
+    #[test]
+    fn a_file_in_the_place_of_another_is_refused() {
+        let listed = ["a.img", "b.img", "/far/c.img"].map(|p| (p.to_string(), SEGMENT));
+        let place = |path: &str, n| in_order(Path::new(path), n, &listed);
+        for (path, n) in [("x/b.img", 1), ("c.img", 2), ("other", 1), ("other", 2)] {
+            place(path, n).unwrap();
+        }
+        for (path, n, other) in [("c.img", 1, 3), ("./b.img", 2, 2), ("a.img", 1, 1)] {
+            let e = place(path, n).unwrap_err().to_string();
+            assert!(
+                e.contains(&format!("number {}, and listed by the volume as number {other}", n + 1)),
+                "{e}"
+            );
+        }
+        // The same name in several places.
+        let twice = ["a", "x/v", "y/v"].map(|p| (p.to_string(), SEGMENT));
+        in_order(Path::new("z/v"), 1, &twice).unwrap();
     }
 }

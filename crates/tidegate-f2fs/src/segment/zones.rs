@@ -8,7 +8,7 @@ use crate::format::gate::Superblock;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, SegNo};
 use crate::segment::log::{LOG_SLOTS, Log, LogId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use tidegate_block::{Device, RequestQueue, SECTOR_SIZE, Zone, ZoneState};
 use tidegate_vfs::{At, Error, ErrorKind, Result};
@@ -25,8 +25,10 @@ pub(crate) struct ZoneMap {
     capacity: u32,
     /// The first section that is written in order; those before it can be written anywhere.
     first: u32,
-    /// Blocks written from each section's start on; of conventional ones 0.
+    /// Blocks written from each section's start on, with one that is written in part; of conventional ones 0.
     pub written: Vec<u32>,
+    /// Sections whose last written block is so in part, as a power cut leaves it on a device of smaller blocks.
+    torn: BTreeSet<u32>,
     /// Sections that are neither empty nor full, as the device counts them.
     pub active: Vec<u32>,
     /// Zones that may be neither empty nor full.
@@ -97,6 +99,7 @@ impl ZoneMap {
             capacity: sb.segs_per_sec * BLOCKS_PER_SEG,
             first: sections,
             written: vec![0; sections as usize],
+            torn: BTreeSet::new(),
             active: Vec::new(),
             max_active: usize::MAX,
             dead: Dead::default(),
@@ -153,7 +156,11 @@ impl ZoneMap {
             if *capacity.get_or_insert(z.capacity) != z.capacity {
                 return Err(misfit("zones of several capacities"));
             }
-            self.written[n as usize] = blocks(z.pointer.saturating_sub(start).min(z.capacity));
+            let written = z.pointer.saturating_sub(start).min(z.capacity);
+            self.written[n as usize] = written.div_ceil(BLOCK_SIZE as u64) as u32;
+            if !written.is_multiple_of(BLOCK_SIZE as u64) {
+                self.torn.insert(n);
+            }
             if z.state.is_active() {
                 self.active.push(n);
             }
@@ -226,12 +233,17 @@ impl ZoneMap {
         self.usable_in_section(self.section_of(segno)).saturating_sub(before).min(BLOCKS_PER_SEG)
     }
 
-    /// Blocks of a segment that are written, where its zone is written in order.
+    /// Blocks of a segment that are wholly written, where its zone is written in order.
     pub(crate) fn written_in(&self, segno: u32) -> Option<u32> {
         let section = self.section_of(segno);
         let before = segno % self.per * BLOCKS_PER_SEG;
-        let written = || self.written[section as usize].saturating_sub(before).min(BLOCKS_PER_SEG);
-        self.is_sequential(section).then(written)
+        let whole = || self.written[section as usize].saturating_sub(u32::from(self.is_torn(section)));
+        self.is_sequential(section).then(|| whole().saturating_sub(before).min(BLOCKS_PER_SEG))
+    }
+
+    /// Whether a zone's write pointer is within a block: no block can be written there before a reset.
+    pub(crate) fn is_torn(&self, section: u32) -> bool {
+        self.torn.contains(&section)
     }
 
     /// Segments of a section of which anything can be written.

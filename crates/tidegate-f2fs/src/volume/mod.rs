@@ -8,6 +8,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`sbi`], `assemble` | the volume's parts and locks; putting them together |
+//! | `devices` | whether the devices of a volume on several are its own |
 //! | `health` | whether it takes changes; stopping it |
 //! | [`open`](mod@open) | superblock, checkpoint, summaries and orphans, read in this order |
 //! | [`options`] | mount options and switches |
@@ -15,6 +16,7 @@
 //! | [`info`], `stats` | description and statistics |
 
 pub(crate) mod assemble;
+pub(crate) mod devices;
 pub(crate) mod health;
 pub mod info;
 pub mod open;

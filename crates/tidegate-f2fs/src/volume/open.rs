@@ -13,6 +13,7 @@ use crate::tables::nat::{Nat, NatBits};
 use crate::tables::sit::Sit;
 use crate::tables::summary;
 use crate::volume::assemble::Parts;
+use crate::volume::devices::{TELLING, check_devices};
 use crate::volume::options::{F2fsOptions, Recovery, StreamFlush};
 use crate::volume::sbi::F2fs;
 use crate::volume::stats::Counters;
@@ -133,6 +134,9 @@ impl F2fs {
         if let Some(z) = zones.as_ref().filter(|_| read_only.is_none()) {
             z.check_writable()?;
         }
+        let journal = |nid| sums.nat_journal.get(&nid).map(|e| (*e).into());
+        let telling = if read_only.is_some() { TELLING } else { 1 };
+        check_devices(&queue, &sb, &cp, journal, telling)?;
         let bits = load_nat_bits(&sb, &cp, &meta)?;
         let nat = Nat::new(&sb, &cp, sums.nat_journal, bits);
         let reader = meta.clone();
@@ -183,7 +187,9 @@ impl F2fs {
                 None => fs.write_io.submit(Grown::All(sender)),
             }
         });
-        fs.sit.count_sections()?;
+        if let Some(at) = fs.sit.count_sections()? {
+            let _ = fs.read_only.set(ReadOnly::Zones(behind_pointer(&fs.sb, at)));
+        }
         fs.begin_order();
         // A repair recovers first, and mends the root after.
         if !even_hurt {
@@ -281,6 +287,15 @@ fn of_recovery(e: Error) -> Error {
         ),
         _ => e.of("recovering fsynced files (disable_roll_forward opens the volume without them)"),
     }
+}
+
+/// The sentence for a block in use that its zone has not: what is written there is lost, or on another device.
+fn behind_pointer(sb: &Superblock, at: BlockAddr) -> String {
+    let order = match sb.devices().len() {
+        0..3 => "",
+        _ => " (are the devices named in their order?)",
+    };
+    format!("block {at} is in use, and lies behind its zone's write pointer{order}: check tells more")
 }
 
 /// Why this volume may not be changed, if so.

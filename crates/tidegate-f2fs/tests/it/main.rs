@@ -45,4 +45,5 @@ mod zoned_dead;
 mod zoned_finish;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 mod zoned_kernel;
+mod zoned_order;
 mod zoned_repair;

@@ -25,7 +25,7 @@ impl F2fs {
                 (zones.section_of(c.segno.0), zones.offset(c.segno, c.next_blkoff))
             };
             match zones.is_sequential(section) {
-                true => zones.written[section as usize] != at,
+                true => zones.written[section as usize] != at || zones.is_torn(section),
                 false => ends.get(&section).is_some_and(|end| *end > at),
             }
         };

@@ -43,6 +43,7 @@ use crate::format::gate::{Checkpoint, Superblock};
 use crate::format::raw::CpFlags;
 use crate::offline::bits::Bits;
 use crate::segment::zones::ZoneMap;
+use crate::volume::devices::{TELLING, check_devices};
 use device::Reader;
 use nat::NatTable;
 use pack::Pack;
@@ -78,7 +79,8 @@ struct Checker<'q> {
 /// Checks the volume behind `queue` as its last checkpoint has it. Nothing is written.
 ///
 /// # Errors
-/// When no superblock or no checkpoint can be loaded, when a feature is not known, and when the device fails.
+/// When no superblock or no checkpoint can be loaded, when a feature is not known, when a device is another one, and
+/// when the device fails.
 /// All other damage is in the report.
 pub fn check(queue: &RequestQueue, options: CheckOptions) -> Result<CheckReport> {
     let mut c = Checker::load(queue, options)?;
@@ -100,6 +102,8 @@ impl<'q> Checker<'q> {
         let sb = pack::superblock(&dev, &mut found)?;
         let cp = pack::checkpoint(&dev, &sb, &mut found)?;
         let pack = Pack::load(&dev, &sb, &cp, &mut found)?;
+        let journal = |nid| pack.nat_journal.iter().rev().find(|e| e.nid.get() == nid).map(|e| e.ne);
+        check_devices(queue, &sb, &cp, journal, TELLING)?;
         let nat = NatTable::load(&dev, &sb, &cp)?;
         let mut c = Checker {
             reached: Bits::new(sb.max_nid as u64),

@@ -43,8 +43,9 @@ impl Zones {
     fn is_next(&self, segno: u32, n: u32) -> bool {
         let section = self.map.section_of(segno);
         let at = self.map.offset(SegNo(segno), n as usize);
+        let is_whole = || !self.map.is_torn(section) || self.resets.contains(&section);
         n < self.map.usable(segno)
-            && (!self.map.is_sequential(section) || self.map.written[section as usize] == at)
+            && (!self.map.is_sequential(section) || self.map.written[section as usize] == at && is_whole())
     }
 }
 

@@ -1,20 +1,25 @@
 //! Sections as zones: which may be written anew, and which are to be reset or finished first.
 
 use super::{Sit, SitState};
+use crate::format::raw::{BLOCKS_PER_SEG, test_bit_msb};
 use crate::format::units::{BlockAddr, SegNo};
 use crate::segment::log::LogId;
 use std::collections::BTreeSet;
 use tidegate_vfs::Result;
 
 impl Sit {
-    /// Counts the free segments of each section, which takes reading all of the SIT.
-    pub(crate) fn count_sections(&self) -> Result<()> {
+    /// Counts the free segments of each section, which takes reading all of the SIT. The first block in use, if there
+    /// is one, that lies behind its zone's write pointer.
+    pub(crate) fn count_sections(&self) -> Result<Option<BlockAddr>> {
         let mut s = self.state.lock();
         if s.sections.is_none() {
-            return Ok(());
+            return Ok(None);
         }
-        let mut all = 0;
+        let (mut all, mut behind) = (0, None);
         for segno in 0..self.main_segments {
+            if behind.is_none() {
+                behind = self.behind_pointer(&mut s, segno)?;
+            }
             if self.is_free(&mut s, segno)?
                 && let Some(sections) = &mut s.sections
             {
@@ -25,7 +30,15 @@ impl Sit {
         // mkfs.f2fs leaves out one that can be written in part, which the kernel takes for a free one.
         s.free.free = all;
         s.publish();
-        Ok(())
+        Ok(behind)
+    }
+
+    /// The first block of a segment that is in use and lies behind its zone's write pointer.
+    fn behind_pointer(&self, s: &mut SitState, segno: u32) -> Result<Option<BlockAddr>> {
+        let Some(end) = self.zones.as_ref().and_then(|z| z.written_in(segno)) else { return Ok(None) };
+        let e = self.entry(s, segno)?;
+        let found = (end..BLOCKS_PER_SEG).find(|n| e.valid > 0 && test_bit_msb(&e.map, *n as usize));
+        Ok(found.map(|n| self.segment_start(SegNo(segno)).plus(n)))
     }
 
     /// The next section behind a log's that it may go to: its first segment.
