@@ -145,10 +145,11 @@ pub fn letters(a: &Attr) -> String {
     out
 }
 
-/// The size column of `ls -l`: a device's numbers instead.
-pub fn size(a: &Attr) -> String {
+/// The size column of `ls -l`, with `units` that of `ls -lh`: a device's numbers instead.
+pub fn size(a: &Attr, units: bool) -> String {
     match a.file_type {
         FileType::CharDevice | FileType::BlockDevice => format!("{}, {}", a.rdev.major, a.rdev.minor),
+        _ if units => units::short(a.size),
         _ => a.size.to_string(),
     }
 }

@@ -30,9 +30,9 @@ pub struct Global {
     /// Memory for cached pages, such as 64M; of a mount, for the whole process
     #[arg(long, global = true, value_parser = units::size, value_name = "SIZE")]
     pub cache: Option<u64>,
-    /// Mount options, such as fsync_mode=strict,nocheckpoint_merge; `-o help` lists all
-    #[arg(short = 'o', long = "options", global = true, value_name = "OPTIONS")]
-    pub options: Option<String>,
+    /// The mount options of all `-o`, which [`crate::arguments`] gathers.
+    #[arg(skip)]
+    pub options: Vec<String>,
     /// The things to look at meanwhile.
     #[command(flatten)]
     pub watch: Watch,
@@ -63,16 +63,23 @@ impl Global {
     /// How to open a volume.
     ///
     /// # Errors
-    /// A SOURCE_DATE_EPOCH that is no time.
+    /// An option or a size of the cache that is wrong; a SOURCE_DATE_EPOCH that is no time.
     pub fn open_options(&self, read_only: bool) -> Result<OpenOptions> {
-        self.open_options_with(read_only, self.options.as_deref().unwrap_or(""))
+        let options = self.mount_options(read_only, &self.options())?;
+        Ok(OpenOptions { fixed_time: source_date_epoch()?, ..options })
     }
 
-    /// How to open a volume with these mount options.
+    /// The mount options, separated by commas.
+    pub fn options(&self) -> String {
+        self.options.join(",")
+    }
+
+    /// How to open a volume that is mounted, with these options: by the clock, whatever SOURCE_DATE_EPOCH says. Under a
+    /// fixed time nothing is written back before it is synced.
     ///
     /// # Errors
-    /// As [`Global::open_options`].
-    pub fn open_options_with(&self, read_only: bool, list: &str) -> Result<OpenOptions> {
+    /// An option or a size of the cache that is wrong.
+    pub fn mount_options(&self, read_only: bool, list: &str) -> Result<OpenOptions> {
         let backend = match self.io {
             Io::Auto => Backend::Auto,
             Io::Uring => Backend::Uring,
@@ -85,14 +92,21 @@ impl Global {
             }
             memory = memory.with_cache(cache);
         }
-        let fixed_time = source_date_epoch()?;
-        let mut options = OpenOptions { read_only, backend, memory, fixed_time, ..Default::default() };
+        let mut options = OpenOptions { read_only, backend, memory, ..Default::default() };
         for option in list.split(',').filter(|o| !o.is_empty()) {
             if !options.set(option).map_err(|e| Error::argument("-o", e))? {
                 return Err(Error::argument("-o", unknown(option)));
             }
         }
         Ok(options)
+    }
+
+    /// Refuses --json in a command whose output is something else, or nothing.
+    ///
+    /// # Errors
+    /// That, for the reason given.
+    pub fn refuse_json(&self, why: &'static str) -> Result<()> {
+        if self.json { Err(Error::argument("--json", why)) } else { Ok(()) }
     }
 
     /// Opens the volume of `place` for reading.
@@ -173,7 +187,7 @@ impl Global {
     /// They are in several; those of opening.
     pub fn write_all(&self, places: &[Place]) -> Result<Volume> {
         let first = &places[0];
-        match places.iter().find(|p| p.image != first.image) {
+        match places.iter().find(|p| !p.is_in_volume_of(first)) {
             Some(other) => {
                 Err(Error::argument(other.to_string(), format!("not in the same volume as {first}")))
             }

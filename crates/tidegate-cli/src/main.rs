@@ -2,6 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | `arguments` | the command line as a whole |
 //! | `commands` | the commands, one file each |
 //! | `place` | `IMAGE:/path` |
 //! | `global` | options of every command, and how they open a volume |
@@ -15,6 +16,7 @@
 //! | `entry` | an inode as `ls`, `stat` and `tree` show it |
 #![forbid(unsafe_code)]
 
+mod arguments;
 mod bar;
 mod commands;
 mod entry;
@@ -30,6 +32,7 @@ mod units;
 mod watch;
 
 use clap::Parser;
+use commands::check;
 use std::process::ExitCode;
 use tidegate::{Error, Result};
 
@@ -37,8 +40,6 @@ use tidegate::{Error, Result};
 const PIPE: u8 = 141;
 /// Characters of a line of help, behind its indent.
 const HELP_WIDTH: usize = 76;
-/// Status of a check that was asked for wrongly, as fsck's.
-const USAGE: u8 = 16;
 
 /// F2FS and ext4 images in user space: make, fill, change, mount, check and explain them; ext2 and ext3 but
 /// for making
@@ -52,22 +53,27 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    if asks_for_options() {
+    let args: Vec<_> = std::env::args_os().collect();
+    if arguments::ask_for_options(&args) {
         return print_options();
     }
-    let cli = match mount_helper::arguments(std::env::args_os()) {
-        Some(args) => Cli::try_parse_from(std::iter::once("tidegate".into()).chain(args)),
-        None => Cli::try_parse(),
+    let cli = match mount_helper::arguments(args.iter().cloned()) {
+        Some(args) => arguments::parse(std::iter::once("tidegate".into()).chain(args)),
+        None => arguments::parse(args.iter().cloned()),
     };
     let cli = match cli {
-        Err(e) if e.use_stderr() && std::env::args_os().nth(1).is_some_and(|c| c == "check") => {
+        Err(e) if e.use_stderr() && arguments::are_of("check", &args) => {
             let _ = e.print();
-            return ExitCode::from(USAGE);
+            return ExitCode::from(check::USAGE);
         }
         r => r.unwrap_or_else(|e| e.exit()),
     };
     raise_file_limit();
     outlive_file_size_limit();
+    if let Some(e) = cli.command.wrong_usage(&cli.global) {
+        cli.global.fail(&e);
+        return ExitCode::from(check::USAGE);
+    }
     let failure = cli.command.failure();
     match run(&cli) {
         Ok(_) if cli.global.has_failed() => ExitCode::from(failure),
@@ -78,12 +84,6 @@ fn main() -> ExitCode {
             ExitCode::from(failure)
         }
     }
-}
-
-/// Whether the options of a mount are asked for by `-o help`, with which no other argument matters.
-fn asks_for_options() -> bool {
-    let args: Vec<_> = std::env::args_os().collect();
-    args.windows(2).any(|w| (w[0] == "-o" || w[0] == "--options") && w[1] == "help")
 }
 
 fn print_options() -> ExitCode {

@@ -6,6 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use tidegate::error::{path_bytes, show};
 use tidegate::within::within;
@@ -82,6 +83,11 @@ impl Place {
         Err(Error::argument("\"\"", "an empty name; a place in a volume is IMAGE:/path"))
     }
 
+    /// Whether both are in one volume, however its image is spelled.
+    pub fn is_in_volume_of(&self, other: &Place) -> bool {
+        self.image == other.image || id(&self.image).is_some_and(|i| Some(i) == id(&other.image))
+    }
+
     /// The last component of the path; `None` for the root and for what ends in a dot.
     pub fn name(&self) -> Option<&[u8]> {
         let end = self.path.iter().rposition(|&b| b != b'/')? + 1;
@@ -111,6 +117,13 @@ fn split(arg: &[u8]) -> Option<Place> {
 /// Whether there is something that may be an image.
 fn is_image(path: &Path) -> bool {
     within(path).0.metadata().is_ok_and(|m| !m.is_dir())
+}
+
+/// Numbers of the device and of the inode that an image is, and the byte of it at which the volume begins.
+fn id(image: &Path) -> Option<(u64, u64, u64)> {
+    let (file, offset) = within(image);
+    let m = file.metadata().ok()?;
+    Some((m.dev(), m.ino(), offset.unwrap_or(0)))
 }
 
 fn path_of(bytes: &[u8]) -> PathBuf {

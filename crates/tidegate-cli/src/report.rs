@@ -26,7 +26,7 @@ pub fn print(global: &Global, summary: &Summary, extra: &[(&'static str, String)
         #[serde(flatten)]
         summary: &'a Summary,
     }
-    if global.quiet {
+    if global.quiet && !global.json {
         return Ok(());
     }
     let mut out = Out::new();

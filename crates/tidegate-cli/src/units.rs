@@ -2,11 +2,19 @@
 
 use tidegate::Timespec;
 
+/// Said of a text that is no size.
+const NO_SIZE: &str = "not a size such as 64M, 1G or 1.5T";
+
 pub use tidegate::units::{bytes, uuid_text};
 
-/// A size such as `64M`, `1G`, `1.5T` or `4096`; units are powers of 1024.
+/// A size such as `64M`, `1G`, `1.5T` or `4096`; units are powers of 1024. Not 0.
 pub fn size(text: &str) -> Result<u64, String> {
-    let bad = || format!("{text}: not a size such as 64M, 1G or 1.5T");
+    size_or_0(text).and_then(|n| if n > 0 { Ok(n) } else { Err(format!("{text}: {NO_SIZE}")) })
+}
+
+/// The same, or 0.
+pub fn size_or_0(text: &str) -> Result<u64, String> {
+    let bad = || format!("{text}: {NO_SIZE}");
     let lower = text.trim().to_ascii_lowercase();
     let lower = lower.strip_suffix("ib").or_else(|| lower.strip_suffix('b')).unwrap_or(&lower);
     let at = lower.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(lower.len());
@@ -29,7 +37,12 @@ pub fn size(text: &str) -> Result<u64, String> {
     let whole = digits(whole).and_then(|n| n.checked_mul(unit)).ok_or_else(bad)?;
     let scale = 10u128.pow(fraction.len() as u32);
     let part = digits(fraction).ok_or_else(bad)? as u128 * unit as u128 / scale;
-    whole.checked_add(part as u64).filter(|n| *n > 0).ok_or_else(bad)
+    whole.checked_add(part as u64).ok_or_else(bad)
+}
+
+/// A size as `ls -lh` shows it: `64M`, `1.5K`, `100`.
+pub fn short(n: u64) -> String {
+    bytes(n).trim_end_matches('B').trim_end_matches('i').replace(' ', "")
 }
 
 /// A time of so many nanoseconds in the unit that leaves a number below 1000, with three digits at least.
@@ -138,6 +151,8 @@ mod tests {
         for bad in ["", "M", "1X", "-1", "1.2.3M", "0", "99999999P", "1e3", "."] {
             assert!(size(bad).is_err(), "{bad}");
         }
+        assert_eq!([size_or_0("0"), size_or_0("0K"), size_or_0("2k")], [Ok(0), Ok(0), Ok(2048)]);
+        assert_eq!([0, 100, 1536, 64 << 20].map(short), ["0", "100", "1.5K", "64M"]);
         assert_eq!(
             [bytes(0), bytes(1023), bytes(1536), bytes(64 << 20)],
             ["0 B", "1023 B", "1.5 KiB", "64 MiB"]

@@ -40,6 +40,38 @@ fn a_file_size_limit_is_an_error_to_the_writer() {
     assert!(fs::read_dir(&m.dir).is_ok());
 }
 
+/// The variable is for commands that make an image: under a fixed time nothing would be written back before it is synced.
+#[test]
+fn a_mount_goes_by_the_clock_under_a_fixed_date() {
+    if cannot_mount() {
+        return;
+    }
+    for date in ["1700000000", "no date"] {
+        let m = Mounted::unmounted(|_| ());
+        let out = bash(&m.bench, &format!("export SOURCE_DATE_EPOCH='{date}'; exec $0 mount a.img mnt"));
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        fs::create_dir(m.dir.join("d")).unwrap();
+        // The serving process takes the time of a directory's change.
+        let changed = fs::metadata(&m.dir).unwrap().mtime();
+        assert!(changed > 1_700_000_000 + 86_400, "{changed}");
+    }
+}
+
+#[test]
+fn options_in_front_of_the_command_count() {
+    if cannot_mount() {
+        return;
+    }
+    let m = Mounted::unmounted(|_| ());
+    m.bench.ok(&["-o", "ro", "mount", "a.img", "mnt", "-o", "noatime", "-o", "nodev"]);
+    let options = fs::read_to_string("/proc/self/mounts").unwrap();
+    let line = options.lines().find(|l| l.contains(&format!(" {} ", m.dir.display()))).unwrap();
+    for word in ["ro", "noatime", "nodev"] {
+        assert!(line.split([' ', ',']).any(|w| w == word), "{word}: {line}");
+    }
+    assert!(fs::write(m.dir.join("f"), "x").is_err());
+}
+
 /// A group of control for memory, and its limit.
 struct MemoryGroup(PathBuf);
 

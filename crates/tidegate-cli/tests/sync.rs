@@ -1,10 +1,11 @@
-//! `tidegate sync`: what a mounted volume was given outlives the process that serves it.
+//! `tidegate sync`: what a mounted volume was given outlives the process that serves it; `--json` of the commands for
+//! mounts.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // tests wait for real processes
 
 mod common;
 
 use common::Bench;
-use common::mounted::cannot_mount;
+use common::mounted::{Mounted, cannot_mount};
 use std::fs::{self, File};
 use std::io::Write;
 use std::process::{Child, Command};
@@ -54,4 +55,40 @@ fn all_of_it_is_durable() {
     drop(f);
     let listed = bench.ok(&["ls", "-l", "a.img:/"]);
     assert!(listed.contains("300000") && listed.lines().count() >= 2, "{listed}");
+}
+
+/// The other commands are in `it::json`.
+#[test]
+fn commands_for_mounts_print_one_document_or_refuse_json() {
+    if cannot_mount() {
+        return;
+    }
+    let m = Mounted::unmounted(|_| ());
+    for line in [
+        "mount a.img mnt",
+        "sync mnt",
+        "sync --quiet mnt mnt",
+        "top --interval 0.05 mnt",
+        "why --seconds 0 mnt",
+        "mount a.img mnt -o remount,ro",
+        "umount --quiet mnt",
+    ] {
+        let args: Vec<&str> = line.split(' ').chain(["--json"]).collect();
+        let said = m.bench.ok(&args);
+        let document: serde_json::Value =
+            serde_json::from_str(&said).unwrap_or_else(|e| panic!("{line}: {e}: {said:?}"));
+        match line.split(' ').next() {
+            Some("mount") => {
+                assert_eq!((&document["image"], &document["directory"]), (&"a.img".into(), &"mnt".into()))
+            }
+            Some("sync") => {
+                assert_eq!((&document[0]["directory"], &document[0]["synced"]), (&"mnt".into(), &true.into()))
+            }
+            Some("umount") => assert_eq!(document["written"], true),
+            _ => assert!(document.is_object(), "{line}: {said}"),
+        }
+        if line == "top --interval 0.05 mnt" {
+            assert!(m.bench.fails(&["trace", "--json", "mnt"], 1).starts_with("--json: "));
+        }
+    }
 }

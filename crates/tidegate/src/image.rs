@@ -48,6 +48,19 @@ pub fn existing(path: &Path) -> Result<Existing> {
     }
 }
 
+/// Refuses a path such as `disk.img@1M`.
+///
+/// # Errors
+/// It is a place in a disk.
+pub fn refuse_within(path: &Path) -> Result<()> {
+    if within(path).1.is_none() {
+        return Ok(());
+    }
+    let what =
+        "a place in a disk, where no volume can be made; losetup --offset --sizelimit makes a device of it";
+    Err(Error::argument(show(path_bytes(path)), what))
+}
+
 /// The right to make a volume at a path: nobody has the old file open, and nobody misses it.
 pub struct Claim {
     path: PathBuf,
@@ -63,10 +76,7 @@ impl Claim {
     /// # Errors
     /// In use; it holds something; it is a place in a disk.
     pub fn new(path: &Path, force: bool, backend: Backend) -> Result<Claim> {
-        if within(path).1.is_some() {
-            let what = "a place in a disk, where no volume can be made; losetup --offset --sizelimit makes a device of it";
-            return Err(Error::argument(show(path_bytes(path)), what));
-        }
+        refuse_within(path)?;
         let there = existing(path)?;
         let end = end_of(path);
         // Another may have changed the links meanwhile.

@@ -99,11 +99,7 @@ impl Volume {
     pub fn remove(&self, path: &[u8], recursive: bool) -> Result<()> {
         let at = self.vfs().resolve_parent(&Cred::ROOT, path).map_err(|e| self.error_at(path, e))?;
         if at.name.is_empty() {
-            return Err(self.complain(
-                Refusal::Argument,
-                path,
-                "the volume's root cannot be removed; name what is in it",
-            ));
+            return Err(self.nameless(path, "removed"));
         }
         let inode = self.vfs().lookup(&at.dir, at.name).map_err(|e| self.error_at(path, e))?;
         if !inode.is_dir() {
@@ -157,11 +153,7 @@ impl Volume {
         let vfs = self.vfs();
         let old = vfs.resolve_parent(&Cred::ROOT, from).map_err(|e| self.error_at(from, e))?;
         if old.name.is_empty() {
-            return Err(self.complain(
-                Refusal::Argument,
-                from,
-                "the volume's root cannot be moved; name what is in it",
-            ));
+            return Err(self.nameless(from, "moved"));
         }
         let go = || {
             let inode = vfs.lookup(&old.dir, old.name)?;
@@ -232,6 +224,15 @@ impl Volume {
     pub fn resolve_dir(&self, path: &[u8]) -> Result<Arc<Inode>> {
         let inode = self.resolve(path, true)?;
         if inode.is_dir() { Ok(inode) } else { Err(self.error_at(path, ErrorKind::NotADirectory.into())) }
+    }
+
+    /// Refuses the root, and a path that ends in a dot.
+    fn nameless(&self, path: &[u8], done: &str) -> Error {
+        let what = match path.iter().all(|&b| b == b'/') {
+            true => format!("the volume's root cannot be {done}; name what is in it"),
+            false => format!("a path that ends in . or .. cannot be {done}; end it in the directory's name"),
+        };
+        self.complain(Refusal::Argument, path, what)
     }
 
     /// The reason for refusing a path in the volume.

@@ -4,7 +4,7 @@ use crate::global::Global;
 use crate::out::Out;
 use crate::place::Place;
 use std::ffi::OsString;
-use tidegate::{Error, Result, Volume};
+use tidegate::{Result, Volume};
 
 /// Bytes read at once.
 const CHUNK: usize = 1 << 20;
@@ -22,12 +22,7 @@ pub struct Args {
 /// # Errors
 /// The volume cannot be opened, or a path not be found.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
-    if global.json {
-        return Err(Error::argument(
-            "--json",
-            "cat writes files as they are; ls and stat --json describe them",
-        ));
-    }
+    global.refuse_json("cat writes files as they are; ls and stat --json describe them")?;
     let mut out = Out::new();
     for place in args.places.iter().map(|p| Place::parse(p)) {
         copy(&place, global, &mut out)?;

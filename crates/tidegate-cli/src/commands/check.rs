@@ -17,6 +17,8 @@ const CORRECTED: u8 = 1;
 const ERRORS_LEFT: u8 = 4;
 /// The check itself failed.
 pub const OPERATIONAL: u8 = 8;
+/// The check was asked for wrongly.
+pub const USAGE: u8 = 16;
 
 /// Arguments of `tidegate check`.
 #[derive(clap::Args)]
@@ -38,6 +40,15 @@ pub struct Args {
     image: OsString,
 }
 
+/// Looks at arguments and environment, before the volume.
+///
+/// # Errors
+/// One of them is wrong.
+pub fn usage(args: &Args, global: &Global) -> Result<()> {
+    Place::image(&args.image).check()?;
+    global.open_options(true).map(drop)
+}
+
 /// Checks a volume.
 ///
 /// # Errors
@@ -47,7 +58,6 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
         return run_repair(args, global);
     }
     let place = Place::image(&args.image);
-    place.check()?;
     let image = tidegate::error::show(tidegate::error::path_bytes(&place.image));
     let queue = Arc::new(tidegate::volume::open_queue(&place.image, &global.open_options(true)?)?);
     let mut options = CheckOptions::default();
@@ -57,7 +67,7 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
     if global.json {
         out.json(&as_json(&report))?;
     } else {
-        text(&mut out, &report, &image, args.rules)?;
+        text(&mut out, &report, &image, args, global)?;
     }
     out.finish()?;
     Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(ERRORS_LEFT) })
@@ -65,7 +75,6 @@ pub fn run(args: &Args, global: &Global) -> Result<ExitCode> {
 
 fn run_repair(args: &Args, global: &Global) -> Result<ExitCode> {
     let place = Place::image(&args.image);
-    place.check()?;
     let image = tidegate::error::show(tidegate::error::path_bytes(&place.image));
     let open = global.open_options(args.dry_run)?;
     let queue = Arc::new(tidegate::volume::open_queue(&place.image, &open)?);
@@ -93,7 +102,7 @@ fn run_repair(args: &Args, global: &Global) -> Result<ExitCode> {
     if global.json {
         out.json(&repair_json(&report, &changes, args.dry_run))?;
     } else {
-        repair_text(&mut out, &report, &image, args)?;
+        repair_text(&mut out, &report, &image, args, global)?;
     }
     out.finish()?;
     Ok(match report.outcome {
@@ -103,17 +112,21 @@ fn run_repair(args: &Args, global: &Global) -> Result<ExitCode> {
     })
 }
 
-fn repair_text(out: &mut Out, r: &RepairReport, image: &str, args: &Args) -> Result<()> {
+fn repair_text(out: &mut Out, r: &RepairReport, image: &str, args: &Args, global: &Global) -> Result<()> {
     for note in &r.notes {
         out.line(format_args!("{image}: note: {note}"))?;
     }
-    if args.dry_run && r.changes > 0 {
-        return out.line(format_args!("{image}: {} would be made", count(r.changes)));
+    let counted = r.changes > 0 && !global.quiet;
+    if args.dry_run && counted {
+        out.line(format_args!("{image}: {} would be made", count(r.changes)))?;
     }
-    if r.changes > 0 {
+    if args.dry_run && r.changes > 0 {
+        return Ok(());
+    }
+    if counted {
         out.line(format_args!("{image}: {} made", count(r.changes)))?;
     }
-    text(out, &r.check, image, args.rules)
+    text(out, &r.check, image, args, global)
 }
 
 fn count(changes: u64) -> String {
@@ -135,8 +148,8 @@ fn repair_json(r: &RepairReport, changes: &[serde_json::Value], dry_run: bool) -
     })
 }
 
-fn text(out: &mut Out, r: &CheckReport, image: &str, rules: bool) -> Result<()> {
-    if rules {
+fn text(out: &mut Out, r: &CheckReport, image: &str, args: &Args, global: &Global) -> Result<()> {
+    if args.rules {
         r.rules.iter().try_for_each(|(name, text)| out.line(format_args!("rule {name}: {text}")))?;
     }
     for p in &r.problems {
@@ -147,6 +160,9 @@ fn text(out: &mut Out, r: &CheckReport, image: &str, rules: bool) -> Result<()> 
     }
     if r.unclean {
         out.line(format_args!("{image}: note: not cleanly unmounted"))?;
+    }
+    if global.quiet {
+        return Ok(());
     }
     let verdict = match r.total_problems {
         0 => "clean".to_string(),

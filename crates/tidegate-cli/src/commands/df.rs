@@ -10,7 +10,14 @@ use tidegate::Result;
 
 /// Arguments of `tidegate df`.
 #[derive(clap::Args)]
+#[command(disable_help_flag = true)]
 pub struct Args {
+    /// Accepted for habit; sizes always have units
+    #[arg(short, long)]
+    human_readable: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
     /// Volumes
     #[arg(required = true, value_name = "IMAGE")]
     images: Vec<OsString>,
@@ -35,6 +42,8 @@ struct Row {
 /// # Errors
 /// The volume cannot be opened.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
+    // For habit; and clap ends the program by itself where help is asked for.
+    let _ = (args.human_readable, args.help);
     let mut rows = Vec::new();
     for place in args.images.iter().map(|p| Place::image(p)) {
         let Some(volume) = global.or_fail(global.read(&place)) else { continue };

@@ -5,8 +5,8 @@ use crate::place::{Place, Where};
 use crate::report;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use tidegate::Result;
 use tidegate::paths::join;
+use tidegate::{Result, Volume};
 
 /// Arguments of `tidegate ln`.
 #[derive(clap::Args)]
@@ -14,6 +14,9 @@ pub struct Args {
     /// Make a symbolic link: TARGET is its text
     #[arg(short, long)]
     symbolic: bool,
+    /// Take the place of a file or link that is there
+    #[arg(short, long)]
+    force: bool,
     /// The target of the link: IMAGE:/path, or a path in the volume
     target: OsString,
     /// The link, or a directory to put it in
@@ -38,7 +41,20 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     {
         path = join(&path, name);
     }
-    let made =
-        if args.symbolic { volume.symlink(&target.path, &path) } else { volume.link(&target.path, &path) };
+    let made = make(args, &volume, &target.path, &path);
     report::after_change(global, made, volume)
+}
+
+fn make(args: &Args, volume: &Volume, target: &[u8], path: &[u8]) -> Result<()> {
+    if args.force
+        && let Some(old) = volume.find(path, false)?
+        && !old.is_dir()
+    {
+        // The old one goes only for a link that can be made.
+        if !args.symbolic && volume.resolve(target, false)?.ino == old.ino {
+            return Ok(());
+        }
+        volume.remove(path, false)?;
+    }
+    if args.symbolic { volume.symlink(target, path) } else { volume.link(target, path) }
 }

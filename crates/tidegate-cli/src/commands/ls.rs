@@ -15,10 +15,14 @@ use tidegate::{Result, Volume};
 
 /// Arguments of `tidegate ls`.
 #[derive(clap::Args)]
+#[command(disable_help_flag = true)]
 pub struct Args {
     /// One entry a line, with mode, links, owner, group, size and time (UTC)
     #[arg(short)]
     long: bool,
+    /// With -l: sizes with units, such as 1.5K
+    #[arg(short, long)]
+    human_readable: bool,
     /// Directories below, too
     #[arg(short = 'R', long)]
     recursive: bool,
@@ -31,6 +35,9 @@ pub struct Args {
     /// End each name with a zero byte instead of a line's end
     #[arg(short = '0', long, conflicts_with_all = ["long", "recursive"])]
     zero: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
     /// The places to list
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<OsString>,
@@ -76,6 +83,8 @@ struct Lister<'a> {
 /// # Errors
 /// Those of printing.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
+    // clap ends the program by itself.
+    let _ = args.help;
     let mut lister = Lister { args, global, out: Out::new(), json: Vec::new(), first: true };
     for place in args.places.iter().map(|p| Place::parse(p)) {
         let Some(volume) = global.or_fail(global.read(&place)) else { continue };
@@ -217,7 +226,12 @@ impl Lister<'_> {
             name.extend_from_slice(b" -> ");
             name.extend_from_slice(&self.out.name(&target));
         }
-        let columns = [a.nlink.to_string(), a.uid.to_string(), a.gid.to_string(), entry::size(&a)];
+        let columns = [
+            a.nlink.to_string(),
+            a.uid.to_string(),
+            a.gid.to_string(),
+            entry::size(&a, self.args.human_readable),
+        ];
         Row { mode: entry::letters(&a), columns, time: entry::mtime(&a), name }
     }
 }

@@ -3,11 +3,12 @@
 use crate::bar::Bar;
 use crate::global::{Global, source_date_epoch};
 use crate::{interrupt, out, report, units};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate::detect::Format;
 use tidegate::found::{Found, found};
-use tidegate::image::{Existing, existing};
+use tidegate::image::{Existing, existing, refuse_within};
 use tidegate::mkfs::{From, Request, Size};
 use tidegate::new_volume::{self, Ext4Shape, JournalSize, NewVolume};
 use tidegate::{Error, Progress, Result, Unfinished};
@@ -19,10 +20,10 @@ pub struct Args {
     #[arg(short = 't', long, alias = "type", value_name = "FORMAT", default_value = "f2fs", value_parser = format())]
     format: Format,
     /// Size of the image, such as 64M or 1.5T, or `auto` to fit the content of --from; left out, it is `auto`
-    /// with --from, else that of the image that is there; an empty file keeps its size
+    /// with --from, else that of the image that is there; a file of zeros keeps its size
     #[arg(long, value_parser = size, value_name = "SIZE|auto")]
     size: Option<Size>,
-    /// Fill the volume from a directory, a tar (plain, gzip or zstd), or a tar on standard input (`-`)
+    /// Fill the volume from a directory or a tar (plain, gzip or zstd): a file, a pipe, or standard input (`-`)
     #[arg(long, value_name = "DIR|TAR|-")]
     from: Option<PathBuf>,
     /// Name of the volume: with f2fs up to 512 UTF-16 units, with ext4 up to 16 bytes
@@ -42,7 +43,7 @@ pub struct Args {
     /// own
     #[arg(long, value_name = "SIZE", value_parser = units::size, num_args = 0..=1, require_equals = true, default_missing_value = "2M")]
     zoned: Option<u64>,
-    /// Another device or file of an f2fs volume, behind the image; up to seven. It is there, and has its size
+    /// Another device or file of an f2fs volume, behind the image; up to seven. It must exist; its size is kept
     #[arg(short = 'c', long = "device", value_name = "DEVICE")]
     devices: Vec<PathBuf>,
     #[command(flatten)]
@@ -57,7 +58,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "owner")]
     all_root: bool,
     /// How much to leave free in a volume that is made to fit, such as 50M
-    #[arg(long, value_parser = units::size, value_name = "SIZE")]
+    #[arg(long, value_parser = units::size_or_0, value_name = "SIZE")]
     free: Option<u64>,
     /// Make the volume whatever is there: a file system of any kind, a partition table, a file that is no image
     #[arg(short, long)]
@@ -141,7 +142,7 @@ impl Ext4Args {
 impl Args {
     /// The options that would do nothing beside the others, and why.
     fn without_effect(&self, size: Size) -> Option<&'static str> {
-        if self.free.is_some() && size != Size::Fit {
+        if self.free.is_some_and(|n| n > 0) && size != Size::Fit {
             return Some("--free is for a volume that is made to fit its content: this one has its size");
         }
         let owner = if self.all_root { Some("--all-root") } else { self.owner.map(|_| "--owner") };
@@ -261,6 +262,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     if global.cache.is_none() {
         open.memory = open.memory.with_cache(CACHE);
     }
+    refuse_within(&args.image)?;
     let size = choose_size(args)?;
     if let Some(why) = args.without_effect(size) {
         return Err(Error::argument(shown(&args.image), why));
@@ -323,5 +325,14 @@ fn from(path: &Path) -> Result<From> {
     }
     let bytes = tidegate::error::path_bytes(path);
     let m = std::fs::metadata(path).map_err(|e| Error::os(bytes, e))?;
-    Ok(if m.is_dir() { From::Tree(path.into()) } else { From::Tar(path.into()) })
+    let kind = m.file_type();
+    if kind.is_dir() {
+        return Ok(From::Tree(path.into()));
+    }
+    if kind.is_file() || kind.is_block_device() {
+        return Ok(From::Tar(path.into()));
+    }
+    // A pipe can be read once.
+    let stream = std::fs::File::open(path).map_err(|e| Error::os(bytes, e))?;
+    Ok(From::Stream(Box::new(stream), shown(path)))
 }

@@ -1,7 +1,7 @@
 //! The commands.
 
 mod cat;
-mod check;
+pub mod check;
 mod checkpoints;
 mod cp;
 mod df;
@@ -29,7 +29,7 @@ mod why;
 use crate::global::Global;
 use clap::Subcommand;
 use std::process::ExitCode;
-use tidegate::Result;
+use tidegate::{Error, Result};
 
 /// The commands.
 #[derive(Subcommand)]
@@ -123,8 +123,8 @@ impl Command {
             Command::Trace(a) => trace::run(a, global),
             Command::Why(a) => why::run(a, global),
             Command::Lab(a) => lab::run(a, global),
-            Command::Completions(a) => shells::completions(a),
-            Command::Man(a) => shells::man(a),
+            Command::Completions(a) => shells::completions(a, global),
+            Command::Man(a) => shells::man(a, global),
             Command::GuestInit(a) => guest::init(a),
             Command::GuestWork(a) => guest::work(a),
             Command::LabRun => lab::run_apart(),
@@ -141,6 +141,11 @@ impl Command {
     /// Whether what it shows or starts is a mount.
     pub fn is_mount(&self) -> bool {
         matches!(self, Command::Top(_) | Command::Mount(_))
+    }
+
+    /// The reason to end a check as wrong usage, which has a status of its own there.
+    pub fn wrong_usage(&self, global: &Global) -> Option<Error> {
+        if let Command::Check(args) = self { check::usage(args, global).err() } else { None }
     }
 
     /// The exit status when it fails.

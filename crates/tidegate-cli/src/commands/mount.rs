@@ -4,9 +4,10 @@
 //! the mount works, and goes.
 
 use crate::global::Global;
-use crate::out;
+use crate::out::{self, Out};
 use crate::syslog;
 use rustix::fs::{major, minor};
+use serde_json::json;
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Read, Write};
@@ -33,6 +34,9 @@ pub struct Args {
     image: PathBuf,
     /// The directory to mount it at
     directory: PathBuf,
+    /// Change nothing: -o ro
+    #[arg(long, short)]
+    read_only: bool,
     /// Stay in the foreground
     #[arg(long, short)]
     foreground: bool,
@@ -45,18 +49,24 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, global: &Global) -> Result<()> {
-    let asked = asked(global)?;
+    let asked = asked(args, global)?;
     if asked.remount && !args.fake {
-        return remount(args, &asked);
+        remount(args, &asked)?;
+        return tell(args, global);
     }
     if args.fake {
-        return options(args, global).map(drop);
+        options(args, global)?;
+        return tell(args, global);
     }
     if args.foreground {
-        return serve(args, global, |volume| global.tell_opened(volume));
+        return serve(args, global, |volume| {
+            global.tell_opened(volume);
+            global.or_fail(tell(args, global));
+        });
     }
     if std::env::var_os(SERVING).is_none() {
-        return start(args);
+        start(args)?;
+        return tell(args, global);
     }
     let _ = rustix::process::setsid();
     // The program was started as /proc/self/exe, whose last part ps(1) would show.
@@ -74,9 +84,21 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     })
 }
 
+/// With --json, says where it is mounted.
+fn tell(args: &Args, global: &Global) -> Result<()> {
+    if !global.json {
+        return Ok(());
+    }
+    let [image, directory] = [&args.image, &args.directory].map(|p| p.display().to_string());
+    let mut out = Out::new();
+    out.json(&json!({ "image": image, "directory": directory }))?;
+    out.finish()
+}
+
 /// The options behind -o.
-fn asked(global: &Global) -> Result<MountOptions> {
-    MountOptions::parse(global.options.as_deref().unwrap_or("")).map_err(|e| Error::argument("-o", e))
+fn asked(args: &Args, global: &Global) -> Result<MountOptions> {
+    let more = if args.read_only { ",ro" } else { "" };
+    MountOptions::parse(&(global.options() + more)).map_err(|e| Error::argument("-o", e))
 }
 
 /// Changes what is mounted already.
@@ -95,8 +117,8 @@ fn remount(args: &Args, options: &MountOptions) -> Result<()> {
 }
 
 fn options(args: &Args, global: &Global) -> Result<(MountOptions, OpenOptions)> {
-    let mut options = asked(global)?;
-    let behind = devices::behind(&args.image, &global.open_options_with(true, &options.switches)?);
+    let mut options = asked(args, global)?;
+    let behind = devices::behind(&args.image, &global.mount_options(true, &options.switches)?);
     let all = std::iter::once(&args.image).chain(&behind);
     let unwritable = all.filter(|_| !options.read_only).find_map(|path| Some((path, unwritable(path)?)));
     if let Some((path, why)) = unwritable {
@@ -122,7 +144,7 @@ fn options(args: &Args, global: &Global) -> Result<(MountOptions, OpenOptions)> 
         let [asked, least] = [options.cache(), HELD_CACHE].map(|n| format!("{}M", n >> 20));
         out::note(format_args!("cache={asked}: a mount that is used takes up to {least} in any case"));
     }
-    let open = global.open_options_with(options.read_only, &options.switches)?;
+    let open = global.mount_options(options.read_only, &options.switches)?;
     Ok((options, open))
 }
 

@@ -4,12 +4,13 @@ use crate::global::Global;
 use crate::place::{Place, Where};
 use crate::report;
 use std::ffi::OsString;
-use tidegate::{Error, Result, error::Refusal};
+use tidegate::error::{Refusal, path_bytes, show};
+use tidegate::{Error, Result};
 
 /// Arguments of `tidegate mv`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The things to move, and at last their new place: a new name, or a directory to move into
+    /// The things to move, and at last their new place in the same volume: a new name, or a directory to move into
     #[arg(required = true, num_args = 2.., value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
 }
@@ -17,18 +18,10 @@ pub struct Args {
 /// Moves.
 ///
 /// # Errors
-/// The volume cannot be opened, or a name not be moved.
+/// A path without an image; the volume cannot be opened, or a name not be moved.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
-    let mut places: Vec<Place> = args.paths.iter().map(|p| Place::parse(p)).collect();
-    // The target may be a path alone: it is in the same volume.
-    let last = places.len() - 1;
-    if let Some(Where::Host(path)) = args.paths.last().map(|p| Where::parse(p))
-        && path.is_absolute()
-        && !path.exists()
-    {
-        let image = places[0].image.clone();
-        places[last] = Place { image, path: tidegate::error::path_bytes(&path).to_vec() };
-    }
+    let places: Vec<Place> = args.paths.iter().map(|p| Place::parse(p)).collect();
+    refuse_host(args, &places)?;
     let volume = global.write_all(&places)?;
     let (to, from) = places.split_last().expect("clap wants two");
     if from.len() > 1 && !volume.find(&to.path, true)?.is_some_and(|d| d.is_dir()) {
@@ -38,4 +31,27 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
         global.or_fail(volume.rename(&p.path, &to.path));
     }
     report::after_change(global, Ok(()), volume)
+}
+
+/// Refuses a path without an image beside one that has one: it may be meant to be on the host, or in the volume. The
+/// image by itself is its root.
+fn refuse_host(args: &Args, places: &[Place]) -> Result<()> {
+    let wheres: Vec<Where> = args.paths.iter().map(|p| Where::parse(p)).collect();
+    let volume = wheres.iter().find_map(|w| if let Where::Volume(p) = w { Some(p) } else { None });
+    let Some(volume) = volume else { return Ok(()) };
+    let is_elsewhere = |(w, p): &(&Where, &Place)| matches!(w, Where::Host(_)) && !p.is_in_volume_of(volume);
+    let Some((_, place)) = wheres.iter().zip(places).find(is_elsewhere) else { return Ok(()) };
+    let (path, image) = (show(path_bytes(&place.image)), show(path_bytes(&volume.image)));
+    Err(Error::argument(
+        path.clone(),
+        format!(
+            "not in a volume; a path in this one is written {image}:{}, and cp copies to and from the host",
+            slashed(&path)
+        ),
+    ))
+}
+
+/// A path as it is written behind an image.
+fn slashed(path: &str) -> String {
+    format!("/{}", path.trim_start_matches('/'))
 }

@@ -1,7 +1,8 @@
 //! `tidegate completions` and `tidegate man`: the files that a package installs beside the program.
 
+use crate::global::Global;
 use crate::out::Out;
-use clap::{Command, CommandFactory};
+use clap::Command;
 use std::path::{Path, PathBuf};
 use tidegate::error::path_bytes;
 use tidegate::{Error, Result};
@@ -24,8 +25,9 @@ pub struct Man {
 /// Prints a shell's completions.
 ///
 /// # Errors
-/// Those of printing.
-pub fn completions(args: &Completions) -> Result<()> {
+/// JSON is wanted; those of printing.
+pub fn completions(args: &Completions, global: &Global) -> Result<()> {
+    global.refuse_json("completions are a script for a shell")?;
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut shown(), "tidegate", &mut text);
     let mut out = Out::new();
@@ -36,8 +38,9 @@ pub fn completions(args: &Completions) -> Result<()> {
 /// Writes a page for the program and one for each of its commands.
 ///
 /// # Errors
-/// Those of writing them.
-pub fn man(args: &Man) -> Result<()> {
+/// JSON is wanted; those of writing them.
+pub fn man(args: &Man, global: &Global) -> Result<()> {
+    global.refuse_json("it writes pages for man(1), and prints nothing")?;
     let about = |e| Error::os(path_bytes(&args.directory), e);
     std::fs::create_dir_all(&args.directory).map_err(about)?;
     pages(shown(), &args.directory).map_err(about)
@@ -51,7 +54,7 @@ fn pages(mut command: Command, directory: &Path) -> std::io::Result<()> {
 
 /// The command line without the commands that only our own guests are given.
 fn shown() -> Command {
-    let whole = crate::Cli::command();
+    let whole = crate::arguments::command();
     let subcommands: Vec<Command> = whole.get_subcommands().filter(|c| !c.is_hide_set()).cloned().collect();
     let mut shown = Command::new("tidegate").version(env!("CARGO_PKG_VERSION"));
     if let Some(about) = whole.get_about() {

@@ -4,6 +4,8 @@
 //! make it durable.
 
 use crate::global::Global;
+use crate::out::Out;
+use serde_json::json;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use tidegate::error::path_bytes;
@@ -23,13 +25,20 @@ pub struct Args {
 /// # Errors
 /// The directory that is in no mounted volume; data that could not be written.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
+    let mut done = Vec::new();
     for dir in &args.dirs {
         let synced = tidegate_fuse::ioctl::full_sync(dir).map_err(|e| match e.kind() {
             // The mount table says whose it is.
             ErrorKind::PermissionDenied => address::mount_of(dir).err().unwrap_or(e),
             _ => e,
         });
-        global.or_fail(synced.map_err(|e| Error::os(path_bytes(dir), e)));
+        let synced = global.or_fail(synced.map_err(|e| Error::os(path_bytes(dir), e)));
+        done.push(json!({ "directory": dir.display().to_string(), "synced": synced.is_some() }));
     }
-    Ok(())
+    if !global.json {
+        return Ok(());
+    }
+    let mut out = Out::new();
+    out.json(&done)?;
+    out.finish()
 }

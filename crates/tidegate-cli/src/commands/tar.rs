@@ -22,9 +22,7 @@ pub struct Args {
 /// # Errors
 /// The volume cannot be opened, or the output not be written.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
-    if global.json {
-        return Err(Error::argument("--json", "a tar is not JSON; `ls -R --json` lists a tree"));
-    }
+    global.refuse_json("a tar is not JSON; `ls -R --json` lists a tree")?;
     if std::io::stdout().is_terminal() {
         return Err(Error::argument(
             "standard output",

@@ -27,9 +27,12 @@ pub struct Args {
 /// output.
 ///
 /// # Errors
-/// Nothing is mounted there, somebody else is recording; those of writing.
+/// JSON is wanted; nothing is mounted there, somebody else is recording; those of writing.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let watch = &global.watch;
+    global.refuse_json(
+        "a recording goes to files: --trace FILE.json writes events as JSON; top --json has figures",
+    )?;
     if !(0.0..=3600.0).contains(&args.seconds) {
         return Err(Error::argument("--seconds", "it must be 0 to 3600"));
     }

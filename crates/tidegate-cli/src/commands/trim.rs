@@ -3,7 +3,7 @@
 use crate::global::Global;
 use crate::out::Out;
 use crate::place::Place;
-use crate::units::{bytes, size};
+use crate::units::{bytes, size, size_or_0};
 use serde_json::json;
 use std::ffi::OsString;
 use std::path::Path;
@@ -15,10 +15,10 @@ use tidegate::{Error, Result, Volume};
 #[derive(clap::Args)]
 pub struct Args {
     /// Leave free pieces alone that are smaller than this many bytes; without it none
-    #[arg(long, short, value_parser = size, value_name = "SIZE")]
+    #[arg(long, short, value_parser = size_or_0, value_name = "SIZE")]
     minimum: Option<u64>,
     /// Where in the volume to begin, in bytes; without it at its beginning
-    #[arg(long, value_parser = size, value_name = "SIZE")]
+    #[arg(long, value_parser = size_or_0, value_name = "SIZE")]
     offset: Option<u64>,
     /// How far to go from there, in bytes; without it to the end
     #[arg(long, value_parser = size, value_name = "SIZE")]

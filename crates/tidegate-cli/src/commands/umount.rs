@@ -4,7 +4,8 @@
 //! dirty, and has the image locked for so long.
 
 use crate::global::Global;
-use crate::out;
+use crate::out::{self, Out};
+use serde_json::json;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -34,18 +35,29 @@ pub struct Args {
 ///
 /// # Errors
 /// Nothing of ours is mounted there, or it is in use; data that could not be written at last.
-pub fn run(args: &Args, _global: &Global) -> Result<()> {
+pub fn run(args: &Args, global: &Global) -> Result<()> {
+    let written = end(args)?;
+    if !global.json {
+        return Ok(());
+    }
+    let mut out = Out::new();
+    out.json(&json!({ "directory": args.directory.display().to_string(), "written": written }))?;
+    out.finish()
+}
+
+/// Unmounts; whether the whole volume is written, as far as that is known.
+fn end(args: &Args) -> Result<bool> {
     let dir = &args.directory;
     let about = |e: io::Error| Error::os(path_bytes(dir), e);
     if args.lazy || is_dead(dir) {
-        return unmount(dir, args.lazy).map_err(about);
+        return unmount(dir, args.lazy).map_err(about).map(|()| false);
     }
     let (mount, elsewhere) = mounted(dir)?;
     if elsewhere {
         let_go(dir).map_err(about)?;
         let dir = show(path_bytes(dir));
         out::note(format_args!("{dir}: {ELSEWHERE}"));
-        return Ok(());
+        return Ok(false);
     }
     // By the directory those are found whose owner is another than the image's.
     let place = if dir.is_dir() { dir.as_path() } else { Path::new(&mount.source) };
@@ -54,10 +66,11 @@ pub fn run(args: &Args, _global: &Global) -> Result<()> {
     match ending {
         Ok(ending) => {
             // In another namespace, which cannot be seen from here.
-            if !ending.wait()? {
+            let written = ending.wait()?;
+            if !written {
                 out::note(format_args!("{}: {ELSEWHERE}", show(path_bytes(dir))));
             }
-            Ok(())
+            Ok(written)
         }
         Err(e) => Err(about(io::Error::other(format!("unmounted; how it ends is not known: {e}")))),
     }

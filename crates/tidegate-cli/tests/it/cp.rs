@@ -279,3 +279,36 @@ fn damage_does_not_end_a_rescue() {
     let line = failed(&b.command(&["cp", "a.img:/d/f", "alone"]).output().unwrap(), 1);
     assert_eq!(advised(&[line.to_string()]), 1, "{line}");
 }
+
+/// Of a volume with another user's set-id file.
+#[test]
+fn owners_and_set_id_bits_are_left_behind_when_told() {
+    let b = Bench::new();
+    volume(&b);
+    fs::set_permissions(b.path("src/d/f"), fs::Permissions::from_mode(0o6755)).unwrap();
+    fs::set_permissions(b.path("src/d"), fs::Permissions::from_mode(0o1777)).unwrap();
+    b.ok(&["mkfs", "-q", "--force", "--from", "src", "--owner", "12:34", "a.img"]);
+    let got = |name: &str| {
+        let m = fs::metadata(b.path(name)).unwrap();
+        (m.uid(), m.gid(), m.mode() & 0o7777)
+    };
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    b.ok(&["cp", "--no-same-owner", "a.img:/d", "mine"]);
+    assert_eq!((got("mine"), got("mine/f")), ((uid, gid, 0o1777), (uid, gid, 0o755)));
+    let mut narrow = Command::new("bash");
+    narrow.args(["-c", "umask 27; exec $0 cp --no-same-permissions --no-same-owner a.img:/d narrow"]);
+    let done = narrow.arg(env!("CARGO_BIN_EXE_tidegate")).current_dir(b.dir.path()).status().unwrap();
+    assert!(done.success());
+    assert_eq!((got("narrow"), got("narrow/f")), ((uid, gid, 0o750), (uid, gid, 0o750)));
+    if is_root() {
+        b.ok(&["cp", "--no-same-permissions", "a.img:/d/f", "theirs"]);
+        assert_eq!(got("theirs").0, 12);
+        assert_eq!(got("theirs").2 & 0o7000, 0);
+        b.ok(&["cp", "a.img:/d/f", "same"]);
+        assert_eq!(got("same"), (12, 34, 0o6755));
+    }
+    for to in ["-", "a.img:/x"] {
+        let line = b.fails(&["cp", "--no-same-owner", "a.img:/d/f", to], 1);
+        assert!(line.starts_with("--no-same-owner, --no-same-permissions: "), "{line}");
+    }
+}

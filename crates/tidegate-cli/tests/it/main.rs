@@ -6,14 +6,17 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod arguments;
 mod commands;
 mod cp;
+mod cp_across;
 mod cp_in;
 mod devices;
 mod disks;
 mod errors;
 mod ext4;
 mod host_full;
+mod json;
 mod lab;
 mod mkfs;
 mod mkfs_ext4;
@@ -21,6 +24,7 @@ mod names;
 mod repair;
 mod roundtrip;
 mod shells;
+mod streams;
 mod system;
 mod tar_names;
 mod tar_records;

@@ -5,7 +5,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 /// The commands that `--help` lists.
-fn commands(b: &Bench) -> Vec<String> {
+pub fn commands(b: &Bench) -> Vec<String> {
     let help = b.ok(&["--help"]);
     let list = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
     let named = list.lines().filter(|l| l.starts_with("  ") && !l.starts_with("   "));

@@ -195,13 +195,15 @@ pub fn run_apart() -> Result<()> {
 
 fn list(global: &Global) -> Result<()> {
     let mut out = Out::new();
+    if global.json {
+        let described = |e: &&Experiment| {
+            let (name, title, mechanism) = (e.name, e.title, e.mechanism);
+            serde_json::json!({ "name": name, "title": title, "mechanism": mechanism, "settings": e.settings() })
+        };
+        out.json(&experiment::ALL.iter().map(described).collect::<Vec<_>>())?;
+        return out.finish();
+    }
     for e in experiment::ALL {
-        if global.json {
-            out.json(&serde_json::json!({
-                "name": e.name, "title": e.title, "mechanism": e.mechanism, "settings": e.settings(),
-            }))?;
-            continue;
-        }
         out.line(format_args!("{}  {}\n    {}", e.name, e.title, e.mechanism))?;
         for (name, device, metric) in e.settings() {
             out.line(format_args!("    - {name}, on {device}: {metric}"))?;
@@ -303,7 +305,7 @@ fn finish(race: Race, quick: bool, dir: &Path, global: &Global) -> Result<()> {
 fn opening(global: &Global) -> Result<Opening> {
     let open = global.open_options(false)?;
     let memory = global.cache.map(|_| open.memory);
-    let options = global.options.clone().unwrap_or_default();
+    let options = global.options();
     Ok(Opening { options, memory, backend: open.backend, ..Opening::default() })
 }
 
