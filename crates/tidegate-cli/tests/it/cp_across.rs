@@ -9,7 +9,7 @@ fn a_tree_goes_from_one_volume_to_another() {
     let b = Bench::new();
     let src = b.varied();
     b.ok(&["mkfs", "-q", "--from", "src", "--free", "64M", "a.img"]);
-    b.ok(&["mkfs", "-q", "--format", "ext4", "--size", "256M", "b.img"]);
+    b.ok(&["mkfs", "-q", "--format", "ext4", "--size", "1G", "b.img"]);
     b.ok(&["cp", "a.img:/", "b.img:/there"]);
     b.ok(&["cp", "b.img:/there/.", "a.img:/back"]);
     assert!(b.ok(&["check", "b.img"]).contains("clean"));

@@ -1,5 +1,6 @@
 //! Attributes of files made on the host, and those that could not be kept.
 
+use super::To;
 use crate::host::proc_path;
 use crate::node::Meta;
 use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
@@ -16,19 +17,27 @@ pub struct Attrs {
     uid: u32,
     gid: u32,
     umask: u32,
+    /// Owners, and permissions, are kept.
+    owners: bool,
+    permissions: bool,
     refused: BTreeMap<&'static str, (u64, String)>,
 }
 
 /// Bits that must not stay when the owner is another.
 const SET_ID: u32 = 0o6000;
+/// The attribute with a file's capabilities, and the beginning of those with ACLs.
+const CAPABILITY: &[u8] = b"security.capability";
+const ACLS: &[u8] = b"system.posix_acl_";
 
 impl Attrs {
-    /// For this process.
-    pub fn of_process() -> Self {
+    /// For this process, and as `to` asks for.
+    pub fn of_process(to: &To) -> Self {
         Attrs {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             umask: umask().unwrap_or(0o777),
+            owners: to.owners,
+            permissions: to.permissions,
             refused: BTreeMap::new(),
         }
     }
@@ -55,6 +64,20 @@ impl Attrs {
             }
             e => Err(e),
         }
+    }
+
+    /// The attributes without those that are not to be kept.
+    pub fn kept(&self, mut meta: Meta) -> Meta {
+        if !self.owners {
+            (meta.uid, meta.gid) = (self.uid, self.gid);
+            meta.mode &= !SET_ID;
+            meta.xattrs.retain(|(name, _)| name != CAPABILITY);
+        }
+        if !self.permissions {
+            meta.mode &= 0o777 & !self.umask;
+            meta.xattrs.retain(|(name, _)| !name.starts_with(ACLS));
+        }
+        meta
     }
 
     /// The mode to make a file with: it must be ours until it is complete.

@@ -64,6 +64,7 @@ struct Current {
 /// # Errors
 /// The host's, by path, when nothing more can be written.
 pub fn write(to: &To, from: Receiver<Vec<Item>>, failed: Failed) -> Result<Exported> {
+    let attrs = Attrs::of_process(to);
     let (attributes, to) = (to.attributes, to.path.as_path());
     let dir = crate::image::dir_of(to);
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -79,7 +80,7 @@ pub fn write(to: &To, from: Receiver<Vec<Item>>, failed: Failed) -> Result<Expor
         stack: Descent::new(),
         path: Vec::new(),
         shown: path_bytes(base).to_vec(),
-        attrs: Attrs::of_process(),
+        attrs,
         current: None,
         links: HashMap::new(),
         attributes,
@@ -135,6 +136,7 @@ impl Writer {
         match item {
             Item::Dir { name, meta } => {
                 let name = self.descend(name);
+                let meta = self.attrs.kept(meta);
                 self.enter(&name, meta)
             }
             Item::Leave => {
@@ -159,6 +161,7 @@ impl Writer {
             }
             Item::File { name, meta, size, pieces, more, link, .. } => {
                 let name = self.descend(name);
+                let meta = self.attrs.kept(meta);
                 self.file(name, meta, size, link)?;
                 self.remember(link);
                 let sink = self.current.as_mut().map(|c| &mut c.sink);
@@ -167,6 +170,7 @@ impl Writer {
             }
             Item::Special { name, meta, target, link } => {
                 let name = self.descend(name);
+                let meta = self.attrs.kept(meta);
                 self.special(&name, &meta, &target)?;
                 self.remember(link);
                 self.ascend();

@@ -47,6 +47,11 @@ pub struct To {
     pub path: PathBuf,
     /// Such a file, and a directory that is there, gets the other attributes, too.
     pub attributes: bool,
+    /// Everything keeps its owner and group. Otherwise it belongs to the caller, and loses set-id bits and capabilities,
+    /// which were another's.
+    pub owners: bool,
+    /// Everything keeps its permissions. Otherwise it loses the bits of the umask, set-id and sticky bits, and ACLs.
+    pub permissions: bool,
 }
 
 /// A piece of a file's content.

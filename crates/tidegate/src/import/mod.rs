@@ -9,13 +9,17 @@
 //! |---|---|
 //! | `walk`, `read_file` | reading a directory tree; one file's data in page buffers |
 //! | `archive` | reading a tar |
+//! | `from_volume` | reading a volume |
 //! | `batch` | the channel between the two threads |
 //! | `apply`, `place` | making things in the volume; finding where they go |
 //! | `left_out` | parts of a tree that do not go in |
+//!
+//! Lock: `import->failed` 994, around the first error of reading a volume; taken alone.
 
 pub(crate) mod apply;
 pub(crate) mod archive;
 pub(crate) mod batch;
+pub(crate) mod from_volume;
 pub(crate) mod left_out;
 pub(crate) mod place;
 pub(crate) mod read_file;
@@ -37,6 +41,8 @@ pub enum Source {
     Tree(PathBuf),
     /// A tar, perhaps compressed, and its name in errors.
     Tar(Box<dyn std::io::Read + Send>, String),
+    /// A file or a directory tree of a volume, also of the one that it goes into.
+    Volume(Arc<Volume>, crate::export::From),
 }
 
 /// Where it goes.
@@ -188,15 +194,21 @@ pub enum Item {
 /// Reads `source` into `volume` at `target`.
 ///
 /// # Errors
-/// The part that cannot be read, by the source's path; the part that cannot be written, by the volume's.
+/// A part of a volume goes into or over itself; the part that cannot be read, by the source's path; the part that cannot be written, by the volume's.
 pub fn import(volume: &Volume, source: Source, target: Target, options: &ImportOptions) -> Result<Imported> {
     volume.check_writable()?;
+    if let Source::Volume(other, from) = &source
+        && std::ptr::eq(&**other, volume)
+    {
+        from_volume::refuse_itself(volume, from, &target)?;
+    }
     let (tx, rx) = batch::channel();
     let o = options.clone();
     let named = target.name.is_some();
     let reader = tidegate_rt::thread::spawn("tg-reader", move || match source {
         Source::Tree(path) => walk::walk(&path, named, &o, tx),
         Source::Tar(read, name) => archive::read(read, &name, &o, tx),
+        Source::Volume(volume, from) => from_volume::read(volume, from, &o, tx),
     })
     .map_err(|e| crate::Error::Os("reader thread".into(), e))?;
     let mut apply = apply::Applier::new(volume, target, options);

@@ -1,4 +1,10 @@
 //! `tidegate cp`.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `inward` | into a volume, from the host or from a volume |
+
+mod inward;
 
 use crate::bar::Bar;
 use crate::global::Global;
@@ -9,15 +15,14 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate::error::{Refusal, path_bytes, show};
-use tidegate::import::{ImportOptions, Over, Source, Target};
-use tidegate::vfs::{Cred, FileType, OpenFlags};
+use tidegate::vfs::{Cred, OpenFlags};
 use tidegate::within::within;
-use tidegate::{Error, Progress, Result, Summary, Volume, export, import};
+use tidegate::{Error, Progress, Result, Summary, export};
 
 /// Arguments of `tidegate cp`.
 #[derive(clap::Args)]
@@ -26,51 +31,88 @@ pub struct Args {
     /// Accepted for habit; directories are always copied whole
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
+    /// Accepted for habit; what is made anew always gets all attributes, and links are copied as links
+    #[arg(short, long)]
+    archive: bool,
     /// Also set owner, mode, times and attributes of an existing file that is written into, and of an existing
     /// directory on the host
     #[arg(short, long)]
     preserve: bool,
+    /// To the host: everything belongs to the caller, without set-id bits and capabilities
+    #[arg(long)]
+    no_same_owner: bool,
+    /// To the host: take away the bits of the umask, set-id and sticky bits, and ACLs
+    #[arg(long)]
+    no_same_permissions: bool,
     /// Print the copy's figures: files, bytes, time
     #[arg(short, long)]
     verbose: bool,
-    /// The sources, then the destination: one side on the host, the other in a volume (IMAGE:/path); `-` is standard
-    /// input or output
+    /// The sources, then the destination: one side, or both, in a volume (IMAGE:/path), the other on the host; `-` is
+    /// standard input or output
     #[arg(required = true, num_args = 2.., value_name = "PATH")]
     paths: Vec<OsString>,
 }
 
+/// Why there is no JSON on standard output.
+const CONTENT_GOES_OUT: &str = "standard output takes the file itself; stat --json describes it";
 /// Bytes of a stream read at once.
 const CHUNK: usize = 1 << 20;
+
+impl Args {
+    fn drops_attributes(&self) -> bool {
+        self.no_same_owner || self.no_same_permissions
+    }
+}
 
 /// Copies. A failure is reported, and the rest goes on.
 ///
 /// # Errors
 /// The obstacle to all of it.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
-    // Directories are always copied whole; the option is there for habit.
-    let _ = args.recursive;
+    // That is always so; the options are there for habit.
+    let _ = (args.recursive, args.archive);
     let (to, from) = args.paths.split_last().expect("clap wants two");
     let from: Vec<Where> = from.iter().map(|p| Where::parse(p)).collect();
-    match Where::parse(to) {
+    let to = Where::parse(to);
+    if args.drops_attributes() && (to == Where::Host("-".into()) || matches!(to, Where::Volume(_))) {
+        return Err(Error::argument("--no-same-owner, --no-same-permissions", "for copies to the host"));
+    }
+    match to {
         Where::Volume(to) => match &from[..] {
-            [Where::Host(from)] if from == Path::new("-") => stream_in(&to, global),
-            from => inward(from, &to, args, global),
+            [Where::Host(from)] if from == Path::new("-") => {
+                stream_in(&to, &mut std::io::stdin(), "standard input", global)
+            }
+            [Where::Host(from)] if is_linked_pipe(from) => {
+                let name = show(path_bytes(from));
+                let mut file = File::open(from).map_err(|e| Error::os(path_bytes(from), e))?;
+                stream_in(&to, &mut file, &name, global)
+            }
+            from => inward::copy(from, &to, args, global),
         },
         Where::Host(to) if to == Path::new("-") => stream_out(&from, global),
-        Where::Host(to) => outward(&from, export::To { path: to, attributes: args.preserve }, args, global),
+        Where::Host(path) => {
+            let (owners, permissions) = (!args.no_same_owner, !args.no_same_permissions);
+            let to = export::To { path, attributes: args.preserve, owners, permissions };
+            outward(&from, to, args, global)
+        }
     }
 }
 
-/// Makes a file of what comes on standard input, or replaces its content.
-fn stream_in(to: &Place, global: &Global) -> Result<()> {
+/// Whether it is a link to a pipe, as `<(…)` and /dev/stdin of a shell are. Of a fifo by its own name a fifo is made.
+fn is_linked_pipe(path: &Path) -> bool {
+    path.is_symlink() && std::fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo())
+}
+
+/// Makes a file of what comes by a stream of this name, or replaces its content.
+fn stream_in(to: &Place, from: &mut dyn Read, name: &str, global: &Global) -> Result<()> {
     let volume = global.write(to)?;
-    let done = || -> Result<()> {
+    let mut done = || -> Result<()> {
         let fails = |e| volume.error_at(&to.path, e);
         let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::TRUNC;
         let file = volume.vfs().open_path(&Cred::ROOT, &to.path, flags, 0o644).map_err(fails)?;
         let (mut buf, mut at) = (vec![0; CHUNK], 0);
         loop {
-            let n = std::io::stdin().read(&mut buf).map_err(|e| Error::Os("standard input".into(), e))?;
+            let n = from.read(&mut buf).map_err(|e| Error::Os(name.into(), e))?;
             if n == 0 {
                 return Ok(());
             }
@@ -84,6 +126,7 @@ fn stream_in(to: &Place, global: &Global) -> Result<()> {
 
 /// Writes files to standard output.
 fn stream_out(from: &[Where], global: &Global) -> Result<()> {
+    global.refuse_json(CONTENT_GOES_OUT)?;
     let mut out = Out::new();
     for f in from {
         let Where::Volume(place) = f else { return Err(no_volume(f)) };
@@ -98,108 +141,6 @@ fn no_volume(of: &Where) -> Error {
         Where::Volume(p) => p.to_string(),
     };
     Error::argument(shown, "neither side is in a volume; name a place there as IMAGE:/path")
-}
-
-fn inward(from: &[Where], to: &Place, args: &Args, global: &Global) -> Result<()> {
-    let mut sources = Vec::new();
-    for f in from {
-        match f {
-            Where::Host(path) => sources.push(path),
-            Where::Volume(p) => {
-                return Err(Error::argument(p.to_string(), "copying from volume to volume is not supported"));
-            }
-        }
-    }
-    let progress = Arc::new(Progress::default());
-    let volume = global.write(to)?;
-    let several = sources.len() > 1;
-    if several && !volume.find(&to.path, true)?.is_some_and(|d| d.is_dir()) {
-        return Err(volume.complain(Refusal::NotADirectory, &to.path, "not a directory"));
-    }
-    let bar = Bar::new(&progress, global.quiet);
-    let id = std::fs::metadata(within(&to.image).0).ok();
-    let options = ImportOptions {
-        skip: id.map(|m| (m.dev(), m.ino())).into_iter().collect(),
-        failed: Some(global.failed()),
-        progress: progress.clone(),
-        ..Default::default()
-    };
-    let mut last = None;
-    let mut notes = Vec::new();
-    for source in &sources {
-        let target = target(&volume, to, source).and_then(|t| over(&volume, source, t, args.preserve));
-        let tree = Source::Tree(source.to_path_buf());
-        let began = target.is_ok() && source.is_dir();
-        match target.and_then(|target| import::import(&volume, tree, target, &options)) {
-            Ok(done) => notes.extend(done.notes),
-            Err(e) if e.ends_changes() => {
-                last = Some(e);
-                break;
-            }
-            Err(e) if began => {
-                let rest = format_args!("the rest of {} is not copied", show(path_bytes(source)));
-                global.fail(&e.and(rest));
-            }
-            Err(e) => global.fail(&e),
-        }
-    }
-    let summary = volume.unmount();
-    drop(bar);
-    out::notes(&notes);
-    let summary = match (last, summary) {
-        (None, summary) => summary?,
-        (Some(e), Err(_)) => return Err(e),
-        (Some(e), Ok(summary)) => {
-            global.fail(&e.and("the copy ends here; what was copied before stays"));
-            summary
-        }
-    };
-    if args.verbose || global.json {
-        report::print(global, &report::with_progress(summary, &progress), &[])?;
-    }
-    Ok(())
-}
-
-/// Where in the volume `source` goes: into a directory that is there, else under the name given.
-fn target(volume: &Volume, to: &Place, source: &Path) -> Result<Target> {
-    if let Some(dir) = volume.find(&to.path, true)?
-        && dir.is_dir()
-    {
-        let whole = matches!(path_bytes(source), b"." | b"..") || path_bytes(source).ends_with(b"/.");
-        let name = source.file_name().filter(|_| !whole).map(|n| n.as_bytes().to_vec());
-        return Ok(Target { dir, path: to.path.clone(), name, over: None });
-    }
-    let Some(name) = to.name() else {
-        return Err(volume.complain(Refusal::NotADirectory, &to.path, "no such directory"));
-    };
-    if to.path.ends_with(b"/") && !source.is_dir() {
-        return Err(volume.complain(Refusal::NotADirectory, &to.path, "no such directory"));
-    }
-    let end = to.path.iter().rposition(|&b| b != b'/').map_or(0, |i| i + 1);
-    let parent = &to.path[..end - name.len()];
-    let dir = volume.resolve_dir(parent)?;
-    Ok(Target { dir, path: parent.to_vec(), name: Some(name.to_vec()), over: None })
-}
-
-/// A file is written into the one that is there, as with cp(1): links are followed, and names stay.
-fn over(volume: &Volume, source: &Path, target: Target, attributes: bool) -> Result<Target> {
-    let Some(name) = target.name.as_deref().filter(|_| is_file(source)) else { return Ok(target) };
-    let path = tidegate::paths::join(&target.path, name);
-    let refused = |why| Err(volume.complain(Refusal::Occupied, &path, why));
-    match volume.find(&path, true)? {
-        Some(inode) if inode.file_type == FileType::Regular => {
-            Ok(Target { over: Some(Over { inode, attributes }), ..target })
-        }
-        Some(inode) if inode.is_dir() => Ok(target),
-        Some(_) => refused("not a file that can be written into; remove it first"),
-        None if volume.find(&path, false)?.is_some() => refused("a link to something that is not there"),
-        None => Ok(target),
-    }
-}
-
-/// Whether it is a file, and no link to one.
-fn is_file(path: &Path) -> bool {
-    std::fs::symlink_metadata(path).is_ok_and(|m| m.is_file())
 }
 
 fn outward(from: &[Where], to: export::To, args: &Args, global: &Global) -> Result<()> {
@@ -247,6 +188,9 @@ impl Outward {
         let inode = volume.resolve(&place.path, false)?;
         let path = host_target(place, inode.is_dir(), &self.to.path)?;
         self.to_stdout |= is_stdout(&path);
+        if self.to_stdout {
+            global.refuse_json(CONTENT_GOES_OUT)?;
+        }
         let from = export::From { inode, path: place.path.clone() };
         let to = export::To { path, ..self.to };
         let done = export::to_host(&volume, &from, to, progress, &global.failed());
