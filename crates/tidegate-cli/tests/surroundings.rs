@@ -63,10 +63,10 @@ fn options_in_front_of_the_command_count() {
         return;
     }
     let m = Mounted::unmounted(|_| ());
-    m.bench.ok(&["-o", "ro", "mount", "a.img", "mnt", "-o", "noatime", "-o", "nodev"]);
+    m.bench.ok(&["-o", "ro", "mount", "a.img", "mnt", "-o", "noexec", "-o", "nodev"]);
     let options = fs::read_to_string("/proc/self/mounts").unwrap();
     let line = options.lines().find(|l| l.contains(&format!(" {} ", m.dir.display()))).unwrap();
-    for word in ["ro", "noatime", "nodev"] {
+    for word in ["ro", "noexec", "nodev"] {
         assert!(line.split([' ', ',']).any(|w| w == word), "{word}: {line}");
     }
     assert!(fs::write(m.dir.join("f"), "x").is_err());

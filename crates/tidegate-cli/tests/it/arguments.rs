@@ -96,7 +96,7 @@ fn an_image_is_one_however_it_is_spelled() {
     assert_eq!(b.fails(&["rm", "a.img:/y", "b.img:/y"], 1), "b.img:/y: not in the same volume as a.img:/y");
 }
 
-/// Whatever there is on the host.
+/// A directory of that name on the host makes no difference.
 #[test]
 fn a_path_without_an_image_is_refused_by_mv() {
     let b = Bench::new();
