@@ -10,7 +10,7 @@ use crate::{Device, DeviceInfo, Errno, PAGE_SIZE, Request};
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -169,6 +169,9 @@ const SMALL: u64 = 64 << 10;
 /// the cache waits for the host's lock on the file, and the flush for what it left there.
 const AFTER_LARGE: u32 = 16;
 
+/// Makes what was written to a file durable.
+type Sync = Box<dyn Fn(BorrowedFd<'_>) -> Result<(), Errno> + Send + std::marker::Sync>;
+
 /// An open, locked file with what synchronous I/O needs.
 pub struct FileIo {
     pub(crate) fd: OwnedFd,
@@ -177,6 +180,8 @@ pub struct FileIo {
     /// The same file through the host's page cache, where `fd` goes around it.
     cached: Option<OwnedFd>,
     durable: Box<Durable>,
+    /// fdatasync, which tests watch.
+    sync: Sync,
     /// Small writes that are still to go around it.
     direct_next: AtomicU32,
     /// The file is memory.
@@ -226,6 +231,7 @@ impl FileIo {
             _behind: behind,
             cached,
             durable,
+            sync: Box::new(|fd| rustix::fs::fdatasync(fd)),
             direct_next,
             in_memory,
             zones,
@@ -325,7 +331,7 @@ impl FileIo {
 
     /// Makes all that was written durable, or fails for ever: see [`crate::durable`].
     fn flush(&self) -> Result<(), Errno> {
-        self.durable.flush(&self.fd, |fd| retry(|| rustix::fs::fdatasync(fd)))
+        self.durable.flush(&self.fd, |fd| retry(|| (self.sync)(fd)))
     }
 
     fn punch(&self, rq: &Request, f: FallocateFlags) -> Result<(), Errno> {

@@ -146,3 +146,51 @@ fn requests_outlive_the_thread_that_submitted_them() {
         assert_eq!(*failed.lock(), [], "round {round}");
     }
 }
+
+static SEEN: LockClass = LockClass::new("test->seen", 1000);
+
+/// A device of 8 pages, and the first byte of its page 1 at the start of each fdatasync.
+fn watched(backend: Backend) -> (Arc<dyn Device>, Arc<Mutex<Vec<u8>>>, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let mut io = FileIo::open(&path, OpenOptions { create: Some(8 << 12), ..Default::default() }).unwrap();
+    let seen = Arc::new(Mutex::new(&SEEN, Vec::new()));
+    let (told, page) = (seen.clone(), std::fs::File::open(&path).unwrap());
+    io.sync = Box::new(move |fd| {
+        let mut byte = [0];
+        std::os::unix::fs::FileExt::read_exact_at(&page, &mut byte, 4096).unwrap();
+        told.lock().push(byte[0]);
+        rustix::fs::fdatasync(fd)
+    });
+    (choose(io, backend, false).unwrap(), seen, dir)
+}
+
+/// Each flush that a request asks for reaches the host, before its write or behind it.
+fn syncs(backend: Backend) {
+    let (device, seen, _dir) = watched(backend);
+    let q = RequestQueue::new(device, QueueLimits::default());
+    let syncs_of = |flags, byte| {
+        let mut page = PageBuf::zeroed(1);
+        page.fill(byte);
+        q.submit_wait(Bio::write(Sector(8), vec![Segment::pages(Arc::new(page), 0, 1)], flags)).unwrap();
+        std::mem::take(&mut *seen.lock())
+    };
+    let (none, before, behind) = (BioFlags::empty(), BioFlags::PREFLUSH, BioFlags::FUA);
+    assert_eq!(syncs_of(none, 1), []);
+    assert_eq!(syncs_of(before, 2), [1]);
+    assert_eq!(syncs_of(behind, 3), [3]);
+    assert_eq!(syncs_of(before | behind, 4), [3, 4]);
+    q.flush().unwrap();
+    assert_eq!(*seen.lock(), [4]);
+}
+
+#[test]
+fn a_flush_reaches_the_host_by_threads() {
+    syncs(Backend::Threads);
+}
+
+/// Where the host gives out rings.
+#[test]
+fn a_flush_reaches_the_host_by_io_uring() {
+    syncs(Backend::Auto);
+}
