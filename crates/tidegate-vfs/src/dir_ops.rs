@@ -15,6 +15,9 @@ static CREATE: SpanPoint<0> = SpanPoint::new("vfs_create", []);
 static UNLINK: SpanPoint<0> = SpanPoint::new("vfs_unlink", []);
 
 pub(crate) const S_ISGID: u32 = 0o2000;
+/// The largest major and minor number of a device.
+const MAJORS: u32 = 0xfff;
+const MINORS: u32 = 0xf_ffff;
 
 impl Vfs {
     /// The inode that bears `name` in `dir`. Takes `dir`'s `i_rwsem` shared unless the name is cached.
@@ -62,7 +65,8 @@ impl Vfs {
     ///
     /// # Errors
     /// `Exists`, `NoSpace`, `ReadOnly`, `PermissionDenied`, `NameTooLong`; for a symbolic link `NameTooLong` with a
-    /// target of 4096 bytes or more, `NotFound` with an empty one, `InvalidArgument` with a zero byte in it.
+    /// target of 4096 bytes or more, `NotFound` with an empty one, `InvalidArgument` with a zero byte in it; for a
+    /// device `InvalidArgument` with a number that Linux has not.
     pub fn make(&self, cred: &Cred, dir: &Arc<Inode>, name: &[u8], new: &NewInode<'_>) -> Result<Arc<Inode>> {
         let _span = CREATE.enter([]);
         self.begin_change()?;
@@ -70,6 +74,7 @@ impl Vfs {
         if new.file_type == FileType::Symlink {
             check_target(new.target)?;
         }
+        check_device(new)?;
         let guard = dir.rwsem.write();
         perm::check(&*self.fs, cred, dir, MAY_EXEC)?;
         if self.lookup_locked(dir, name)?.is_some() {
@@ -303,4 +308,15 @@ fn check_target(target: &[u8]) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Refuses device numbers of more bits than Linux, and so an inode, has for them.
+fn check_device(new: &NewInode<'_>) -> Result<()> {
+    let DeviceNumber { major, minor } = new.rdev;
+    let device = matches!(new.file_type, FileType::CharDevice | FileType::BlockDevice);
+    if device && (major > MAJORS || minor > MINORS) {
+        let what = format!("device {major}, {minor}: numbers go to {MAJORS}, {MINORS}");
+        return Err(Error::new(ErrorKind::InvalidArgument, what));
+    }
+    Ok(())
 }

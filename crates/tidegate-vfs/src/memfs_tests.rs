@@ -2,7 +2,8 @@
 
 use crate::memfs::{BLOCK, mount};
 use crate::{
-    Cred, ErrorKind, FallocateFlags, File, OpenFlags, RenameFlags, SeekTarget, SetAttr, Vfs, XattrFlags,
+    Cred, DeviceNumber, ErrorKind, FallocateFlags, File, FileType, NewInode, OpenFlags, RenameFlags,
+    SeekTarget, SetAttr, Vfs, XattrFlags,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,6 +50,27 @@ fn names_are_made_moved_and_taken_away() {
     drop(root);
     vfs.unmount().unwrap();
     assert_eq!(fs.count(), 1, "what has no name is freed");
+}
+
+/// The format would keep the low bits, which are another device.
+#[test]
+fn a_device_number_that_linux_has_not_is_refused() {
+    let (vfs, _) = mount();
+    let root = vfs.root().unwrap();
+    for (major, minor, fits) in [(4095, 0xf_ffff, true), (4096, 1, false), (1, 1 << 20, false)] {
+        for kind in [FileType::CharDevice, FileType::BlockDevice, FileType::Fifo] {
+            let rdev = DeviceNumber { major, minor };
+            let new = NewInode { rdev, ..vfs.new_inode(ROOT, kind, 0o600) };
+            let made = vfs.make(ROOT, &root, format!("{kind:?}-{major}").as_bytes(), &new);
+            let told = made.map(drop).map_err(|e| (e.kind(), e.to_string().contains(&major.to_string())));
+            let refused = !fits && kind != FileType::Fifo;
+            assert_eq!(
+                told,
+                if refused { Err((ErrorKind::InvalidArgument, true)) } else { Ok(()) },
+                "{kind:?}"
+            );
+        }
+    }
 }
 
 /// A capability is that of the content and the owner that it was given to, whoever changes them.
