@@ -5,7 +5,7 @@
 //! real time have the machine for themselves.
 
 use super::excerpt::Excerpt;
-use super::{Experiment, Opening, Plan};
+use super::{Experiment, Opening, Plan, Where};
 use crate::error::{Error, Result};
 use crate::result::RunResult;
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -37,7 +37,7 @@ pub(super) struct Job {
     position: usize,
     seed: u64,
     quick: bool,
-    device: Option<String>,
+    device: Option<Where>,
     options: String,
     /// The cache, dirty and background bytes, and inodes.
     memory: Option<(u64, u64, u64, usize)>,
@@ -74,15 +74,14 @@ impl Job {
             position,
             seed,
             quick: plan.quick,
-            device: plan.device.as_ref().map(ToString::to_string),
+            device: plan.device.clone(),
             options: plan.opening.options.clone(),
             memory: plan.opening.memory.map(memory),
             looked_at,
         }
     }
 
-    fn plan(&self) -> Result<Plan> {
-        let device = self.device.as_deref().map(str::parse).transpose().map_err(Error::spec)?;
+    fn plan(&self) -> Plan {
         let memory = self.memory.map(|(cache, dirty, background, inodes)| MemoryLimits {
             cache,
             dirty,
@@ -90,12 +89,12 @@ impl Job {
             inodes,
         });
         let opening = Opening { options: self.options.clone(), memory, ..Opening::default() };
-        Ok(Plan { quick: self.quick, device, seed: self.seed, opening, ..Plan::default() })
+        Plan { quick: self.quick, device: self.device.clone(), seed: self.seed, opening, ..Plan::default() }
     }
 
     /// Does the run in this process.
     fn run(&self) -> Result<Answer> {
-        let plan = self.plan()?;
+        let plan = self.plan();
         let settings = (Experiment::named(&self.experiment)?.settings)(self.quick);
         let there_is_none = || Error::spec(format!("{} has no such run", self.experiment));
         let setting = settings.get(self.setting.wrapping_sub(1)).ok_or_else(there_is_none)?;
@@ -319,6 +318,32 @@ impl Shared {
                 return Some(job);
             }
             self.changed.wait(&mut state);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+    use tidegate_block::Preset;
+
+    /// Each device reaches the process of a run as it was asked for.
+    #[test]
+    fn a_run_is_told_and_read_alike() {
+        let models = Preset::ALL.into_iter();
+        let devices = models.flat_map(|p| [Where::Preset(p), Where::Zoned(p), Where::Real(p)]);
+        let devices = devices.chain([Where::File(PathBuf::from("/x, zoned:y"))]).map(Some);
+        for device in devices.chain([None]) {
+            let memory = Some(MemoryLimits { cache: 1, dirty: 2, background: 3, inodes: 4 });
+            let opening = Opening { options: "a=b,c".into(), memory, ..Opening::default() };
+            let plan = Plan { quick: true, device, seed: 5, opening, ..Plan::default() };
+            let job = Job::new(("m4", 2), 3, 7, &plan, true);
+            let mut line = Vec::new();
+            write_line(&mut line, &job).unwrap();
+            let read: Job = serde_json::from_slice(&line).unwrap();
+            assert_eq!(read, job);
+            assert_eq!(read.plan().device, plan.device);
         }
     }
 }

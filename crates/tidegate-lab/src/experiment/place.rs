@@ -1,5 +1,6 @@
 //! The place of an experiment, by name.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -7,17 +8,31 @@ use tidegate::observe::Wanted;
 use tidegate_block::Preset;
 
 /// The place of an experiment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Where {
     /// A device model, in simulated time.
-    Preset(Preset),
+    Preset(#[serde(with = "by_name")] Preset),
     /// A device model with its zones, in simulated time: F2FS with `blkzoned`, on a device that refuses whatever is
     /// not at a write pointer.
-    Zoned(Preset),
+    Zoned(#[serde(with = "by_name")] Preset),
     /// A device model, in real time: with this machine's CPUs, threads and noise.
-    Real(Preset),
+    Real(#[serde(with = "by_name")] Preset),
     /// An image file that is made for it, in real time.
     File(PathBuf),
+}
+
+/// Device models as text, for processes of this program among each other.
+mod by_name {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use tidegate_block::Preset;
+
+    pub fn serialize<S: Serializer>(preset: &Preset, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(preset)
+    }
+
+    pub fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Preset, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
 }
 
 impl Where {
