@@ -82,6 +82,19 @@ pub struct Recorded {
     pub threads: BTreeMap<u32, String>,
     /// A tree of calls for each name of threads.
     pub calls: Vec<CallTree>,
+    /// Timed spans that began while causes were looked for, and had not ended.
+    pub lasting: Vec<Lasting>,
+}
+
+/// A span that has not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lasting {
+    /// The trace point's name.
+    pub name: &'static str,
+    /// The thread that is in it.
+    pub thread: u32,
+    /// When it began, on the monotonic clock.
+    pub since: Nanos,
 }
 
 /// Switches recording of events on (each thread keeps its last `capacity` events) or off (`None`). A span is
@@ -240,6 +253,9 @@ fn begin(point: &'static Named, mode: u8, numbers: &[u64; 4]) -> (Nanos, u32) {
         causes::processor();
     }
     let at = clock::stamp();
+    if mode & (CAUSES | KEPT) == CAUSES && point.is_timed() {
+        with(|l| l.begins(point.name(), at));
+    }
     if mode & KEPT != 0 {
         keep(at, point.name(), Phase::Begin, point.args(numbers));
     }
@@ -262,7 +278,10 @@ fn end(span: &Span) {
     }
     if span.mode & (CAUSES | KEPT) == CAUSES {
         match span.point.is_timed() {
-            true => _ = causes::processor(),
+            true => {
+                with(threads::Mine::ends);
+                causes::processor();
+            }
             false => causes::called(span.at),
         }
     }

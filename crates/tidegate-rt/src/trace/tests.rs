@@ -249,3 +249,31 @@ fn a_wait_that_is_over_in_time_names_no_queue() {
     let queues: Vec<_> = queues.map(|e| e.args.iter().find(|a| a.0 == causes::QUEUE).map(|a| a.1)).collect();
     assert_eq!(queues, [Some(0); 2]);
 }
+
+/// Of spans that last, those are told that a look for causes is about.
+#[test]
+fn a_timed_span_that_lasts_is_told() {
+    let _one = ONE.lock();
+    static OUTER: SpanPoint<1> = SpanPoint::timed("lasting outer", ["n"]);
+    static INNER: SpanPoint<1> = SpanPoint::timed("lasting inner", ["n"]);
+    let lasting = || {
+        let own = |l: &Lasting| l.thread == thread::id();
+        take().lasting.into_iter().filter(own).map(|l| l.name).collect::<Vec<_>>()
+    };
+    let before = OUTER.enter([1]);
+    assert!(lasting().is_empty());
+    let since = clock::stamp();
+    enable_causes(true);
+    enable(Some(1000));
+    let outer = OUTER.enter([1]);
+    let untimed = span("lasting, not timed", 0);
+    let inner = INNER.enter([1]);
+    enable(None);
+    enable_causes(false);
+    assert_eq!(lasting(), ["lasting outer", "lasting inner"]);
+    drop((inner, untimed));
+    let left = take().lasting.into_iter().find(|l| l.thread == thread::id()).unwrap();
+    assert!(left.name == "lasting outer" && left.since >= since, "{left:?}");
+    drop((outer, before));
+    assert!(lasting().is_empty());
+}

@@ -3,7 +3,7 @@
 use super::points::PointId;
 use super::record::{self, Record};
 use super::ring::{self, End, Ring};
-use super::{RECORDING, Recorded};
+use super::{Lasting, RECORDING, Recorded};
 use crate::clock::{self, Nanos};
 use crate::profile::Tree;
 use crate::profile::live::{Live, Shown};
@@ -26,6 +26,8 @@ pub(super) struct Local {
     name: String,
     events: parking_lot::Mutex<Ring>,
     calls: parking_lot::Mutex<Shown>,
+    /// Timed spans that it is in, outermost first.
+    lasting: parking_lot::Mutex<Vec<Lasting>>,
 }
 
 /// A thread's own end of it. Dropped in this order: the records of an ended thread are nobody else's.
@@ -70,6 +72,16 @@ impl Mine {
 
     pub fn leave(&self, at: Nanos) {
         self.calls.borrow_mut().leave(at);
+    }
+
+    /// A timed span begins.
+    pub fn begins(&self, name: &'static str, since: Nanos) {
+        self.local.lasting.lock().push(Lasting { name, thread: self.local.thread, since });
+    }
+
+    /// The one that began last ends.
+    pub fn ends(&self) {
+        self.local.lasting.lock().pop();
     }
 }
 
@@ -123,6 +135,7 @@ thread::local!(static LOCAL: Mine = {
         name: thread::name(),
         events: parking_lot::Mutex::new(Ring::default()),
         calls: parking_lot::Mutex::new(Shown::default()),
+        lasting: parking_lot::Mutex::new(Vec::new()),
     });
     threads.live.push(local.clone());
     Mine { end: RefCell::new(End::default()), calls: RefCell::new(Live::default()), local }
@@ -169,6 +182,7 @@ pub(super) fn take() -> Recorded {
         if records.len() > before {
             name.clone_from(&local.name);
         }
+        r.lasting.extend(local.lasting.lock().iter());
         let tree = local.calls.lock().take(now);
         calls.entry(local.name.clone()).or_default().absorb(tree);
     }

@@ -3,7 +3,7 @@
 use super::Kind;
 use super::part::{Cause, Part};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// A cause that matters is at least one part in so many of the time of all that was slow.
 const MATTERS: u64 = 20;
@@ -26,37 +26,53 @@ pub(super) fn of(kinds: &[Kind]) -> Vec<Advice> {
     let kinds = if somebody_waited { waited_for } else { checkpoints };
     let slow = || kinds.iter().flat_map(|k| &k.slowest);
     let all: u64 = slow().map(|s| s.ns).sum();
-    let mut by_cause: HashMap<Cause, u64> = HashMap::new();
-    for p in slow().flat_map(|s| &s.parts) {
-        for (cause, ns) in causes(p) {
-            *by_cause.entry(cause).or_default() += ns;
-        }
-    }
-    let mut by_cause: Vec<_> = by_cause.into_iter().filter(|(_, ns)| ns * MATTERS >= all.max(1)).collect();
-    by_cause.sort_by_key(|(cause, ns)| (std::cmp::Reverse(*ns), *cause));
-    let advice = |(cause, ns): (Cause, u64)| {
-        let text = text(cause)?.to_string();
-        Some(Advice { cause, share: ns as f64 / all as f64, text })
+    let told = told(slow().flat_map(|s| &s.parts));
+    let mut told: Vec<_> = told.into_iter().filter(|(_, t)| t.ns * MATTERS >= all.max(1)).collect();
+    told.sort_by_key(|(_, t)| (std::cmp::Reverse(t.ns), t.main()));
+    let advice = |(text, t): (&str, Told)| {
+        let (cause, text) = (t.main()?, text.to_string());
+        Some(Advice { cause, share: t.ns as f64 / all as f64, text })
     };
-    let mut all: Vec<Advice> = Vec::new();
-    for a in by_cause.into_iter().filter_map(advice) {
-        match all.iter_mut().find(|b| b.text == a.text) {
-            Some(b) => b.share += a.share,
-            None => all.push(a),
-        }
-    }
-    all.sort_by(|a, b| b.share.total_cmp(&a.share));
-    all
+    told.into_iter().filter_map(advice).collect()
 }
 
-/// How long a part went by with each cause, by itself or within it.
-fn causes(p: &Part) -> HashMap<Cause, u64> {
-    let mut all: HashMap<Cause, u64> = HashMap::new();
-    for (cause, ns) in p.parts.iter().flat_map(causes) {
-        *all.entry(cause).or_default() += ns;
+/// How long one advice is about.
+#[derive(Default)]
+struct Told {
+    ns: u64,
+    /// Of that, how long with each of its causes; one may be within another.
+    causes: BTreeMap<Cause, u64>,
+}
+
+impl Told {
+    /// The longest cause.
+    fn main(&self) -> Option<Cause> {
+        self.causes
+            .iter()
+            .max_by_key(|(cause, ns)| (**ns, std::cmp::Reverse(**cause)))
+            .map(|(cause, _)| *cause)
     }
-    // Once for a cause within itself.
-    all.insert(p.cause, p.ns);
+}
+
+/// How long parts beside each other went by with causes of each advice, by themselves or within them.
+fn told<'a>(parts: impl Iterator<Item = &'a Part>) -> HashMap<&'static str, Told> {
+    let mut all: HashMap<&'static str, Told> = HashMap::new();
+    for p in parts {
+        let mut within = told(p.parts.iter());
+        if let Some(text) = text(p.cause) {
+            let own = within.entry(text).or_default();
+            // Once for an advice within itself.
+            own.ns = p.ns;
+            own.causes.insert(p.cause, p.ns);
+        }
+        for (text, t) in within {
+            let sum = all.entry(text).or_default();
+            sum.ns += t.ns;
+            for (cause, ns) in t.causes {
+                *sum.causes.entry(cause).or_default() += ns;
+            }
+        }
+    }
     all
 }
 

@@ -83,6 +83,11 @@ impl Commits {
         }
     }
 
+    /// When those that have not ended were locked.
+    pub fn lasting(&self) -> impl Iterator<Item = u64> {
+        self.open.values().filter_map(|p| p.locked)
+    }
+
     /// The handle of a transaction that ended last in an interval, if that took any time.
     fn last_handle(&self, tid: u64, from: u64, to: u64) -> Option<&HandleEnd> {
         let all = self.handles.get(&tid)?.iter();

@@ -125,8 +125,17 @@ pub struct Kind {
     pub operation: Operation,
     /// How many ended in the recording, having begun in it.
     pub count: usize,
-    /// How many took longer than the threshold.
+    /// How many of them took longer than the threshold.
     pub over: usize,
+    /// How many began in the recording and had not ended with it.
+    #[serde(default)]
+    pub lasting: usize,
+    /// How many of those had taken longer than the threshold by then.
+    #[serde(default)]
+    pub lasting_over: usize,
+    /// How long the longest of those had taken by then.
+    #[serde(default)]
+    pub lasting_ns: u64,
     /// Half of all took no longer.
     pub p50_ns: u64,
     /// 99 of 100 took no longer.
@@ -163,7 +172,16 @@ pub fn explain(observed: &Observed, over: u64, most: usize) -> Report {
     let t = Timeline::of(&observed.recorded);
     let complete_from = observed.recorded.complete_from;
     let since = (observed.since.0, complete_from.0);
-    let kinds: Vec<Kind> = Operation::ALL.into_iter().map(|o| kind(&t, o, since, over, most)).collect();
+    let kind = |operation| {
+        let lasting = lasting(&t, operation, observed);
+        Kind {
+            lasting: lasting.len(),
+            lasting_over: lasting.iter().filter(|ns| **ns > over).count(),
+            lasting_ns: lasting.into_iter().max().unwrap_or(0),
+            ..kind(&t, operation, since, over, most)
+        }
+    };
+    let kinds: Vec<Kind> = Operation::ALL.into_iter().map(kind).collect();
     Report {
         explained_from_ns: complete_from.since(observed.since).0,
         recorded_ns: observed.until.since(observed.since).0,
@@ -175,7 +193,15 @@ pub fn explain(observed: &Observed, over: u64, most: usize) -> Report {
     }
 }
 
-/// All operations of a kind, of a recording that began at `since` and is `complete` from then on.
+/// How long those of a kind had taken at the end of the recording that began in it and had not ended.
+fn lasting(t: &Timeline, operation: Operation, observed: &Observed) -> Vec<u64> {
+    let spans = observed.recorded.lasting.iter().filter(|l| l.name == operation.span()).map(|l| l.since.0);
+    let commits = t.commits.lasting().filter(|_| operation == Operation::Commit);
+    let within = |begin: &u64| (observed.since.0..=observed.until.0).contains(begin);
+    spans.chain(commits).filter(within).map(|begin| observed.until.0 - begin).collect()
+}
+
+/// All operations of a kind that have ended, of a recording that began at `since` and is `complete` from then on.
 fn kind(t: &Timeline, operation: Operation, (since, complete): (u64, u64), over: u64, most: usize) -> Kind {
     let took = |id: &Id| t.spans[*id].end - t.spans[*id].begin;
     let mut ids: Vec<Id> = (0..t.spans.len()).filter(|id| t.spans[*id].name == operation.span()).collect();
@@ -187,6 +213,9 @@ fn kind(t: &Timeline, operation: Operation, (since, complete): (u64, u64), over:
         operation,
         count: ids.len(),
         over: slow.len(),
+        lasting: 0,
+        lasting_over: 0,
+        lasting_ns: 0,
         p50_ns: at(50),
         p99_ns: at(99),
         max_ns: ids.first().map_or(0, took),

@@ -45,7 +45,8 @@ pub fn write(report: &Report, what: &str, to: &mut impl Write) -> io::Result<()>
         slow(i + 1, s, to)?;
     }
     if waited_for.is_empty() && checkpoints.is_empty() {
-        writeln!(to, "\nNothing took longer than {}; --over sets a lower threshold.", time(report.over_ns))?;
+        writeln!(to)?;
+        lines("", 0, &nothing(report), to)?;
     }
     if !report.advice.is_empty() {
         writeln!(
@@ -59,10 +60,35 @@ pub fn write(report: &Report, what: &str, to: &mut impl Write) -> io::Result<()>
     Ok(())
 }
 
+/// Why no operation is explained.
+fn nothing(report: &Report) -> String {
+    let all = |of: fn(&Kind) -> usize| report.kinds.iter().map(of).sum::<usize>();
+    let (over, lasting, limit) = (all(|k| k.over), all(|k| k.lasting_over), time(report.over_ns));
+    let ended = "began before events that were dropped, which may be the ones that say why";
+    let not_ended = "had not ended at the end: watch for longer (--seconds), and they are explained";
+    match (over, lasting) {
+        (0, 0) => {
+            format!("Nothing that began meanwhile took longer than {limit}; --over sets a lower threshold.")
+        }
+        (0, n) => format!("Of those that took longer than {limit}, {n} {not_ended}."),
+        (n, 0) => format!("Of those that took longer than {limit}, {n} {ended}."),
+        (n, m) => format!("Of those that took longer than {limit}, {n} {ended}; {m} {not_ended}."),
+    }
+}
+
 fn head(k: &Kind, over: u64, to: &mut impl Write) -> io::Result<()> {
+    ended(k, over, to)?;
+    if k.lasting == 0 {
+        return Ok(());
+    }
+    let (n, longest, slow) = (k.lasting, time(k.lasting_ns), k.lasting_over);
+    writeln!(to, "  {:<10} {n} had not ended, the longest after {longest}; {slow} over {}", "", time(over))
+}
+
+fn ended(k: &Kind, over: u64, to: &mut impl Write) -> io::Result<()> {
     let name = k.operation.word();
     if k.count == 0 {
-        return writeln!(to, "  {name:<10} none");
+        return writeln!(to, "  {name:<10} none{}", if k.lasting > 0 { " ended" } else { "" });
     }
     writeln!(
         to,

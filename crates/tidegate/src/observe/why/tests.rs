@@ -3,7 +3,7 @@
 use super::*;
 use tidegate_rt::Nanos;
 use tidegate_rt::trace::causes::UNKNOWN;
-use tidegate_rt::trace::{Event, NO_ARGS, Phase};
+use tidegate_rt::trace::{Event, Lasting, NO_ARGS, Phase};
 
 const MS: u64 = 1_000_000;
 const WRITE: u64 = 1;
@@ -559,4 +559,84 @@ fn operations_before_dropped_events_are_not_explained() {
     let mut page = Vec::new();
     page::write(&report, "x", &mut page).unwrap();
     assert!(String::from_utf8(page).unwrap().contains("the first 55.0 ms are counted alone"));
+}
+
+fn page_of(report: &Report) -> String {
+    let mut page = Vec::new();
+    page::write(report, "x", &mut page).unwrap();
+    String::from_utf8(page).unwrap()
+}
+
+/// An operation that goes on is no fast one, nor is one whose events were dropped.
+#[test]
+fn what_has_not_ended_is_told() {
+    let mut m = Made::default();
+    m.span(1, (10, 20), "vfs_fsync_range", &[("ino", 5)]);
+    m.event(100, 3, "jbd2_commit_locking", Phase::Instant, &[("transaction", 7)]);
+    m.0.sort_by_key(|e| e.at);
+    let mut o = Observed { until: Nanos(900 * MS / 10), ..Observed::default() };
+    o.recorded.events = m.0;
+    let lasting = |name, thread, since| Lasting { name, thread, since: Nanos(since * MS / 10) };
+    o.recorded.lasting = vec![
+        lasting("vfs_fsync_range", 1, 100),
+        lasting("vfs_fsync_range", 2, 890),
+        lasting("bio_wait", 2, 1),
+    ];
+    let report = explain(&o, 50 * MS, 10);
+    let figures = |k: &Kind| (k.count, k.over, k.lasting, k.lasting_over, k.lasting_ns / MS);
+    let found: Vec<_> = report.kinds.iter().map(figures).collect();
+    assert_eq!(found, [(1, 0, 2, 1, 80), (0, 0, 0, 0, 0), (0, 0, 0, 0, 0), (0, 0, 1, 1, 80)]);
+    let page = page_of(&report);
+    for want in [
+        "             2 had not ended, the longest after 80.0 ms; 1 over 50.0 ms",
+        "  commit     none ended",
+        "Of those that took longer than 50.0 ms, 2 had not ended at the end",
+    ] {
+        assert!(page.contains(want), "{want}\nin\n{page}");
+    }
+    assert!(!page.contains("Nothing"), "{page}");
+
+    o.recorded.lasting.clear();
+    o.recorded.events.truncate(2);
+    o.recorded.complete_from = o.until;
+    let page = |over| page_of(&explain(&o, over, 10));
+    assert!(
+        page(MS / 2).contains("longer than 500 us, 1 began before events that were dropped"),
+        "{}",
+        page(MS / 2)
+    );
+    assert!(page(MS).contains("Nothing that began meanwhile took longer than 1.0 ms"), "{}", page(MS));
+}
+
+/// Time for which nobody is known to have had a lock has no name, beyond the one that a switch of threads takes.
+#[test]
+fn a_wait_for_a_lock_without_a_holder_has_no_name() {
+    let named = |held: u64| {
+        let mut m = Made::default();
+        m.event(0, 1, "vfs_fsync_range", Phase::Begin, &[("ino", 5)]);
+        m.waits(1, (0, 100), "inode->i_rwsem", 33);
+        m.event(100, 1, "vfs_fsync_range", Phase::End, &[]);
+        if held > 0 {
+            m.span(2, (0, held), "f2fs_issue_flush", &[]).request_by(2, (0, held), 2, FLUSH, 0);
+            m.holds(2, (0, held), "inode->i_rwsem", 33);
+        }
+        let s = m.explain().kinds[0].slowest[0].clone();
+        assert!(s.parts.iter().all(|p| p.cause == Cause::Lock), "{s:?}");
+        s.named
+    };
+    assert_eq!([0, 40, 99].map(named), [0.0, 0.4, 1.0]);
+}
+
+/// A flush within a flush of another's is one, and so is what two causes of one advice are about.
+#[test]
+fn advice_is_about_no_more_than_all_time() {
+    let part = |cause, ns| Part::new(cause, "", ns);
+    let flush = part(Cause::Flush, 60).with(vec![part(Cause::DeviceFlush, 50), part(Cause::Device, 10)]);
+    let shared = part(Cause::DeviceShared, 40).with(vec![part(Cause::Room, 40)]);
+    let mut report = Made::default().span(1, (0, 100), "vfs_fsync_range", &[]).explain();
+    report.kinds[0].slowest[0].ns = 100;
+    report.kinds[0].slowest[0].parts = vec![flush, shared];
+    let found: Vec<_> =
+        advice::of(&report.kinds).iter().map(|a| (a.cause, (a.share * 100.0).round())).collect();
+    assert_eq!(found, [(Cause::Flush, 60.0), (Cause::DeviceShared, 40.0), (Cause::Device, 10.0)]);
 }

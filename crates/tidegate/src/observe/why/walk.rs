@@ -14,6 +14,17 @@ pub(super) const SWITCH: u64 = 100_000;
 /// A gap between holds of a lock that is no gap.
 const SLACK: u64 = 20_000;
 
+/// A wait for a lock of a class that nobody is known to have had meanwhile. The thread that gets it may not be
+/// running yet; beyond a switch, a hold without an end in the recording or many short ones, nobody knows.
+fn no_holder(class: &str, ns: u64) -> Part {
+    if ns <= SWITCH {
+        return Part::new(Cause::Lock, format!("lock {class}, given back and not got yet"), ns);
+    }
+    let unknown = Part::new(Cause::Unknown, "a holder that is not known", ns);
+    let what = format!("lock {class}: others for a moment each, or one that still has it");
+    Part::new(Cause::Lock, what, ns).with(vec![unknown])
+}
+
 /// Someone's way through a recording.
 pub(super) struct Walk<'a> {
     pub t: &'a Timeline,
@@ -260,8 +271,7 @@ impl<'a> Walk<'a> {
                 }
                 None => {
                     let next = holds.iter().map(|h| h.from).filter(|f| *f > at).min().unwrap_or(to).min(to);
-                    let what = format!("lock {class}, given back: others for a moment, or not running yet");
-                    out.push(Part::new(Cause::Lock, what, next - at));
+                    out.push(no_holder(class, next - at));
                     at = next;
                 }
             }
