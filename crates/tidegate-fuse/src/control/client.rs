@@ -2,17 +2,23 @@
 
 use super::address;
 use super::protocol::{self, Answer, Ask, Found, Record, VERSION, What, Why};
+use std::ffi::OsString;
 use std::io::{self, BufReader};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidegate::error::path_bytes;
 use tidegate::observe::why::Report;
 use tidegate::{Error, Result, Sample};
+use tidegate_rt::{clock, thread, wait};
 
 /// A mount that does not answer for so long is as good as gone.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A client that stays asks at least so often: a mount hangs up on one that asks nothing for a minute.
+pub const OFTEN: Duration = Duration::from_secs(20);
 
 /// Within this the kernel lets go of what is mounted nowhere else.
 const LET_GO: Duration = Duration::from_secs(5);
@@ -88,12 +94,20 @@ impl Client {
     }
 
     /// The volume's activity now. With `locks`, lock statistics are collected from the first such call on, as
-    /// long as the connection lasts.
+    /// long as the connection lasts. A mount hangs up on who asks nothing for a minute: then this connects
+    /// again, and lock statistics begin anew.
     ///
     /// # Errors
     /// The mount has ended, or refuses.
     pub fn sample(&mut self, locks: bool) -> Result<Sample> {
-        let answer = self.ask(What::Sample { locks })?;
+        let answer = match self.exchange(What::Sample { locks }) {
+            Err(e) if is_gone(&e) => {
+                let place = PathBuf::from(OsString::from_vec(self.place.clone()));
+                *self = Client::connect(&place).map_err(|_| self.error(e))?;
+                self.ask(What::Sample { locks })?
+            }
+            answer => self.told(answer)?,
+        };
         answer.sample.map(|s| *s).ok_or_else(|| self.error(io::ErrorKind::InvalidData.into()))
     }
 
@@ -135,9 +149,31 @@ impl Client {
         Ok(Ending(self))
     }
 
+    /// Sleeps for `time`, and asks often enough for the mount to see that somebody is there.
+    ///
+    /// # Errors
+    /// As of [`Client::sample`].
+    pub fn sleep(&mut self, time: Duration, locks: bool) -> Result<()> {
+        let start = clock::now();
+        while let Some(left) = wait::remaining(start, time) {
+            if left < OFTEN {
+                thread::sleep(left);
+                break;
+            }
+            thread::sleep(OFTEN);
+            self.sample(locks)?;
+        }
+        Ok(())
+    }
+
     fn ask(&mut self, what: What) -> Result<Answer> {
-        protocol::write(self.stream.get_mut(), &Ask { v: VERSION, what }).map_err(|e| self.error(e))?;
-        self.answer()
+        let answer = self.exchange(what);
+        self.told(answer)
+    }
+
+    fn exchange(&mut self, what: What) -> io::Result<Answer> {
+        protocol::write(self.stream.get_mut(), &Ask { v: VERSION, what })?;
+        protocol::read_answer(&mut self.stream)
     }
 
     fn answer(&mut self) -> Result<Answer> {
@@ -154,8 +190,47 @@ impl Client {
     }
 
     fn error(&self, e: io::Error) -> Error {
-        let gone = [io::ErrorKind::UnexpectedEof, io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
-        let e = if gone.contains(&e.kind()) { io::Error::other("the mount has ended") } else { e };
+        let e = if is_gone(&e) { io::Error::other("the mount has ended") } else { e };
         Error::os(&self.place, e)
+    }
+}
+
+/// Whether the other end has hung up.
+fn is_gone(e: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(e.kind(), UnexpectedEof | BrokenPipe | ConnectionReset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    /// A mount that answers once on each connection, and hangs up; `times` in all.
+    fn serve(listener: &UnixListener, times: u64) {
+        for at_ns in 1..=times {
+            let Ok((stream, _)) = listener.accept() else { return };
+            let asked = protocol::read_question(&mut BufReader::new(&stream));
+            assert!(matches!(asked, Ok(Some(Ok(_)))), "{asked:?}");
+            let sample = Some(Box::new(Sample { at_ns, ..Sample::default() }));
+            protocol::write(&mut &stream, &Answer { v: VERSION, sample, ..Answer::default() }).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_client_that_was_hung_up_on_comes_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("v.img");
+        std::fs::write(&image, "").unwrap();
+        let socket = address::to_serve(&image).unwrap();
+        let listener = UnixListener::bind(&socket).unwrap();
+        let server = thread::spawn("server", move || serve(&listener, 3)).unwrap();
+        let mut client = Client::connect(&image).unwrap();
+        let samples: Vec<u64> = (0..3).map(|_| client.sample(true).unwrap().at_ns).collect();
+        server.join();
+        std::fs::remove_file(&socket).unwrap();
+        assert_eq!(samples, [1, 2, 3]);
+        let e = client.sample(true).unwrap_err().to_string();
+        assert!(e.contains("v.img") && e.contains("the mount has ended"), "{e}");
     }
 }

@@ -35,7 +35,6 @@ use tidegate::error::path_bytes;
 use tidegate::sample::{Rates, prometheus};
 use tidegate::{Error, Result, Sample};
 use tidegate_fuse::control::Client;
-use tidegate_rt::thread;
 use view::View;
 
 /// Arguments of `tidegate top`.
@@ -91,7 +90,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
         return screen::run(client, interval);
     }
     let before = client.sample(true)?;
-    thread::sleep(interval);
+    client.sleep(interval, true)?;
     let sample = client.sample(true)?;
     let rates = sample.since(&before);
     let mut out = Out::new();
@@ -109,7 +108,7 @@ fn draw(mut client: Client, interval: Duration, file: &Path) -> Result<()> {
     let mut history = History::default();
     for n in 0..samples {
         if n > 0 {
-            thread::sleep(interval);
+            client.sleep(interval, true)?;
         }
         history.push(client.sample(true)?);
     }

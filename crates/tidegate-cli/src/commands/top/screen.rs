@@ -8,6 +8,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 use std::time::Duration;
 use tidegate::Result;
 use tidegate_fuse::control::Client;
+use tidegate_fuse::control::client::OFTEN;
 use tidegate_rt::clock;
 
 /// Bounds of the interval that keys set.
@@ -46,6 +47,7 @@ impl Screen {
                 self.history.push(self.client.sample(true)?);
             }
             let start = clock::now();
+            let mut asked = start;
             loop {
                 let view = View { history: &self.history, theme, paused: self.paused };
                 terminal.draw(|f| view.draw(f)).map_err(out::error)?;
@@ -53,7 +55,15 @@ impl Screen {
                 if left.is_zero() {
                     break;
                 }
-                if event::poll(left).map_err(out::error)?
+                if clock::now().since(asked).duration() >= OFTEN {
+                    let there = self.client.sample(true);
+                    // What a pause keeps on the screen stays there, whatever becomes of the mount.
+                    if !self.paused {
+                        there?;
+                    }
+                    asked = clock::now();
+                }
+                if event::poll(left.min(OFTEN)).map_err(out::error)?
                     && let Wish::Quit = self.react(&event::read().map_err(out::error)?)
                 {
                     return Ok(());
