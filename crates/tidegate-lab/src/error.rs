@@ -34,7 +34,9 @@ pub enum Error {
         source: std::io::Error,
     },
     /// No thread could be started.
-    #[error("a thread of the workload could not be started: {0}")]
+    #[error(
+        "a thread of the workload could not be started: {0}; give it fewer threads, or raise the limits on them"
+    )]
     Thread(std::io::Error),
 }
 

@@ -40,7 +40,7 @@ impl Shared {
         Recorder::new(self.start, self.interval_ns)
     }
 
-    /// Whether those who work without an end are to end.
+    /// Whether all are to end: those who work without an end when the others have ended, every one after an error.
     pub fn stopped(&self) -> bool {
         self.stop.load(SeqCst)
     }
@@ -132,8 +132,8 @@ impl Workers {
         self.shared.start = clock::now();
         let sampler = Sampler::start(&self.shared, before.clone())?;
         let mut all = self.shared.recorder();
-        let workers: Vec<_> = self.workers.drain(..).map(|w| begin(&self.shared, w)).collect();
-        let beside: Vec<_> = self.beside.drain(..).map(|w| begin(&self.shared, w)).collect();
+        let workers = begin_all(&self.shared, self.workers);
+        let beside = begin_all(&self.shared, self.beside);
         let worked: Vec<_> = workers.into_iter().map(end).collect();
         let finished = finish(&self.shared, &mut all);
         let elapsed_ns = clock::now().since(self.shared.start).0;
@@ -165,6 +165,23 @@ impl Workers {
             notes,
         })
     }
+}
+
+/// Begins with threads until there are all, or they are to end: if one cannot be started, those that are there do not
+/// wait for it.
+fn begin_all(shared: &Shared, all: Vec<(String, IoContext, Body)>) -> Vec<Result<Handle>> {
+    let mut begun = Vec::with_capacity(all.len());
+    for one in all {
+        if shared.stopped() {
+            break;
+        }
+        let thread = begin(shared, one);
+        if thread.is_err() {
+            shared.stop();
+        }
+        begun.push(thread);
+    }
+    begun
 }
 
 fn begin(shared: &Shared, (name, ctx, body): (String, IoContext, Body)) -> Result<Handle> {

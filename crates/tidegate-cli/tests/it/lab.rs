@@ -159,3 +159,28 @@ fn a_run_that_nobody_names_is_an_error() {
         "{said}"
     );
 }
+
+/// The other threads wait for all at first: none is waited for that there cannot be.
+#[test]
+fn a_thread_that_cannot_be_started_ends_the_run() {
+    let b = Bench::new();
+    fs::create_dir(b.path("d")).unwrap();
+    let program = b.program();
+    let race = "lab compare --target dir:d --threads 4000 --files 3 --runs 1";
+    // Memory for the stacks of some of them.
+    let script = format!("ulimit -v 3000000; exec {} {race}", program.display());
+    let mut command = std::process::Command::new("sh");
+    let command = command.arg("-c").arg(script).current_dir(b.path("."));
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let since = std::time::Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if since.elapsed().as_secs() > 120 {
+            child.kill().unwrap();
+            panic!("it waits for a thread that is not there");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let out = child.wait_with_output().unwrap();
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert!(!out.status.success() && said.contains("could not be started"), "{said}");
+}

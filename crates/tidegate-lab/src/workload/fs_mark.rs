@@ -124,6 +124,9 @@ impl FsMark {
             let begin = clock::now();
             self.files(s, t, l, &mut r)?;
             s.barrier(self.threads);
+            if s.stopped() {
+                break;
+            }
             if t == 0 {
                 if self.sync == SyncMode::Sync {
                     sync(s, &mut r)?;
@@ -142,7 +145,7 @@ impl FsMark {
         let chunk = vec![t as u8; self.write_size.min(self.size) as usize];
         let path = |f: u64| format!("{}/l{l}f{f}", dir(t));
         let start = clock::now();
-        for f in 0..self.files {
+        for f in (0..self.files).take_while(|_| !s.stopped()) {
             self.wait_for_turn(s, f, start);
             let begin = clock::now();
             let file = r.time("create", 0, || new_file(&*s.target, &path(f)))?;
@@ -167,7 +170,7 @@ impl FsMark {
         if self.sync == SyncMode::PostReverse {
             post.reverse();
         }
-        for f in post {
+        for f in post.into_iter().take_while(|_| !s.stopped()) {
             let file = s.target.open(&path(f), OpenHow::default())?;
             r.time("fsync", 0, || file.fsync(false))?;
         }

@@ -80,7 +80,7 @@ impl Streams {
         let file = new_file(&*s.target, &format!("/streams/s{n}"))?;
         let data = vec![n as u8; self.block as usize];
         let (mut at, mut synced) = (0, 0);
-        while at < self.size {
+        while at < self.size && !s.stopped() {
             let part = &data[..self.block.min(self.size - at) as usize];
             r.time("write", part.len() as u64, || file.write_at(at, part))?;
             at += part.len() as u64;
