@@ -126,17 +126,17 @@ impl Contestant {
         !self.stays() && !image
     }
 
-    /// Runs a workload on it; how long that took, if time was virtual.
+    /// Runs a workload on it, with this seed unless it has its own; how long that took, if time was virtual.
     ///
     /// # Errors
     /// As of [`Contestant::with`].
     pub(super) fn run(&self, opening: &Opening, seed: u64, spec: &Spec) -> Result<(Ran, Option<Nanos>)> {
+        let spec = spec.clone().seeded(seed);
         if let Contestant::Kernel(volume) = self {
             let guest =
                 Guest { volume, options: &opening.mounted, size: opening.hardware.size, shares: None };
-            return Ok((guest.run(spec)?, None));
+            return Ok((guest.run(&spec)?, None));
         }
-        let spec = spec.clone();
         let (result, virtual_time) = self.with(opening, seed, move |t| run(&spec, t))?;
         Ok((Ran { result, was_there: false }, virtual_time))
     }
@@ -221,6 +221,21 @@ mod tests {
             let target: Contestant = text.parse().unwrap();
             assert!(!target.is_simulated() && !target.stays(), "{text}: a volume for each run, in real time");
         }
+    }
+
+    /// The seed of a round reaches the workload, too.
+    #[test]
+    fn each_seed_is_a_workload_of_its_own() {
+        let _alone = crate::experiment::ALONE.lock();
+        let written = |seed| {
+            let dir = tempfile::tempdir().unwrap();
+            let target: Contestant = format!("dir:{}", dir.path().display()).parse().unwrap();
+            let spec = r#"{"workload":"pgioperf","readers":0,"file_size":1048576,"log_size":1048576,"duration_ms":100}"#;
+            let spec: Spec = serde_json::from_str(spec).unwrap();
+            target.run(&Opening::default(), seed, &spec).unwrap();
+            std::fs::read(dir.path().join("pgioperf/log")).unwrap()[..4096].to_vec()
+        };
+        assert!(written(1) == written(1) && written(1) != written(2));
     }
 
     #[test]

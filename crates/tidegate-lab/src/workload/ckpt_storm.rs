@@ -64,8 +64,9 @@ pub struct CkptStorm {
     pub creators: u64,
     /// Pause of such a thread after each, in microseconds.
     pub create_pause_us: u64,
-    /// Of the readers' places.
-    pub seed: u64,
+    /// Of the readers' places; left out, it is the run's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
     /// Length of an interval of the series, in milliseconds.
     pub interval_ms: u64,
 }
@@ -85,7 +86,7 @@ impl Default for CkptStorm {
             read_size: 256 << 20,
             creators: 0,
             create_pause_us: 1000,
-            seed: 1,
+            seed: None,
             interval_ms: interval_ms(),
         }
     }
@@ -182,7 +183,7 @@ impl CkptStorm {
     }
 
     fn read(&self, s: &Shared, n: u64) -> Result<Recorder> {
-        let (mut r, mut rng) = (s.recorder(), Rng::new(self.seed).fork(n));
+        let (mut r, mut rng) = (s.recorder(), Rng::new(self.seed.unwrap_or(1)).fork(n));
         let file = s.target.open(DATA, OpenHow::default())?;
         let mut buf = vec![0; READ as usize];
         loop {
@@ -241,7 +242,7 @@ fn touch(s: &Shared, g: &StormGroup, t: u64, pause: Duration) -> Result<Recorder
     let handle = s.target.open_dir(&dir)?;
     let file = format!("{dir}/file");
     let mut n = 0;
-    while if g.times > 0 { n < g.times } else { n == 0 || !s.stopped() } {
+    while if g.times > 0 { n < g.times && !s.stopped() } else { n == 0 || !s.stopped() } {
         let begin = clock::now();
         s.target.touch(&file)?;
         handle.fsync(false)?;

@@ -53,11 +53,11 @@ impl Spec {
         }
     }
 
-    /// This workload with another seed, where chance is part of it.
+    /// This workload with a seed, where chance is part of it and it has none of its own.
     pub fn seeded(self, seed: u64) -> Spec {
         match self {
-            Spec::Pgioperf(p) => Spec::Pgioperf(PgIoPerf { seed, ..p }),
-            Spec::CkptStorm(s) => Spec::CkptStorm(CkptStorm { seed, ..s }),
+            Spec::Pgioperf(p) => Spec::Pgioperf(PgIoPerf { seed: p.seed.or(Some(seed)), ..p }),
+            Spec::CkptStorm(s) => Spec::CkptStorm(CkptStorm { seed: s.seed.or(Some(seed)), ..s }),
             other => other,
         }
     }
@@ -119,4 +119,21 @@ fn millis(ms: u64) -> Duration {
 /// The context of I/O group `group`.
 fn group_ctx(group: u32) -> IoContext {
     IoContext { group, ..IoContext::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_of_its_own_stays() {
+        for name in ["pgioperf", "ckpt_storm"] {
+            let seed = |own: &str| {
+                let text = format!("{{\"workload\":\"{name}\"{own}}}");
+                let spec = serde_json::from_str::<Spec>(&text).unwrap().seeded(7);
+                serde_json::to_value(&spec).unwrap()["seed"].clone()
+            };
+            assert_eq!([seed(""), seed(",\"seed\":5")], [7, 5], "{name}");
+        }
+    }
 }

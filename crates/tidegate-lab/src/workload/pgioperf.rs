@@ -58,8 +58,9 @@ pub struct PgIoPerf {
     /// time, which a fast device reaches in less than a second of it and the simulator in less than a minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operations: Option<u64>,
-    /// Decides which blocks are read and written.
-    pub seed: u64,
+    /// Decides which blocks are read and written; left out, it is the run's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
     /// Length of an interval of the series, in milliseconds.
     pub interval_ms: u64,
 }
@@ -80,7 +81,7 @@ impl Default for PgIoPerf {
             log_pause_us: 1000,
             duration_ms: 10_000,
             operations: None,
-            seed: 1,
+            seed: None,
             interval_ms: interval_ms(),
         }
     }
@@ -180,7 +181,7 @@ impl PgIoPerf {
     }
 
     fn read(&self, s: &Shared, n: u64, budget: &Budget) -> Result<Recorder> {
-        let (mut r, mut rng) = (s.recorder(), Rng::new(self.seed).fork(n + 2));
+        let (mut r, mut rng) = (s.recorder(), Rng::new(self.seed.unwrap_or(1)).fork(n + 2));
         let file = s.target.open(HUGE, OpenHow::default())?;
         let mut buf = vec![0; self.block as usize];
         while !s.stopped() {
@@ -192,7 +193,7 @@ impl PgIoPerf {
     }
 
     fn write(&self, s: &Shared, budget: &Budget) -> Result<Recorder> {
-        let (mut r, mut rng) = (s.recorder(), Rng::new(self.seed).fork(0));
+        let (mut r, mut rng) = (s.recorder(), Rng::new(self.seed.unwrap_or(1)).fork(0));
         let file = s.target.open(HUGE, OpenHow::default())?;
         let mut buf = vec![0; self.block as usize];
         let mut written = 0u64;
@@ -213,7 +214,7 @@ impl PgIoPerf {
     }
 
     fn log(&self, s: &Shared, pieces: u64, budget: &Budget) -> Result<Recorder> {
-        let (mut r, mut rng) = (s.recorder(), Rng::new(self.seed).fork(1));
+        let (mut r, mut rng) = (s.recorder(), Rng::new(self.seed.unwrap_or(1)).fork(1));
         let file = s.target.open(LOG, OpenHow::default())?;
         let mut buf = vec![0; self.log_block as usize];
         let mut n = 0;
