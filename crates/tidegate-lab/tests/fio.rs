@@ -166,3 +166,16 @@ fn direct_reads_and_writes_go_around_the_page_cache() {
         Err(e) => assert!(e.to_string().contains("Invalid argument"), "{e}"),
     }
 }
+
+#[test]
+fn a_volume_says_that_nothing_goes_around_its_page_cache() {
+    let notes = |text: &'static str| {
+        sim::run(1, 2, move || {
+            let volume: Arc<dyn Target> = Arc::new(Rig::new(Preset::Ufs, 128 << 20).build().unwrap());
+            fio::run(&JobFile::parse(text).unwrap(), &volume).unwrap().notes
+        })
+    };
+    let said = notes("[d]\nrw=write\nsize=64k\ndirect=1\n[e]\nsize=64k\nbuffered=0");
+    assert!(said.len() == 1 && said[0].starts_with("direct=1 is not done on a volume"), "{said:?}");
+    assert!(notes("[d]\nrw=write\nsize=64k\ndirect=0").is_empty());
+}

@@ -62,6 +62,10 @@ type Ended = Arc<Mutex<BTreeMap<usize, (Recorder, u64)>>>;
 pub fn run(file: &JobFile, target: &Arc<dyn Target>) -> Result<Outcome> {
     let mut outcome =
         Outcome { global: file.global.clone(), notes: file.notes.clone(), ..Outcome::default() };
+    if !target.can_go_direct() && file.jobs.iter().any(|j| j.direct) {
+        let note = "direct=1 is not done on a volume that Tidegate opens: all goes through its page cache";
+        outcome.notes.push(note.into());
+    }
     let mut waves: Vec<Vec<&Job>> = Vec::new();
     for job in &file.jobs {
         match waves.last_mut() {

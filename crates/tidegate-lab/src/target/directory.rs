@@ -96,6 +96,10 @@ impl Target for Directory {
         fs::create_dir_all(&path).map_err(|e| Error::host(&path, e))
     }
 
+    fn can_go_direct(&self) -> bool {
+        true
+    }
+
     fn open(&self, path: &str, how: OpenHow) -> Result<Box<dyn TargetFile>> {
         let path = self.at(path);
         let mut options = File::options();

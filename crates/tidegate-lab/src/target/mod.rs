@@ -46,6 +46,11 @@ pub trait Target: Send + Sync {
     /// Opens a file for reading and writing.
     fn open(&self, path: &str, how: OpenHow) -> Result<Box<dyn TargetFile>>;
 
+    /// Whether [`OpenHow::direct`] goes around its page cache.
+    fn can_go_direct(&self) -> bool {
+        false
+    }
+
     /// Opens a directory, to fsync it.
     fn open_dir(&self, path: &str) -> Result<Box<dyn TargetFile>>;
 
