@@ -18,7 +18,8 @@ pub const RULES: &str = "A published ratio reproduces: yes, when it lies within 
     partly, when ours does and an end of the interval does not; else no. Ours is the mean over the rounds \
     (of ratios the geometric one, each of two runs of one round), with Student's 95 % interval. A bound of each of \
     several figures of one run holds when the worst of them keeps it: ours is that one, between the least and the \
-    greatest. The kernel's own ratio is shown beside ours, and nothing is demanded of it.";
+    greatest. The kernel's own ratio is shown beside ours, and nothing is demanded of it, nor of a device that was \
+    chosen instead of an experiment's own.";
 
 /// The measure that a figure is held against.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,7 +27,8 @@ pub const RULES: &str = "A published ratio reproduces: yes, when it lies within 
 pub enum Rule {
     /// A published ratio, to both sides.
     Published(f64),
-    /// A published ratio that somebody else is shown beside; nothing is demanded.
+    /// A published ratio that somebody else is shown beside, or a bound or ratio for another device: nothing is
+    /// demanded.
     Shown(f64),
     /// A bound of ours.
     AtLeast(f64),
@@ -136,6 +138,12 @@ impl Comparison {
         let missed = self.ours.is_some() && self.reproduces != Verdict::Yes && !self.why.contains(known);
         let why = if missed { format!("{}: {known}", self.why) } else { self.why };
         Comparison { why, ..self }
+    }
+
+    /// Measured on another device than the one that it is about: a figure of which nothing is demanded.
+    pub(crate) fn elsewhere(self) -> Self {
+        let (rule, reproduces) = (Rule::Shown(self.rule.number()), Verdict::Shown);
+        Comparison { rule, reproduces, published: None, why: String::new(), ..self }
     }
 
     fn judged(name: &str, rule: Rule, is_ratio: bool, rounds: &[f64], because: Because) -> Self {
@@ -309,6 +317,15 @@ mod tests {
         assert_eq!(each(Rule::AtMost(99.0), &ten).1, Some(100.0));
         assert_eq!(each(Rule::AtLeast(95.0), &[f64::NAN]).0, Verdict::No);
         assert_eq!(each(Rule::AtLeast(95.0), &[]), (Verdict::No, None, "not measured".into()));
+    }
+
+    #[test]
+    fn nothing_is_demanded_of_another_device() {
+        let missed = Comparison::ratio("a / b", Rule::AtLeast(3.0), &[2.0, 2.1]).beside(5.0).since("of A");
+        assert_eq!(missed.reproduces, Verdict::No);
+        let shown = missed.clone().elsewhere();
+        assert_eq!((shown.reproduces, &*shown.why, shown.published), (Verdict::Shown, "", None));
+        assert_eq!((shown.ours, shown.low), (missed.ours, missed.low));
     }
 
     #[test]

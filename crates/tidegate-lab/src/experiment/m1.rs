@@ -54,6 +54,7 @@ fn settings(quick: bool) -> Vec<Setting> {
     };
     let setting = |name: &str, place, workload, published: Option<Published>, bars| Setting {
         name: name.into(),
+        job: None,
         place,
         size: 2 << 30,
         format: Format::F2fs,
@@ -90,7 +91,10 @@ fn settings(quick: bool) -> Vec<Setting> {
     let files = mark(8, 512 << 10, loops);
     vec![
         setting("16 threads, files of 512 KiB", simulated, files.clone(), Some(published.clone()), bars),
-        setting("the same in real time", real.clone(), files, Some(published), bars),
+        Setting {
+            job: Some("16 threads, files of 512 KiB"),
+            ..setting("the same in real time", real.clone(), files, Some(published), bars)
+        },
         // The cost of the lock: nobody gains by it, and all wait for one.
         setting("16 threads, files of 4 KiB", real, mark(100, 4 << 10, loops), None, |_| Vec::new()),
     ]

@@ -59,6 +59,7 @@ fn settings(quick: bool) -> Vec<Setting> {
     };
     let setting = |name: &str, workload, metric, published: Option<Published>, bars| Setting {
         name: name.into(),
+        job: None,
         place: Where::Preset(Preset::RaidBbwc),
         size: 8 << 30,
         format: Format::F2fs,

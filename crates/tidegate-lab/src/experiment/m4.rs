@@ -121,6 +121,7 @@ fn settings(quick: bool) -> Vec<Setting> {
     let bars: [Bars; 4] = [one_file, |p| two(p, 1), |p| two(p, 2), nine];
     let setting = |((writers, published), bars): ((u64, [f64; 3]), Bars)| Setting {
         name: format!("{writers} file{}", if writers == 1 { "" } else { "s" }),
+        job: None,
         place: Where::Preset(Preset::Zns),
         // 64 zones.
         size: 128 << 30,
@@ -161,6 +162,7 @@ fn settings(quick: bool) -> Vec<Setting> {
     };
     let on_zones = Setting {
         name: "9 files on zones".into(),
+        job: Some("9 files"),
         place: Where::Zoned(Preset::Zns),
         counters: ZONED_COUNTERS,
         ..setting((PUBLISHED[3], zoned))

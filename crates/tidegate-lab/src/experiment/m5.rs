@@ -94,6 +94,7 @@ fn settings(quick: bool) -> Vec<Setting> {
     };
     let setting = |name: &str, workload, published, bars| Setting {
         name: name.into(),
+        job: None,
         place: Where::Preset(Preset::Ufs),
         size: 2 << 30,
         format: Format::F2fs,

@@ -8,6 +8,7 @@
 //! | `m1`, `m2`, `m3`, `m4`, `m5` | the experiments by mechanism |
 //! | `calibration` | the kernel's own ratio, beside ours |
 //! | `place`, `setting` | devices by name; one setting, measured |
+//! | [`room`] | how many runs there is room for at once |
 //! | [`rounds`] | how often positions run, in which order, with which seeds |
 //! | [`comparison`] | a figure of ours against what was published: yes, partly, no |
 //! | [`interval`] | where a figure lies, by a few runs |
@@ -36,6 +37,7 @@ mod m5;
 pub mod observer;
 pub mod outcome;
 mod place;
+pub mod room;
 pub mod rounds;
 mod setting;
 pub mod sweep;
@@ -49,6 +51,7 @@ pub(crate) use setting::by_rounds;
 
 use crate::error::{Error, Result};
 use calibration::Calibration;
+use comparison::Comparison;
 use contestant::Hardware;
 use setting::Setting;
 use tidegate::Backend;
@@ -82,6 +85,14 @@ fn conditions(opening: &Opening) -> Vec<String> {
     let options = (!opening.options.is_empty()).then(|| format!("Volumes with -o {}.", opening.options));
     let cache = |m: MemoryLimits| format!("Volumes with {} MiB for cached pages.", m.cache >> 20);
     options.into_iter().chain(opening.memory.map(cache)).collect()
+}
+
+/// The note of what runs elsewhere than it was published.
+fn on_another_device(device: &Where) -> String {
+    format!(
+        "On {device} instead of each setting's own device: nothing is demanded of these figures, and what is said below \
+         of figures and their reasons is about those devices."
+    )
 }
 
 /// How experiments are run.
@@ -142,16 +153,27 @@ impl Experiment {
         (self.settings)(false).into_iter().map(tell).collect()
     }
 
+    /// The settings with their numbers, from 1. Those that differ in their device alone are one on another device: the
+    /// one that is at home there, if any.
+    fn planned(&self, plan: &Plan) -> Vec<(usize, Setting)> {
+        let all: Vec<(usize, Setting)> = (1..).zip((self.settings)(plan.quick)).collect();
+        let of = |(n, s): &(usize, Setting)| {
+            let same = all.iter().filter(|(_, other)| other.job() == s.job());
+            same.min_by_key(|(n, other)| (!other.is_at_home(plan), *n)).is_some_and(|(first, _)| first == n)
+        };
+        let kept: Vec<bool> = all.iter().map(|s| plan.device.is_none() || of(s)).collect();
+        all.into_iter().zip(kept).filter_map(|(s, kept)| kept.then_some(s)).collect()
+    }
+
     /// How many runs it takes, if that is to be recorded.
     pub fn runs(&self, plan: &Plan, wanted: Wanted) -> u64 {
-        let ours: usize = (self.settings)(plan.quick).iter().map(|s| s.runs(plan, wanted)).sum();
+        let ours: usize = self.planned(plan).iter().map(|(_, s)| s.runs(plan, wanted)).sum();
         ours as u64 + self.kernel(plan).map_or(0, Calibration::runs)
     }
 
     /// All runs in simulated time, in the order in which [`Experiment::run`] wants them.
     fn jobs(&self, plan: &Plan) -> Vec<Job> {
-        let settings = (self.settings)(plan.quick);
-        settings.iter().enumerate().flat_map(|(i, s)| s.jobs(plan, (self.name, i + 1))).collect()
+        self.planned(plan).iter().flat_map(|(n, s)| s.jobs(plan, (self.name, *n))).collect()
     }
 
     /// The switch in Linux itself, if it is to be shown.
@@ -164,15 +186,21 @@ impl Experiment {
     /// # Errors
     /// The first run that fails; those of the observer.
     pub fn run(&self, plan: &Plan, observer: &dyn Observer) -> Result<Outcome> {
-        let settings = (self.settings)(plan.quick);
-        let simulated = settings.iter().all(|s| s.place(plan).is_simulated());
-        let cpus = if simulated { settings.first().map_or(0, |s| s.cpus) } else { 0 };
+        let settings = self.planned(plan);
+        let simulated = settings.iter().all(|(_, s)| s.place(plan).is_simulated());
+        let cpus = if simulated { settings.first().map_or(0, |(_, s)| s.cpus) } else { 0 };
         let mut cases = Vec::new();
-        for (i, s) in settings.iter().enumerate() {
-            cases.push(s.measure(plan, (self.name, i + 1), observer)?);
+        for (n, s) in &settings {
+            cases.push(s.measure(plan, (self.name, *n), observer)?);
         }
         (self.across)(&mut cases);
-        let mut notes: Vec<String> = self.notes.iter().map(|n| (*n).to_owned()).collect();
+        let elsewhere = |s: &Setting| !s.is_at_home(plan);
+        for (case, _) in cases.iter_mut().zip(&settings).filter(|(_, (_, s))| elsewhere(s)) {
+            case.comparisons = case.comparisons.drain(..).map(Comparison::elsewhere).collect();
+        }
+        let chosen = plan.device.as_ref().filter(|_| settings.iter().any(|(_, s)| elsewhere(s)));
+        let mut notes: Vec<String> = chosen.into_iter().map(on_another_device).collect();
+        notes.extend(self.notes.iter().map(|n| (*n).to_owned()));
         if let Some(kernel) = self.kernel(plan) {
             let (case, note) = plan.jobs.here(true, || kernel.shown(plan, observer));
             cases.extend(case);
@@ -189,5 +217,78 @@ impl Experiment {
             cases,
             notes,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::comparison::{Rule, Verdict};
+    use super::*;
+    use crate::workload::{FsMark, Spec};
+    use tidegate_block::Preset;
+
+    /// Of each experiment, the names and numbers of its settings on a device.
+    fn planned(name: &str, device: Option<&str>) -> Vec<(usize, String)> {
+        let device = device.map(|d| d.parse().unwrap());
+        let plan = Plan { quick: true, device, ..Plan::default() };
+        Experiment::named(name).unwrap().planned(&plan).iter().map(|(n, s)| (*n, s.called(&plan))).collect()
+    }
+
+    #[test]
+    fn settings_on_another_device_are_called_after_it() {
+        let said =
+            |list: &[(usize, &str)]| list.iter().map(|(n, s)| (*n, (*s).to_owned())).collect::<Vec<_>>();
+        for e in ALL {
+            assert_eq!(planned(e.name, None).len(), (e.settings)(true).len(), "{}: all of them", e.name);
+        }
+        let nvme = [(1, "pgioperf on nvme"), (3, "checkpoints of F2FS on nvme")];
+        assert_eq!(planned("m2", Some("nvme")), said(&nvme));
+        // The one that is at home there, and judged.
+        let hdd = [(2, "pgioperf on hdd"), (3, "checkpoints of F2FS on hdd")];
+        assert_eq!(planned("m2", Some("hdd")), said(&hdd));
+        let ufs = planned("m4", Some("ufs"));
+        let files = [1, 2, 4, 9].map(|n| format!("{n} file{} on ufs", if n == 1 { "" } else { "s" }));
+        assert!(ufs.iter().map(|(_, s)| s).take(4).eq(&files) && ufs.len() == 5, "{ufs:?}");
+        assert!(planned("m4", Some("zoned:zns")).contains(&(6, "9 files on zones".into())));
+        let m1 = [512, 4].map(|n| format!("16 threads, files of {n} KiB on hdd, real time"));
+        assert!(planned("m1", Some("real:hdd")).iter().map(|(_, s)| s).eq(&m1));
+    }
+
+    /// A few files on a model of a telephone.
+    fn few(_: bool) -> Vec<Setting> {
+        let setting = (m4::EXPERIMENT.settings)(true).remove(0);
+        let files = FsMark { files: 3, ..FsMark::default() };
+        vec![Setting {
+            name: "files on ufs".into(),
+            job: Some("files"),
+            place: Where::Preset(Preset::Ufs),
+            size: 128 << 20,
+            workload: Spec::FsMark(files),
+            positions: &["sync_wait=caller"],
+            bars: |p| {
+                vec![Comparison::figure("a", Rule::AtLeast(1e9), &[p[0].metric.median; 2]).since("of A")]
+            },
+            ..setting
+        }]
+    }
+
+    /// Verdicts and reasons are about the devices of the settings.
+    #[test]
+    fn another_device_is_not_judged() {
+        let _alone = ALONE.lock();
+        let e = Experiment { settings: few, notes: &["a note"], ..m4::EXPERIMENT };
+        let outcome = |device: &str| {
+            let device = Some(device.parse().unwrap());
+            let plan = Plan { quick: true, device, seed: 1, runs: 1, ..Plan::default() };
+            e.run(&plan, &|_: &str| {}).unwrap()
+        };
+        let (home, other) = (outcome("ufs"), outcome("ramdisk"));
+        let [at_home, elsewhere] = [&home, &other].map(|o| &o.cases[0]);
+        let judged = |c: &outcome::Case| (c.comparisons[0].reproduces, c.comparisons[0].why.contains("of A"));
+        assert_eq!((&*at_home.name, judged(at_home)), ("files on ufs", (Verdict::No, true)));
+        assert_eq!((&*elsewhere.name, judged(elsewhere)), ("files on ramdisk", (Verdict::Shown, false)));
+        assert!(at_home.published.is_some() && elsewhere.published.is_none());
+        assert_eq!(home.notes, ["a note"]);
+        assert!(other.notes[0].starts_with("On ramdisk instead") && other.notes[1] == "a note");
     }
 }

@@ -73,6 +73,8 @@ pub(super) type Counter = (&'static str, fn(&RunResult) -> Option<f64>);
 /// One setting of an experiment.
 pub(super) struct Setting {
     pub name: String,
+    /// The name without the device, where that is in it: settings of one such name differ in their device alone.
+    pub job: Option<&'static str>,
     pub place: Where,
     /// Bytes of the device.
     pub size: u64,
@@ -119,9 +121,27 @@ impl Setting {
         plan.device.as_ref().unwrap_or(&self.place)
     }
 
+    /// Whether it runs on its own device.
+    pub(super) fn is_at_home(&self, plan: &Plan) -> bool {
+        *self.place(plan) == self.place
+    }
+
+    /// The name without the device.
+    pub(super) fn job(&self) -> &str {
+        self.job.unwrap_or(&self.name)
+    }
+
+    /// The name of it on the device that it runs on.
+    pub(super) fn called(&self, plan: &Plan) -> String {
+        match self.is_at_home(plan) {
+            true => self.name.clone(),
+            false => format!("{} on {}", self.job(), self.place(plan)),
+        }
+    }
+
     /// Runs each position in every round; `of` is the experiment's name and which of its settings this is.
     pub(super) fn measure(&self, plan: &Plan, of: (&str, usize), observer: &dyn Observer) -> Result<Case> {
-        let place = self.place(plan);
+        let (place, name) = (self.place(plan), self.called(plan));
         let rounds = self.rounds(plan);
         let mut runs: Vec<Vec<RunResult>> = vec![Vec::new(); self.positions.len()];
         let run = |i: usize, seed| {
@@ -131,7 +151,7 @@ impl Setting {
                     plan.jobs.here(true, || self.once(plan, self.positions[i], seed, Wanted::default()))?.0
                 }
             };
-            observer.ran(&format!("{}, {}", self.name, self.positions[i]));
+            observer.ran(&format!("{name}, {}", self.positions[i]));
             Ok::<_, Error>(result)
         };
         if !place.is_simulated() {
@@ -148,12 +168,12 @@ impl Setting {
             self.positions.iter().zip(runs).map(|(name, runs)| self.position(name, runs)).collect();
         self.look(plan, of, (&rounds, &mut positions), observer)?;
         Ok(Case {
-            name: self.name.clone(),
+            name,
             target: place.to_string(),
             workload: serde_json::to_string(&self.workload).map_err(|e| Error::spec(e.to_string()))?,
             metric: self.metric.name().into(),
             less_is_better: true,
-            published: self.published.clone(),
+            published: self.published.clone().filter(|_| self.is_at_home(plan)),
             seeds: rounds.seeds,
             order: rounds.order,
             comparisons: (self.bars)(&positions),
@@ -195,6 +215,7 @@ impl Setting {
         if apart {
             plan.jobs.hurry(&jobs);
         }
+        let name = self.called(plan);
         for ((measured, job), position) in positions.iter_mut().zip(&jobs).zip(self.positions) {
             let simulated = self.place(plan).is_simulated();
             let (again, seen) = match apart {
@@ -204,13 +225,13 @@ impl Setting {
                     // Recordings and lock statistics are the process's: nothing else may run in it meanwhile.
                     let (again, observed) = plan.jobs.here(true, once)?;
                     if let Some(o) = observed.as_ref().filter(|_| observer.wants().anything()) {
-                        let drawn = Looked { experiment: of.0, number: of.1, setting: &self.name, position };
+                        let drawn = Looked { experiment: of.0, number: of.1, setting: &name, position };
                         observer.saw(&drawn, o)?;
                     }
                     (again, observed.map(|o| self.seen(&o)))
                 }
             };
-            observer.ran(&format!("{}, {position}", self.name));
+            observer.ran(&format!("{name}, {position}"));
             let same = again.elapsed_ns == measured.runs[measured.drawn].elapsed_ns;
             debug_assert!(same || !simulated, "{position}: a seed gives one run");
             if let Some(seen) = seen {
@@ -380,6 +401,7 @@ mod tests {
             FsMark { threads: 8, files: 40, sync: SyncMode::None, sync_every_ms: 1, ..FsMark::default() };
         Setting {
             name: "a few files".into(),
+            job: None,
             place,
             size: 128 << 20,
             format: Format::F2fs,

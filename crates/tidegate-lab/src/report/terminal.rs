@@ -2,7 +2,7 @@
 
 use super::summary::{Ratio, ratios, short};
 use super::text::{cut, num};
-use super::{Outcome, heads};
+use super::{Case, Outcome, heads};
 use crate::experiment::comparison::{Rule, Verdict};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -13,6 +13,11 @@ pub(super) const WIDTH: usize = 80;
 const NAME: usize = 33;
 /// Widths of our figure, of its interval, and of the published one or the bound.
 const FIGURES: [usize; 3] = [7, 13, 9];
+/// Fewer runs have no 95 % interval of their median.
+const SIX: usize = 6;
+/// Where they lie between.
+const FEW: &str = "between: of a position with fewer than six runs the least and the greatest, else 95 %; of what is compared \
+    Student's 95 % interval";
 /// How far in a reason stands.
 const REASON: usize = 6;
 
@@ -22,7 +27,12 @@ pub fn table(outcomes: &[Outcome], colour: bool) -> String {
     for line in heads(outcomes) {
         wrapped(&plain(&line), WIDTH).iter().for_each(|l| t.line(l, ""));
     }
-    t.line(&row("", ["ours", "95 %", "published"], "reproduces"), "1");
+    let few = |c: &Case| (1..SIX).contains(&c.seeds.len());
+    let few = outcomes.iter().flat_map(|o| &o.cases).any(few);
+    t.line(&row("", ["ours", if few { "between" } else { "95 %" }, "published"], "reproduces"), "1");
+    if few {
+        wrapped(FEW, WIDTH - 2).iter().for_each(|l| t.line(&format!("  {l}"), ""));
+    }
     for (o, case) in outcomes.iter().flat_map(|o| o.cases.iter().map(move |c| (o, c))) {
         t.line("", "");
         t.line(&plain(&format!("{}  {}: {}", o.experiment, case.name, case.metric)), "1");

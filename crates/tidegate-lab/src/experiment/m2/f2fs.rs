@@ -92,6 +92,7 @@ pub(super) fn setting(quick: bool) -> Setting {
     };
     Setting {
         name: "checkpoints of F2FS on raid-bbwc".into(),
+        job: Some("checkpoints of F2FS"),
         place: Where::Preset(Preset::RaidBbwc),
         size: 2 << 30,
         format: Format::F2fs,

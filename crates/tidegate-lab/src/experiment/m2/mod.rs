@@ -129,6 +129,7 @@ fn settings(quick: bool) -> Vec<Setting> {
     };
     let setting = |preset, bars| Setting {
         name: format!("pgioperf on {preset}"),
+        job: Some("pgioperf"),
         place: Where::Preset(preset),
         size: 2 << 30,
         format: Format::Ext4,
