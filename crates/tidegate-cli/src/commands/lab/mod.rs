@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 use tidegate::{Error, Result, error::Refusal};
 use tidegate_lab::experiment::compare::{self, Race, compare};
 use tidegate_lab::experiment::contestant::Contestant;
+use tidegate_lab::experiment::room;
 use tidegate_lab::experiment::rounds::Rounds;
 use tidegate_lab::experiment::sweep::Sweep;
 use tidegate_lab::experiment::{self, Experiment, Jobs, Opening, Outcome, Plan, Where};
 use tidegate_lab::report::{self, Extras};
 use tidegate_lab::workload::{CkptStorm, FsMark, PgIoPerf, Spec, Streams, SyncMode};
-use tidegate_rt::thread;
 
 mod head;
 mod job_file;
@@ -116,7 +116,8 @@ struct Run {
     /// Runs of each position; 7 unless told, with --quick 3
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     runs: Option<u32>,
-    /// Runs in simulated time at once, in processes of their own; as many as there are CPUs unless told
+    /// Runs in simulated time at once, in processes of their own; as many as there are CPUs, and 3 GiB of memory
+    /// for, unless told
     ///
     /// Their figures do not depend on it. Runs in real time are one at a time, with nothing beside them, and so
     /// are those of a file of your own.
@@ -252,7 +253,7 @@ fn run_experiments(args: &Run, dir: &Path, global: &Global) -> Result<()> {
         kernel: true,
         jobs: Jobs::default(),
     };
-    let jobs = args.jobs.map_or_else(thread::parallelism, |n| n as usize);
+    let jobs = args.jobs.map_or_else(room::for_jobs, |n| n as usize);
     let plan = Plan { jobs: Jobs::start(jobs, &experiments, &plan).map_err(failed("lab run"))?, ..plan };
     let wanted = global.watch.wanted();
     let look = Look::new(experiments.iter().map(|e| e.runs(&plan, wanted)).sum(), global)?;
