@@ -92,6 +92,7 @@ pub const TABLE: &[Oracle] = &[
     oracle("make", "make"),
     oracle("cc", "gcc"),
     oracle("stress-ng", "stress-ng"),
+    oracle("strace", "strace"),
     oracle("postgres", "postgresql"),
     oracle("initdb", "postgresql"),
     oracle("pg_checksums", "postgresql"),

@@ -13,6 +13,7 @@ mod cp_across;
 mod cp_in;
 mod devices;
 mod disks;
+mod durable;
 mod errors;
 mod ext4;
 mod host_full;
