@@ -3,11 +3,14 @@
 
 use crate::rig::{Rig, Rng, cannot_mount, fsck, number, seed};
 use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 const THREADS: u64 = 4;
@@ -53,41 +56,49 @@ impl Model {
     }
 }
 
-/// Works until the mount dies; what was promised of each file.
-fn load(dir: &Path, thread: u64, rng: &mut Rng) -> BTreeMap<u64, Model> {
+/// Works until the mount dies; what was promised of each file. An error is the end of the mount: no promise is
+/// made after it.
+///
+/// # Panics
+/// An operation failed though the server was not `killed` yet, or with an error that this does not give.
+fn load(dir: &Path, thread: u64, rng: &mut Rng, killed: &AtomicBool) -> BTreeMap<u64, Model> {
     let mut models = BTreeMap::new();
     let mut open: Vec<(u64, File)> = Vec::new();
     let mut next = thread * 1_000_000 + 1;
-    // An error is the end of the mount: no promise is made after it.
-    let _ = (|| -> io::Result<()> {
-        loop {
-            if open.len() < 3 || rng.below(40) == 0 {
-                let f = OpenOptions::new()
-                    .read(true)
-                    .write(true)
-                    .create_new(true)
-                    .open(dir.join(next.to_string()))?;
+    loop {
+        let (what, r) = if open.len() < 3 || rng.below(40) == 0 {
+            let new = OpenOptions::new().read(true).write(true).create_new(true).clone();
+            let r = new.open(dir.join(next.to_string())).map(|f| {
                 models.insert(next, Model { names: vec![next.to_string()], ..Model::default() });
                 open.push((next, f));
-                next += 1;
-            }
-            let at = rng.below(open.len() as u64) as usize;
-            step(dir, &mut open, at, &mut models, rng)?;
-        }
-    })();
-    models
+            });
+            next += 1;
+            ("create".to_string(), r)
+        } else {
+            let (at, which) = (rng.below(open.len() as u64) as usize, rng.below(24));
+            let what = format!("operation {which} on file {}", open[at].0);
+            (what, step(dir, &mut open, at, which, &mut models, rng))
+        };
+        let Err(e) = r else { continue };
+        assert!(killed.load(SeqCst), "{what}, before the kill: {e}");
+        let dead = [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED, Errno::IO, Errno::INTR];
+        let of_a_dead_mount = Errno::from_io_error(&e).is_some_and(|e| dead.contains(&e));
+        assert!(of_a_dead_mount, "{what}, after the kill: {e}");
+        return models;
+    }
 }
 
 fn step(
     dir: &Path,
     open: &mut Vec<(u64, File)>,
     at: usize,
+    which: u64,
     models: &mut BTreeMap<u64, Model>,
     rng: &mut Rng,
 ) -> io::Result<()> {
     let id = open[at].0;
     let Some(m) = models.get_mut(&id) else { return Ok(()) };
-    match rng.below(24) {
+    match which {
         0..14 => {
             let s = rng.below(SLOTS);
             let v = m.next(s, false);
@@ -162,23 +173,26 @@ fn judge(dir: &Path, models: &BTreeMap<u64, Model>) {
             continue;
         };
         assert!(!m.gone, "file {id} was removed for good and is there");
-        for (s, promised) in &m.promised {
-            let from = *s as usize * SLOT;
+        assert!(data.len() <= SLOTS as usize * SLOT, "file {id} has {} bytes", data.len());
+        for s in 0..SLOTS {
+            // What was not promised holds zeros, or what was written there at some time.
+            let promised = m.promised.get(&s).copied().unwrap_or(0);
+            let from = s as usize * SLOT;
             // Where the file ends before, that is as good as zeros.
             let mut found = data.iter().skip(from).take(SLOT).copied().collect::<Vec<u8>>();
             found.resize(SLOT, 0);
             // Between a promise and the last write any version may be there; torn at page borders.
-            let last = m.written[s];
-            let whole = (*promised..=last).any(|v| found == m.slot(*id, *s, v));
+            let last = m.written.get(&s).copied().unwrap_or(0);
+            let whole = (promised..=last).any(|v| found == m.slot(*id, s, v));
             let pieces = || {
                 let border = 4096 - from % 4096;
                 let (a, b) = found.split_at(border.min(SLOT));
                 let fits = |piece: &[u8], at: usize| {
-                    (*promised..=last).any(|v| m.slot(*id, *s, v).get(at..at + piece.len()) == Some(piece))
+                    (promised..=last).any(|v| m.slot(*id, s, v).get(at..at + piece.len()) == Some(piece))
                 };
                 fits(a, 0) && fits(b, a.len())
             };
-            assert!(whole || pieces(), "file {id} slot {s}: version {promised} to {last} was promised");
+            assert!(whole || pieces(), "file {id} slot {s}: version {promised} to {last} may be there");
         }
     }
 }
@@ -211,17 +225,21 @@ fn survives(mut rig: Rig, rounds: u64) {
         let dir = rig.dir.join(format!("round{round}"));
         fs::create_dir(&dir).unwrap();
         File::open(&rig.dir).unwrap().sync_all().unwrap();
+        let killed = Arc::new(AtomicBool::new(false));
         let threads: Vec<_> = (0..THREADS)
             .map(|t| {
                 let (dir, mut rng): (PathBuf, _) = (dir.clone(), Rng(rng.next() | 1));
-                std::thread::spawn(move || load(&dir, t, &mut rng))
+                let killed = killed.clone();
+                std::thread::spawn(move || load(&dir, t, &mut rng, &killed))
             })
             .collect();
         std::thread::sleep(Duration::from_millis(300 + rng.below(1500)));
-        rig.kill();
+        killed.store(true, SeqCst);
+        // They end before the mount is gone: a path in it would lead to the directory below.
+        let ended = rig.kill_then(|| threads.into_iter().map(|t| t.join()).collect::<Vec<_>>());
         let mut models = BTreeMap::new();
-        for t in threads {
-            models.extend(t.join().unwrap());
+        for of_thread in ended {
+            models.extend(of_thread.unwrap());
         }
         promised += models.values().map(|m| m.promised.len()).sum::<usize>();
         rig.mount("").unwrap();

@@ -118,12 +118,19 @@ impl Rig {
 
     /// kill -9, and what the mount's user would do next.
     pub fn kill(&mut self) {
+        self.kill_then(|| ());
+    }
+
+    /// kill -9; calls `f` while the dead mount is still there. It must not panic.
+    pub fn kill_then<T>(&mut self, f: impl FnOnce() -> T) -> T {
         let mut child = self.child.take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
         let dead = says_it_is_dead(&self.dir);
+        let r = f();
         assert!(Command::new("fusermount3").arg("-uz").arg(&self.dir).status().unwrap().success());
         assert_eq!(dead, Ok(()), "a dead mount answers at once");
+        r
     }
 
     /// Runs `f` while the root of a fresh volume holds nothing: mke2fs puts a directory there, which e2fsck
