@@ -59,9 +59,16 @@ pub struct Unit {
 
 impl Tape {
     /// The tape of a record that began with the content `before` in `blocks`.
+    ///
+    /// # Panics
+    /// A request is not of whole blocks: a part would be missing in every state.
     pub fn new(blocks: &Arc<Blocks>, before: &Arc<Vec<u32>>, records: Vec<Record>) -> Tape {
         let mut content = Blocks::after(blocks.clone());
         let size = blocks.block_size() as u64;
+        for r in &records {
+            let whole = r.sector.bytes().is_multiple_of(size) && r.bytes.is_multiple_of(size);
+            assert!(whole, "{:?} of {} bytes at {}: no whole blocks", r.op, r.bytes, r.sector.bytes());
+        }
         let changes = records.iter().map(|r| Change {
             block: (r.sector.bytes() / size) as u32,
             count: if r.op == Op::ZoneFinish { 0 } else { (r.bytes / size) as u32 },
