@@ -68,12 +68,20 @@ pub fn is_clean(image: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Runs e2fsck for it to mend what it finds.
+fn mend(image: &Path) -> Result<Output> {
+    let out = run("e2fsck", &["-fy", &image.to_string_lossy()])?;
+    // e2fsck(8): nothing was wrong, or all of it is mended. Others say that it failed, was killed or ran out of time.
+    ensure!(matches!(out.status.code(), Some(0 | 1)), "e2fsck -fy: {}: {}", out.status, text(&out));
+    Ok(out)
+}
+
 /// Has e2fsck mend whatever it finds.
 ///
 /// # Errors
 /// The faults that are left.
 pub fn mended(image: &Path) -> Result<()> {
-    run("e2fsck", &["-fy", &image.to_string_lossy()])?;
+    mend(image)?;
     is_clean(image)
 }
 
@@ -84,7 +92,7 @@ pub fn mended(image: &Path) -> Result<()> {
 /// # Errors
 /// The faults that it found.
 pub fn recovered(image: &Path) -> Result<()> {
-    let out = run("e2fsck", &["-fy", &image.to_string_lossy()])?;
+    let out = mend(image)?;
     let said = text(&out);
     // A tree with a level more than it needs is what Linux leaves, too, and no error.
     let counts = [
