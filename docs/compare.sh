@@ -80,7 +80,8 @@ by_mke2fs() { mke2fs -q -t ext4 -F -N "$inodes" -d tree a.img "$((size / 1024))k
 by_guestfish() {
     guestfish -N "a.img=fs:ext4:$((size * 3))" -m /dev/sda1 copy-in tree / && sync a.img
 }
-by_tidegate() { "$tidegate" mkfs --quiet --from tree a.img; }
+# by_tidegate FORMAT
+by_tidegate() { "$tidegate" mkfs --quiet --format "$1" --from tree a.img; }
 
 tree tree "$files"
 size=$(( $(du -s --block-size=1 tree | cut -f1) * 3 / 2 + files * 512 + (64 << 20) ))
@@ -88,7 +89,8 @@ size=$(( size / 4096 * 4096 )) inodes=$(( files + files / 10 + 1000 ))
 
 echo "| an image of $files files | median of $runs |"
 echo "|---|---|"
-row '`tidegate mkfs --from`' "$(median by_tidegate)"
+row '`tidegate mkfs --from`, F2FS' "$(median by_tidegate f2fs)"
+row '`tidegate mkfs --format ext4 --from`' "$(median by_tidegate ext4)"
 if has mke2fs; then
     row '`mke2fs -d`' "$(median by_mke2fs)"
     loop='not the superuser'
@@ -113,20 +115,27 @@ finish() { let_go; }
 echo
 echo "| untar $untar files on the mount | median of $runs |"
 echo "|---|---|"
+# on_tidegate WAY: a row for each format.
 on_tidegate() {
-    prepare() { rm -f a.img; "$tidegate" mkfs --quiet --size "$size" a.img; "$tidegate" mount a.img mnt; }
-    finish() { "$tidegate" umount mnt; }
-    median unpacked
+    for format in f2fs ext4; do
+        prepare() {
+            rm -f a.img
+            "$tidegate" mkfs --quiet --format $format --size "$size" a.img
+            "$tidegate" mount a.img mnt
+        }
+        finish() { "$tidegate" umount mnt; }
+        row "Tidegate's ${format/f2fs/F2FS}, by $1" "$(median unpacked)"
+    done
 }
 if ring Y; then
-    row 'Tidegate, by io_uring' "$(on_tidegate)"
+    on_tidegate io_uring
     ring N
-    row 'Tidegate, by /dev/fuse' "$(on_tidegate)"
+    on_tidegate /dev/fuse
     ring "$ring_was"
 elif [ "$ring_was" = Y ]; then
-    row 'Tidegate, by io_uring' "$(on_tidegate)"
+    on_tidegate io_uring
 else
-    row 'Tidegate, by /dev/fuse' "$(on_tidegate)"
+    on_tidegate /dev/fuse
 fi
 prepare() { rm -f a.img; truncate -s "$size" a.img; mke2fs -q -t ext4 -F -N "$inodes" a.img; "${mounts[@]}"; }
 finish() { let_go; }

@@ -75,10 +75,12 @@ fn the_comparison_prints_its_tables() {
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
     for row in [
-        "| `tidegate mkfs --from` | 0.",
+        "| `tidegate mkfs --from`, F2FS | 0.",
+        "| `tidegate mkfs --format ext4 --from` | 0.",
         "| `mke2fs -d` | ",
         "| `mke2fs`, `fuse2fs`, `cp -a` | ",
-        "Tidegate, by ",
+        "| Tidegate's F2FS, by ",
+        "| Tidegate's ext4, by ",
     ] {
         assert!(said.contains(row), "{row}\n{said}");
     }
