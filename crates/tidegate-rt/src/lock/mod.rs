@@ -4,7 +4,7 @@ use crate::class::{self, LockClass};
 use crate::clock;
 use crate::lockstat::{self, Since, Taken, TakenAt};
 use crate::sim;
-use crate::sim::sync::{self, Address, Entry, Want};
+use crate::sim::sync::{self, Address, Want};
 use crate::trace;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
@@ -154,21 +154,11 @@ impl<'a> Held<'a> {
         taken.unwrap_or_else(|| (raw.take(), true))
     }
 
-    /// Takes a lock if it is free, and in a simulated world if those who wait for it let others go first.
-    fn attempt<R: Raw>(
-        raw: R,
-        head: &'a Head,
-        entry: Entry,
-        at: &'static Location<'static>,
-    ) -> Option<(R::Guard, Held<'a>)> {
-        let lock = raw.address();
-        if sim::active() && !sync::may_try(lock, entry) {
-            return None;
-        }
-        let g = raw.try_take()?;
+    /// Of a lock that was free.
+    fn tried(head: &'a Head, lock: Address, shared: bool, at: &'static Location<'static>) -> Held<'a> {
         class::push(head.class, true);
         sync::acquired(lock, head.class);
-        Some((g, Held { head, lock, since: head.acquired(head.class.taking(R::SHARED), R::SHARED, at) }))
+        Held { head, lock, since: head.acquired(head.class.taking(shared), shared, at) }
     }
 }
 
@@ -242,8 +232,8 @@ impl<T: ?Sized> Mutex<T> {
     /// Takes the lock if it is free.
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        let at = Location::caller();
-        let (inner, held) = Held::attempt(&self.inner, &self.head, Entry::Mutex, at)?;
+        let inner = self.inner.try_lock()?;
+        let held = Held::tried(&self.head, Address::of(&self.inner), false, Location::caller());
         Some(MutexGuard { _paid: Paid, inner, held })
     }
 
@@ -304,8 +294,8 @@ impl<T: ?Sized> RwLock<T> {
     /// Takes the lock shared unless somebody has it exclusive or waits for that.
     #[track_caller]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
-        let at = Location::caller();
-        let (inner, held) = Held::attempt(Read(&self.inner), &self.head, Entry::Read, at)?;
+        let inner = self.inner.try_read()?;
+        let held = Held::tried(&self.head, Address::of(&self.inner), true, Location::caller());
         Some(RwLockReadGuard { _paid: Paid, inner, _held: held })
     }
 
@@ -329,11 +319,11 @@ impl<T: ?Sized> RwLock<T> {
         RwLockWriteGuard { _paid: Paid, inner, _held: held }
     }
 
-    /// Takes the lock exclusive if it is free; in a simulated world not before those who wait for it.
+    /// Takes the lock exclusive if it is free.
     #[track_caller]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
-        let at = Location::caller();
-        let (inner, held) = Held::attempt(Write(&self.inner), &self.head, Entry::Write, at)?;
+        let inner = self.inner.try_write()?;
+        let held = Held::tried(&self.head, Address::of(&self.inner), false, Location::caller());
         Some(RwLockWriteGuard { _paid: Paid, inner, _held: held })
     }
 }
