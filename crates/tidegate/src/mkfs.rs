@@ -48,7 +48,7 @@ const HOLDS_BOTH: &str = "the old image is kept until the new one is complete; r
 pub enum Size {
     /// So many bytes.
     Bytes(u64),
-    /// As its content needs.
+    /// As its content needs; not on a device, which has its size.
     Fit,
     /// As the file or device already is.
     Keep,
@@ -138,8 +138,8 @@ pub fn mkfs(mut request: Request) -> Result<Made> {
     request.unfinished.begin(&shown, &claim);
     let there = claim.there();
     let mut bytes = match (request.size, there) {
-        (Size::Bytes(_), Existing::Device) => {
-            return Err(Error::argument(shown, "a device has its size; leave the size out"));
+        (Size::Bytes(_) | Size::Fit, Existing::Device) => {
+            return Err(Error::argument(shown, "a device has its size; leave --size out"));
         }
         (Size::Bytes(n), _) => n,
         (_, Existing::Device) => 0,
@@ -162,7 +162,13 @@ pub fn mkfs(mut request: Request) -> Result<Made> {
         request.progress.reset();
         request.unfinished.again();
         match make(&mut request, bytes, (&mut claim, &others), &mut summary) {
-            Err(e) if e.is_no_space() && request.size == Size::Fit && attempt < ATTEMPTS => {
+            // A stream that was not kept is used up.
+            Err(e)
+                if e.is_no_space()
+                    && request.size == Size::Fit
+                    && request.from.is_some()
+                    && attempt < ATTEMPTS =>
+            {
                 bytes += more(request.options.format, bytes);
                 summary.phases.clear();
             }
