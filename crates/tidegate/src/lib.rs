@@ -13,7 +13,7 @@
 //! | [`paths`] | operations by path, as the superuser |
 //! | [`mkfs`](mod@mkfs), [`image`], `spool` | making a volume, sized to its content; the file it is made in; a source that comes once |
 //! | [`found`], [`unfinished`] | what a volume would be made over; what a making that is cut short leaves |
-//! | `estimate` | how many blocks a tree takes |
+//! | `estimate`, `fit` | how many blocks a tree takes; how large a volume has to be for it |
 //! | [`import`] | a directory or a tar into a volume |
 //! | [`export`] | a volume into a directory or a tar |
 //! | `tar` | the tar format: headers, pax records, sparse maps, compression |
@@ -44,6 +44,7 @@ pub mod devices;
 pub mod error;
 mod estimate;
 pub mod export;
+mod fit;
 pub mod found;
 pub mod holder;
 mod host;

@@ -2,12 +2,13 @@
 
 use crate::detect::Format;
 use crate::devices::Others;
-use crate::error::{About, Error, Refusal, Result, path_bytes, show};
+use crate::error::{About, Error, Result, path_bytes, show};
 use crate::estimate::{self, Content};
+use crate::fit::{LARGEST_BLOCK, few_inodes, fit, more};
 use crate::found::is_superblock;
 use crate::image::{self, Claim, Existing, NewImage};
 use crate::import::{ImportOptions, Source, Target, import};
-use crate::new_volume::{Ext4Shape, NewVolume, Room, largest};
+use crate::new_volume::NewVolume;
 use crate::options::OpenOptions;
 use crate::progress::Progress;
 use crate::spool::spool;
@@ -26,17 +27,6 @@ use tidegate_vfs::{Cred, ErrorKind, MemoryLimits, SetAttr};
 
 /// Bytes that go in between two syncs when equal input must make equal bytes.
 const SYNC_EVERY: u64 = 32 << 20;
-/// Smallest volume that is made without being asked for a size.
-const SMALLEST: u64 = 40 << 20;
-/// Unit in which a size is chosen: a segment.
-const SEGMENT: u64 = 2 << 20;
-/// Unit of ext4's sizes, whose volumes are as small as one likes; then the smallest.
-const EXT4_STEP: u64 = 64 << 10;
-const EXT4_SMALLEST: u64 = 256 << 10;
-/// Bytes of the largest block that ext4 is made with.
-const LARGEST_BLOCK: u64 = 4096;
-/// Inodes that are not for files: the reserved ones and lost+found's.
-const FIRST_INODES: u64 = 12;
 /// How often a volume that was too small after all is made anew.
 const ATTEMPTS: usize = 8;
 
@@ -232,30 +222,6 @@ fn higher_limit(options: &NewVolume, e: &Error, bytes: u64) -> Option<&'static s
     }
 }
 
-/// Inodes of a volume that gets as many as its content has, and some.
-fn enough_inodes(content: &Content) -> u64 {
-    content.inodes + content.inodes / 16 + FIRST_INODES
-}
-
-/// The same volume with so many inodes.
-fn with_inodes(options: &NewVolume, inodes: u64) -> NewVolume {
-    let ext4 = Ext4Shape { inodes: Some(inodes), inode_ratio: None, ..options.ext4.clone() };
-    NewVolume { ext4, ..options.clone() }
-}
-
-/// Says of a volume of `bytes` bytes that it has fewer inodes than its content takes, if it has, and names
-/// the number that would do.
-fn few_inodes(options: &NewVolume, content: &Content, bytes: u64) -> Option<String> {
-    let free = options.room("", bytes).ok()?.inodes.filter(|n| *n < content.inodes)?;
-    let wanted = enough_inodes(content);
-    let size = fit("", content, 0, &mut with_inodes(options, wanted)).ok().filter(|n| *n > bytes);
-    let size = size.map_or(String::new(), |n| format!(" with --size {}M", n.div_ceil(1 << 20)));
-    let takes = content.inodes;
-    Some(format!(
-        "the source takes {takes} inodes, and the volume has {free} free: --inodes {wanted}{size} would do"
-    ))
-}
-
 /// Measures the content that goes in. A stream is kept in a file, so that it can be read again.
 fn measure(request: &mut Request, there: Existing) -> Result<Content> {
     let shown = show(path_bytes(&request.image));
@@ -284,83 +250,6 @@ fn skip(there: Existing) -> Option<(u64, u64)> {
         Existing::File(_, id) => Some(id),
         _ => None,
     }
-}
-
-/// The unit in which a size is chosen, and the smallest that is made without being asked for a size.
-fn steps(format: Format) -> (u64, u64) {
-    match format {
-        Format::F2fs => (SEGMENT, SMALLEST),
-        Format::Ext4 => (EXT4_STEP, EXT4_SMALLEST),
-    }
-}
-
-/// How much larger a volume is made that was too small after all.
-fn more(format: Format, bytes: u64) -> u64 {
-    match format {
-        Format::F2fs => (bytes / 16).next_multiple_of(SEGMENT).max(4 * SEGMENT),
-        Format::Ext4 => (bytes / 64).next_multiple_of(EXT4_STEP),
-    }
-}
-
-/// The smallest volume that holds `content` and leaves `free` bytes. ext4 gets more inodes than its size
-/// would have it where the content has so many.
-fn fit(image: &str, content: &Content, free: u64, options: &mut NewVolume) -> Result<u64> {
-    // Errors that do not depend on the size.
-    options.room(image, 1 << 30).or_else(|_| options.room(image, 1 << 40))?;
-    let (step, smallest) = steps(options.format);
-    let format = options.format;
-    let holds = |room: &Room| {
-        let kept = if free > 0 { room.kept } else { 0 };
-        let blocks = content.blocks[room.kind] + free.div_ceil(room.block_size) + kept;
-        let spare = match format {
-            // A margin for facts that the count cannot know: files that grow meanwhile, names that gather in
-            // few buckets.
-            Format::F2fs => blocks / 64 + 256,
-            // The blocks that are promised to data before it has its place: more where there is enough of it for several
-            // threads.
-            Format::Ext4 => blocks / 512 + (blocks / 512).saturating_sub(2),
-        };
-        room.blocks >= blocks + spare
-    };
-    let has_inodes = |room: &Room| room.inodes.is_none_or(|n| n >= content.inodes);
-    let many = with_inodes(options, enough_inodes(content));
-    let chosen = options.ext4.inodes.is_some() || options.ext4.inode_ratio.is_some();
-    // Whether it is enough, and whether it takes more inodes to be.
-    let judge = |bytes: u64| match options.room(image, bytes) {
-        Ok(room) if chosen || has_inodes(&room) => (has_inodes(&room) && holds(&room), false),
-        Ok(_) => (many.room(image, bytes).is_ok_and(|r| has_inodes(&r) && holds(&r)), true),
-        Err(_) => (false, false),
-    };
-    let enough = |bytes: u64| judge(bytes).0;
-    let high = smallest_of(smallest, step, largest(format), enough);
-    let high = high.ok_or_else(|| {
-        Error::refused(Refusal::NoRoom, image, "the content does not fit the largest volume, 16 TiB")
-    })?;
-    if judge(high).1 {
-        *options = many;
-    }
-    Ok(high)
-}
-
-/// The smallest size that is `enough`, in steps from `smallest` on. Choices that a format makes by size, such
-/// as a journal or larger blocks, change at powers of two: a larger volume may have less space than one just
-/// below.
-fn smallest_of(smallest: u64, step: u64, largest: u64, enough: impl Fn(u64) -> bool) -> Option<u64> {
-    let mut low = smallest;
-    while low <= largest {
-        let next = (low + 1).next_power_of_two();
-        let mut high = if low == largest { low } else { next - step };
-        if enough(high.max(low)) {
-            high = high.max(low);
-            while !enough(low) && high - low > step {
-                let middle = (low + (high - low) / 2) / step * step;
-                if enough(middle) { high = middle } else { low = middle }
-            }
-            return Some(if enough(low) { low } else { high });
-        }
-        low = next;
-    }
-    None
 }
 
 fn make(
@@ -449,21 +338,4 @@ fn source(from: &mut Option<From>) -> Result<Option<Source>> {
             _ => return Ok(None),
         },
     }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_smallest_size_is_found_though_a_larger_one_may_be_too_small() {
-        let find = |enough: &dyn Fn(u64) -> bool| smallest_of(40, 2, 1 << 20, enough);
-        assert_eq!(find(&|_| true), Some(40));
-        assert_eq!(find(&|n| n >= 41), Some(42));
-        assert_eq!(find(&|n| n >= 64), Some(64));
-        assert_eq!(find(&|n| (60..64).contains(&n) || n >= 100), Some(60));
-        assert_eq!(find(&|n| n >= 65), Some(66));
-        assert_eq!(find(&|n| n >= 1 << 20), Some(1 << 20));
-        assert_eq!(find(&|_| false), None);
-    }
 }

@@ -235,6 +235,21 @@ fn too_few_inodes_are_told() {
     e2fsck(&b, "few.img");
 }
 
+/// A volume that is made to fit does not grow for the sake of inodes that a larger one has not, either.
+#[test]
+fn too_few_inodes_are_told_of_a_volume_that_fits() {
+    let Some(b) = bench() else { return };
+    let mkfs = ["mkfs", "--format", "ext4", "--from", "src"];
+    let line = b.fails(&[&mkfs[..], &["--inodes", "100", "few.img"]].concat(), 1);
+    assert!(line.contains("the source takes") && line.ends_with("would do"), "{line}");
+    assert!(!b.path("few.img").exists());
+    let wanted = line.split("--inodes ").nth(1).and_then(|l| l.split(' ').next());
+    let wanted = wanted.unwrap_or_else(|| panic!("{line}"));
+    b.ok(&[&mkfs[..], &["--inodes", wanted, "few.img"]].concat());
+    e2fsck(&b, "few.img");
+    assert!(fs::metadata(b.path("few.img")).unwrap().len() < 64 << 20);
+}
+
 /// A limit of the volume's shape is told at once, and as such: no larger volume would do.
 #[test]
 fn a_limit_that_space_does_not_lift_is_told_with_the_way_out() {
