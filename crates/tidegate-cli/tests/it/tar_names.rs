@@ -147,6 +147,8 @@ fn what_no_volume_can_hold_is_refused_by_name() {
     for (body, says) in [
         (format!("add('bad', {link}, linkname='y' * 5000)"), "5000 bytes"),
         (format!("add('bad', {link}, linkname='')"), "without a target"),
+        ("add('bad', type=tarfile.CHRTYPE, devmajor=4096, devminor=1)".into(), "device 4096, 1"),
+        ("add('bad', type=tarfile.BLKTYPE, devmajor=1, devminor=1 << 20)".into(), "device 1, 1048576"),
         (format!("add('bad', {link}, pax_headers={{'linkpath': 'a\\0b'}})"), "zero byte"),
         (
             "add('bad', pax_headers={'SCHILY.xattr.security.capability': '1234567'})".into(),
