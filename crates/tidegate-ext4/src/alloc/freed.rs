@@ -3,6 +3,7 @@
 
 use crate::format::units::GroupNo;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidegate_jbd2::{Journal, Tid};
 use tidegate_rt::{LockClass, Mutex};
 
@@ -12,7 +13,11 @@ static FREED: LockClass = LockClass::new("ext4->freed", 523);
 type Run = (u32, u32, Tid);
 
 /// The blocks, by group, and those that are being discarded.
-pub(crate) struct Freed(Mutex<State>);
+pub(crate) struct Freed {
+    state: Mutex<State>,
+    /// How often a commit was found to have let blocks be used again.
+    released: AtomicU64,
+}
 
 #[derive(Default)]
 struct State {
@@ -23,23 +28,27 @@ struct State {
 
 impl Default for Freed {
     fn default() -> Self {
-        Freed(Mutex::new(&FREED, State::default()))
+        Freed { state: Mutex::new(&FREED, State::default()), released: AtomicU64::new(0) }
     }
 }
 
 impl Freed {
     /// Blocks are freed by `tid`.
     pub(super) fn add(&self, group: GroupNo, bit: u32, len: u32, tid: Tid) {
-        self.0.lock().freed.entry(group.0).or_default().push((bit, len, tid));
+        self.state.lock().freed.entry(group.0).or_default().push((bit, len, tid));
     }
 
     /// Blocks of a group that nobody may have yet.
     pub(super) fn of(&self, group: GroupNo, journal: Option<&Journal>) -> Vec<(u32, u32)> {
         let done = journal.map(Journal::committed);
-        let mut all = self.0.lock();
+        let mut all = self.state.lock();
         let mut left: Vec<_> = all.held.iter().filter(|h| h.0 == group.0).map(|h| (h.1, h.2)).collect();
         let Some(runs) = all.freed.get_mut(&group.0) else { return left };
+        let before = runs.len();
         runs.retain(|r| !done.is_some_and(|d| d.reaches(r.2)));
+        if runs.len() < before {
+            self.released.fetch_add(1, Relaxed);
+        }
         left.extend(runs.iter().map(|r| (r.0, r.1)));
         if runs.is_empty() {
             all.freed.remove(&group.0);
@@ -49,16 +58,21 @@ impl Freed {
 
     /// Keeps a free run, which begins with block `first`, from others until it is released.
     pub(super) fn hold(&self, group: GroupNo, bit: u32, len: u32, first: u64) {
-        self.0.lock().held.push((group.0, bit, len, first));
+        self.state.lock().held.push((group.0, bit, len, first));
     }
 
     /// Lets go of the run that begins with block `first`.
     pub(super) fn release(&self, group: GroupNo, first: u64) {
-        self.0.lock().held.retain(|h| (h.0, h.3) != (group.0, first));
+        self.state.lock().held.retain(|h| (h.0, h.3) != (group.0, first));
     }
 
     /// Whether a commit would let blocks be used again.
     pub(crate) fn waits(&self) -> bool {
-        !self.0.lock().freed.is_empty()
+        !self.state.lock().freed.is_empty()
+    }
+
+    /// Changes when commits have let blocks be used again: a search that found none meanwhile may find some.
+    pub(crate) fn released(&self) -> u64 {
+        self.released.load(Relaxed)
     }
 }

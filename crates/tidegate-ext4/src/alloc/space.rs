@@ -1,7 +1,7 @@
 //! Counts of what is free, and space that is promised to pages which have no place yet.
 
 use crate::volume::sbi::Ext4;
-use tidegate_rt::{LockClass, Mutex};
+use tidegate_rt::{Condvar, LockClass, Mutex};
 use tidegate_vfs::{Error, ErrorKind, ReadOnly, Result};
 
 static SPACE: LockClass = LockClass::new("ext4->space", 522);
@@ -80,61 +80,81 @@ impl Free {
 }
 
 /// The counts of a volume that is changed.
-pub(crate) struct Space(Mutex<Free>);
+pub(crate) struct Space {
+    free: Mutex<Free>,
+    /// A claim is given back.
+    unclaimed: Condvar,
+}
 
 impl Space {
     pub(crate) fn new(free: Free) -> Self {
-        Space(Mutex::new(&SPACE, free))
+        Space { free: Mutex::new(&SPACE, free), unclaimed: Condvar::new() }
     }
 
     /// The counts now.
     pub(crate) fn now(&self) -> Free {
-        *self.0.lock()
+        *self.free.lock()
     }
 
     pub(super) fn change(&self, f: impl FnOnce(&mut Free)) {
-        f(&mut self.0.lock());
+        f(&mut self.free.lock());
     }
 
-    /// Promises `blocks` blocks of data and the blocks that maps need for them.
+    /// Promises `blocks` blocks of data and the blocks that maps need for them. Waits for claims that are in the way:
+    /// no more is kept of one than is taken.
     ///
     /// # Errors
     /// `NoSpace`; nothing is promised then.
     pub(crate) fn promise(&self, blocks: u64, reserved: u64) -> Result<()> {
-        let mut free = self.0.lock();
-        if blocks > 0 && free.kept(free.promised + blocks) + free.claimed + reserved > free.blocks {
-            return Err(ErrorKind::NoSpace.into());
+        let mut free = self.free.lock();
+        while blocks > 0 {
+            let wanted = free.kept(free.promised + blocks) + reserved;
+            if wanted + free.claimed <= free.blocks {
+                break;
+            }
+            if wanted > free.blocks || free.claimed == 0 {
+                return Err(ErrorKind::NoSpace.into());
+            }
+            self.unclaimed.wait(&mut free);
         }
         free.promised += blocks;
         Ok(())
     }
 
     /// Claims as many of `want` blocks as nobody was promised, before they are looked for: others who look meanwhile do
-    /// not find the same room. As `ext4_claim_free_clusters` in Linux.
+    /// not find the same room. As `ext4_claim_free_clusters` in Linux. Waits where others have claimed all of it: they
+    /// take less, or the room is gone soon. Nobody waits with a claim of his own, nor with a group's lock.
     ///
     /// # Errors
-    /// `NoSpace` when all the rest is promised or claimed.
+    /// `NoSpace` when all the rest is promised.
     pub(super) fn claim(&self, want: u32, kept_back: u64) -> Result<u32> {
-        let mut free = self.0.lock();
-        let room = free.unpromised().saturating_sub(free.claimed + kept_back);
-        let claimed = u32::try_from(room).map_or(want, |room| want.min(room));
-        if claimed == 0 {
-            return Err(ErrorKind::NoSpace.into());
+        let mut free = self.free.lock();
+        loop {
+            let room = free.unpromised().saturating_sub(kept_back);
+            let left = room.saturating_sub(free.claimed);
+            let claimed = u32::try_from(left).map_or(want, |left| want.min(left));
+            if claimed > 0 {
+                free.claimed += u64::from(claimed);
+                return Ok(claimed);
+            }
+            if room == 0 || free.claimed == 0 {
+                return Err(ErrorKind::NoSpace.into());
+            }
+            self.unclaimed.wait(&mut free);
         }
-        free.claimed += u64::from(claimed);
-        Ok(claimed)
     }
 
     /// Gives a claim back, whose blocks are taken, or were not found.
     pub(super) fn unclaim(&self, claimed: u32) {
-        let mut free = self.0.lock();
+        let mut free = self.free.lock();
         debug_assert!(free.claimed >= claimed.into());
         free.claimed = free.claimed.saturating_sub(claimed.into());
+        self.unclaimed.notify_all();
     }
 
     /// Takes a promise back.
     pub(crate) fn release(&self, blocks: u64) {
-        let mut free = self.0.lock();
+        let mut free = self.free.lock();
         debug_assert!(free.promised >= blocks);
         free.promised = free.promised.saturating_sub(blocks);
     }

@@ -14,6 +14,10 @@ use tidegate_jbd2::Reserved;
 use tidegate_rt::{Timespec, clock};
 use tidegate_vfs::{Error, ErrorKind, Inode, ReadOnly, Result, XattrFlags};
 
+/// How often a change that found no room is tried again behind a commit, which lets freed blocks be used: others may
+/// take these first, or free more.
+const PATIENCE: u32 = 8;
+
 impl Ext4 {
     /// Why changes are refused, if they are.
     pub(crate) fn why_no_changes(&self) -> Option<ReadOnly> {
@@ -115,8 +119,9 @@ impl Ext4 {
         mut begin: impl FnMut(&'a Ext4) -> Result<Handle<'a>>,
         mut f: impl FnMut(&mut Handle<'_>) -> Result<T>,
     ) -> Result<T> {
-        let mut patience = self.blocks.journal().is_some();
+        let mut patience = PATIENCE;
         loop {
+            let released = self.freed.released();
             self.check_writable()?;
             self.blocks.make_room()?;
             let mut handle = begin(self)?;
@@ -139,13 +144,12 @@ impl Ext4 {
                 return r;
             }
             drop(handle);
-            let Some(journal) = self.blocks.journal().filter(|_| patience && self.freed.waits()) else {
-                return r;
-            };
-            if e.kind() != ErrorKind::NoSpace {
+            let Some(journal) = self.blocks.journal().filter(|_| patience > 0) else { return r };
+            let may_find = || self.freed.waits() || self.freed.released() != released;
+            if e.kind() != ErrorKind::NoSpace || !may_find() {
                 return r;
             }
-            patience = false;
+            patience -= 1;
             journal.commit()?;
         }
     }
