@@ -4,7 +4,7 @@ use crate::class::{self, LockClass};
 use crate::clock;
 use crate::lockstat::{self, Since, Taken, TakenAt};
 use crate::sim;
-use crate::sim::sync::{self, Address, Want};
+use crate::sim::sync::{self, Address, Entry, Want};
 use crate::trace;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
@@ -154,11 +154,21 @@ impl<'a> Held<'a> {
         taken.unwrap_or_else(|| (raw.take(), true))
     }
 
-    /// Of a lock that was free.
-    fn tried(head: &'a Head, lock: Address, shared: bool, at: &'static Location<'static>) -> Held<'a> {
+    /// Takes a lock if it is free, and in a simulated world if those who wait for it let others go first.
+    fn attempt<R: Raw>(
+        raw: R,
+        head: &'a Head,
+        entry: Entry,
+        at: &'static Location<'static>,
+    ) -> Option<(R::Guard, Held<'a>)> {
+        let lock = raw.address();
+        if sim::active() && !sync::may_try(lock, entry) {
+            return None;
+        }
+        let g = raw.try_take()?;
         class::push(head.class, true);
         sync::acquired(lock, head.class);
-        Held { head, lock, since: head.acquired(head.class.taking(shared), shared, at) }
+        Some((g, Held { head, lock, since: head.acquired(head.class.taking(R::SHARED), R::SHARED, at) }))
     }
 }
 
@@ -232,8 +242,8 @@ impl<T: ?Sized> Mutex<T> {
     /// Takes the lock if it is free.
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        let inner = self.inner.try_lock()?;
-        let held = Held::tried(&self.head, Address::of(&self.inner), false, Location::caller());
+        let at = Location::caller();
+        let (inner, held) = Held::attempt(&self.inner, &self.head, Entry::Mutex, at)?;
         Some(MutexGuard { _paid: Paid, inner, held })
     }
 
@@ -294,8 +304,8 @@ impl<T: ?Sized> RwLock<T> {
     /// Takes the lock shared unless somebody has it exclusive or waits for that.
     #[track_caller]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
-        let inner = self.inner.try_read()?;
-        let held = Held::tried(&self.head, Address::of(&self.inner), true, Location::caller());
+        let at = Location::caller();
+        let (inner, held) = Held::attempt(Read(&self.inner), &self.head, Entry::Read, at)?;
         Some(RwLockReadGuard { _paid: Paid, inner, _held: held })
     }
 
@@ -319,11 +329,11 @@ impl<T: ?Sized> RwLock<T> {
         RwLockWriteGuard { _paid: Paid, inner, _held: held }
     }
 
-    /// Takes the lock exclusive if it is free.
+    /// Takes the lock exclusive if it is free; in a simulated world not before those who wait for it.
     #[track_caller]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
-        let inner = self.inner.try_write()?;
-        let held = Held::tried(&self.head, Address::of(&self.inner), false, Location::caller());
+        let at = Location::caller();
+        let (inner, held) = Held::attempt(Write(&self.inner), &self.head, Entry::Write, at)?;
         Some(RwLockWriteGuard { _paid: Paid, inner, _held: held })
     }
 }

@@ -304,6 +304,11 @@ impl Sim {
         s.wanting.get(&key).is_some_and(|w| w.iter().any(first))
     }
 
+    /// Whether a task has slept or spun for the lock at `key` and does not have it yet.
+    pub fn is_wanted(&self, key: Key) -> bool {
+        self.state.borrow().wanting.contains_key(&key)
+    }
+
     /// From now on `me` wants the lock at `key`.
     pub fn want(&self, me: TaskId, key: Key, mode: Mode) {
         let mut s = self.state.borrow_mut();

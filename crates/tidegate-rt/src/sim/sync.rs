@@ -39,6 +39,33 @@ pub(crate) struct Want {
     pub at: &'static Location<'static>,
 }
 
+/// How a lock is taken by those who do not wait for it.
+#[derive(Clone, Copy)]
+pub(crate) enum Entry {
+    Mutex,
+    Read,
+    Write,
+}
+
+/// Whether one who does not wait may take `lock` if it is free. As in Linux,
+/// `down_read_trylock` fails where a writer waits and `down_write_trylock` where anybody does;
+/// `mutex_trylock` goes before those who wait, unless the lock is handed to one of them.
+pub(crate) fn may_try(lock: Address, entry: Entry) -> bool {
+    let may = task::with(|t| {
+        let key = lock.key();
+        let behind = match entry {
+            Entry::Mutex => t.sim().goes_behind(key, Mode::Exclusive),
+            Entry::Read => t.sim().goes_behind(key, Mode::Shared),
+            Entry::Write => t.sim().is_wanted(key),
+        };
+        if behind {
+            t.charge(t.sim().costs().lock.0);
+        }
+        !behind
+    });
+    may.unwrap_or(true)
+}
+
 /// Takes a lock by trying, and by sleeping while it is not free; with it, whether a task held it at first.
 /// `None` outside a simulated world.
 #[inline]

@@ -186,6 +186,70 @@ fn a_writer_is_not_starved_by_readers() {
     });
 }
 
+/// One that only tries, and waits where that fails, is behind a writer as one that waits at once is. Its hold
+/// reaches over the writer's wake-up, and a page lies between two of them as in a pass of write-back.
+#[test]
+fn a_writer_is_not_overtaken_by_those_who_try() {
+    for seed in 0..10 {
+        let waited = run(seed, 4, || {
+            let lock = Arc::new((RwLock::new(&A, ()), AtomicU64::new(0)));
+            let theirs = lock.clone();
+            let flusher = thread::spawn("flusher", move || {
+                while theirs.1.load(Relaxed) == 0 {
+                    let guard = theirs.0.try_read().unwrap_or_else(|| theirs.0.read());
+                    thread::sleep(Duration::from_micros(200));
+                    drop(guard);
+                    charge(Nanos(1_000));
+                    assert!(clock::now() < Nanos(1_000_000_000), "the writer waits for ever");
+                }
+            });
+            thread::sleep(Duration::from_millis(1));
+            let since = clock::now();
+            drop(lock.0.write());
+            lock.1.store(1, Relaxed);
+            flusher.unwrap().join();
+            clock::now().since(since).duration()
+        });
+        assert!(waited < Duration::from_micros(500), "seed {seed}: {waited:?}");
+    }
+}
+
+/// By `how` the lock is taken while it is free and another task, which was woken for it or has waited long,
+/// does not have it yet.
+fn tried_in_between(
+    wants: fn(&RwLock<()>, &Mutex<()>),
+    held: u64,
+    how: fn(&RwLock<()>, &Mutex<()>) -> bool,
+) -> bool {
+    run(5, 4, move || {
+        let locks = Arc::new((RwLock::new(&A, ()), Mutex::new(&A, ())));
+        let (rw, mutex) = (locks.0.write(), locks.1.lock_nested());
+        let theirs = locks.clone();
+        let waiter = thread::spawn("waits", move || wants(&theirs.0, &theirs.1)).unwrap();
+        thread::sleep(Duration::from_micros(held));
+        drop((mutex, rw));
+        let got = how(&locks.0, &locks.1);
+        waiter.join();
+        got
+    })
+}
+
+/// As Linux's `down_read_trylock`, `down_write_trylock` and `mutex_trylock` have it.
+#[test]
+fn tries_fail_where_the_order_of_waiters_says_so() {
+    let read: fn(&RwLock<()>, &Mutex<()>) = |rw, _| drop(rw.read());
+    let write: fn(&RwLock<()>, &Mutex<()>) = |rw, _| drop(rw.write());
+    let lock: fn(&RwLock<()>, &Mutex<()>) = |_, m| drop(m.lock());
+    let try_read: fn(&RwLock<()>, &Mutex<()>) -> bool = |rw, _| rw.try_read().is_some();
+    let try_write: fn(&RwLock<()>, &Mutex<()>) -> bool = |rw, _| rw.try_write().is_some();
+    let try_lock: fn(&RwLock<()>, &Mutex<()>) -> bool = |_, m| m.try_lock().is_some();
+    assert!(tried_in_between(read, 100, try_read), "readers share");
+    assert!(!tried_in_between(write, 100, try_read), "a writer waits");
+    assert!(!tried_in_between(read, 100, try_write) && !tried_in_between(write, 100, try_write));
+    assert!(tried_in_between(lock, 100, try_lock), "a free mutex may be stolen");
+    assert!(!tried_in_between(lock, 5_000, try_lock), "unless it is handed over");
+}
+
 /// A task that takes a lock again sooner than anybody wakes up does not keep others from it; where holds are longer
 /// than others should wait, it does not have a third.
 #[test]

@@ -100,7 +100,7 @@ fn a_checkpoint_waits_for_no_room_in_the_queue() {
         storm.groups[0].times = 8;
     };
     let cases = measured("m2", 3, &["checkpoints of F2FS on raid-bbwc"], fewer);
-    let names = ["get_request with locks, submit_locked, %", "get_request with locks, extent, %", LOCK_ALL];
+    let names = ["get_request with locks, submit_locked, %", "get_request with locks, extent, %"];
     good(&cases, &names);
 }
 

@@ -45,8 +45,6 @@ pub(super) const THIRD: &str = "nomap_first=pipelined,journal=pipelined";
 pub(super) const COMMIT_P99: &str = "p99 of a jbd2 commit, ms";
 pub(super) const NAMED: &str = "named";
 pub(super) const HELD: &str = "% of it with locks held that others want";
-pub(super) const WAIT: &str = "wait for cp_rwsem, ms";
-pub(super) const LOCK_ALL: &str = "wait for cp_rwsem, submit_locked / extent";
 
 pub(super) const M2: &[Way] = &[
     way("off / on", &[("off", "", 3.6), ("on", "", 0.03)], Yes),
@@ -119,8 +117,6 @@ pub(super) const M2: &[Way] = &[
     way("get_request with locks, submit_locked, %", &[("submit_locked", HELD, 40.0)], No),
     way("get_request with locks, extent, %", &[("extent", HELD, 0.0)], Yes),
     way("get_request with locks, extent, %", &[("extent", HELD, 0.1)], No),
-    way(LOCK_ALL, &[("submit_locked", WAIT, 42.0), ("extent", WAIT, 0.01)], Yes),
-    way(LOCK_ALL, &[("submit_locked", WAIT, 42.0), ("extent", WAIT, 20.0)], No),
     way("checkpoint, submit_locked / extent", &[("submit_locked", "", 0.37), ("extent", "", 0.3)], Yes),
     way("checkpoint, submit_locked / extent", &[("submit_locked", "", 0.3), ("extent", "", 0.37)], No),
     way(
