@@ -107,9 +107,9 @@ impl Space {
     /// `NoSpace`; nothing is promised then.
     pub(crate) fn promise(&self, blocks: u64, reserved: u64) -> Result<()> {
         let mut free = self.free.lock();
-        while blocks > 0 {
+        loop {
             let wanted = free.kept(free.promised + blocks) + reserved;
-            if wanted + free.claimed <= free.blocks {
+            if blocks == 0 || wanted + free.claimed <= free.blocks {
                 break;
             }
             if wanted > free.blocks || free.claimed == 0 {
