@@ -65,8 +65,9 @@ impl Ext4 {
         taken
     }
 
-    /// Takes a run of at most `want` blocks, as near behind `goal` as one is free; the first, and how many.
-    /// Groups whose bitmap is damaged or cannot be read are passed over.
+    /// Takes a run of at most `want` blocks, as near behind `goal` as one is free; the first, and how many. Waits for
+    /// discards where all that is free is being discarded. Groups whose bitmap is damaged or cannot be read are passed
+    /// over.
     ///
     /// # Errors
     /// `NoSpace`, also where such a group is all that might have room; those of reading descriptors.
@@ -76,6 +77,17 @@ impl Ext4 {
         goal: BlockAddr,
         want: u32,
     ) -> Result<(BlockAddr, u32)> {
+        loop {
+            let seen = self.freed.let_go();
+            match self.take_free(handle, goal, want) {
+                Err(e) if e.kind() == ErrorKind::NoSpace && self.freed.wait_let_go(seen) => {}
+                r => return r,
+            }
+        }
+    }
+
+    /// As [`Ext4::take_promised`], of what nobody is discarding.
+    fn take_free(&self, handle: &mut Handle<'_>, goal: BlockAddr, want: u32) -> Result<(BlockAddr, u32)> {
         let goal = if self.sb.holds(goal, 1) { goal } else { self.sb.first_data_block };
         let (start, groups) = (self.group_of(goal), self.sb.groups);
         let (mut best, mut damaged) = (None::<Found>, None);

@@ -3,9 +3,9 @@
 
 use crate::format::units::GroupNo;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use tidegate_jbd2::{Journal, Tid};
-use tidegate_rt::{LockClass, Mutex};
+use tidegate_rt::{Condvar, LockClass, Mutex};
 
 static FREED: LockClass = LockClass::new("ext4->freed", 523);
 
@@ -17,6 +17,9 @@ pub(crate) struct Freed {
     state: Mutex<State>,
     /// How often a commit was found to have let blocks be used again.
     released: AtomicU64,
+    /// How often a run that was being discarded was let go.
+    let_go: AtomicU64,
+    goes: Condvar,
 }
 
 #[derive(Default)]
@@ -28,7 +31,12 @@ struct State {
 
 impl Default for Freed {
     fn default() -> Self {
-        Freed { state: Mutex::new(&FREED, State::default()), released: AtomicU64::new(0) }
+        Freed {
+            state: Mutex::new(&FREED, State::default()),
+            released: AtomicU64::new(0),
+            let_go: AtomicU64::new(0),
+            goes: Condvar::new(),
+        }
     }
 }
 
@@ -63,7 +71,28 @@ impl Freed {
 
     /// Lets go of the run that begins with block `first`.
     pub(super) fn release(&self, group: GroupNo, first: u64) {
-        self.state.lock().held.retain(|h| (h.0, h.3) != (group.0, first));
+        let mut state = self.state.lock();
+        state.held.retain(|h| (h.0, h.3) != (group.0, first));
+        self.let_go.fetch_add(1, AcqRel);
+        self.goes.notify_all();
+    }
+
+    /// Changes when a run that was held is let go.
+    pub(super) fn let_go(&self) -> u64 {
+        self.let_go.load(Acquire)
+    }
+
+    /// Waits until a run has been let go since `seen`; false if none was and none is held. One who holds a run waits
+    /// for the device alone.
+    pub(super) fn wait_let_go(&self, seen: u64) -> bool {
+        let mut state = self.state.lock();
+        while self.let_go() == seen {
+            if state.held.is_empty() {
+                return false;
+            }
+            self.goes.wait(&mut state);
+        }
+        true
     }
 
     /// Whether a commit would let blocks be used again.

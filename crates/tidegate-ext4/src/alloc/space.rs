@@ -123,7 +123,7 @@ impl Space {
 
     /// Claims as many of `want` blocks as nobody was promised, before they are looked for: others who look meanwhile do
     /// not find the same room. As `ext4_claim_free_clusters` in Linux. Waits where others have claimed all of it: they
-    /// take less, or the room is gone soon. Nobody waits with a claim of his own, nor with a group's lock.
+    /// take less, or the room is gone soon. Nobody waits here with a claim of his own, nor with a group's lock.
     ///
     /// # Errors
     /// `NoSpace` when all the rest is promised.

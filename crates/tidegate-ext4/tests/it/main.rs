@@ -36,6 +36,7 @@ mod small_groups;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)] // programs that judge are given real time
 mod soaked;
 mod switches;
+mod trimmed;
 mod undone;
 mod unread;
 mod written;

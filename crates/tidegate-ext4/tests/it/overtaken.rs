@@ -2,57 +2,14 @@
 //! calls clean, and no size is ahead of its data.
 
 use crate::common::volume::{fresh, fsck, open_rw};
-use crate::rig::skip;
+use crate::rig::{Gate, skip};
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_block::{BioFlags, Device, DeviceInfo, Errno, MemoryDevice, Op, Request};
-use tidegate_rt::{LockClass, Mutex, clock, thread};
+use tidegate_block::{BioFlags, Errno, Op};
+use tidegate_rt::{clock, thread};
 use tidegate_vfs::*;
 
 const ROOT: &Cred = &Cred::ROOT;
-
-static KEPT: LockClass = LockClass::new("test->kept", 999);
-
-/// A device that keeps file data back that it is asked for first, until it is let go.
-struct Gate {
-    below: Arc<MemoryDevice>,
-    kept: Mutex<Option<Vec<Request>>>,
-    fails: bool,
-}
-
-impl Device for Gate {
-    fn info(&self) -> DeviceInfo<'_> {
-        self.below.info()
-    }
-    fn execute(&self, rq: &mut Request) -> std::result::Result<(), Errno> {
-        self.below.execute(rq)
-    }
-    fn submit(&self, rq: Request) {
-        let mut kept = self.kept.lock();
-        match kept.as_mut() {
-            Some(first) if first.is_empty() && rq.op == Op::Write && !rq.flags.contains(BioFlags::META) => {
-                first.push(rq);
-            }
-            _ => {
-                drop(kept);
-                self.below.submit(rq);
-            }
-        }
-    }
-}
-
-impl Gate {
-    fn let_go(&self) {
-        let kept = self.kept.lock().take().unwrap();
-        assert_eq!(kept.len(), 1);
-        for rq in kept {
-            match self.fails {
-                true => rq.complete(Err(Errno::IO)),
-                false => self.below.submit(rq),
-            }
-        }
-    }
-}
 
 fn send(v: &Vfs, file: &File) {
     v.fs().writepages(file.inode(), &mut WritebackControl::background(u64::MAX)).unwrap();
@@ -67,7 +24,7 @@ fn create(v: &Arc<Vfs>, name: &[u8]) -> File {
 /// then, and after the first is there or lost.
 fn overtaken(block: &str, fails: bool) {
     let below = fresh(32, &["-t", "ext4", "-b", block]);
-    let gate = Arc::new(Gate { below: below.clone(), kept: Mutex::new(&KEPT, Some(Vec::new())), fails });
+    let gate = Gate::new(below.clone(), |rq| rq.op == Op::Write && !rq.flags.contains(BioFlags::META));
     let (_, v) = open_rw(gate.clone(), MemoryLimits::default(), clock::realtime()).unwrap();
     let (f, other) = (create(&v, b"f"), create(&v, b"other"));
     v.sync().unwrap();
@@ -88,7 +45,7 @@ fn overtaken(block: &str, fails: bool) {
         Ok::<u64, String>(size)
     };
     let on_the_way = size_after_a_cut();
-    gate.let_go();
+    gate.let_go(if fails { Err(Errno::IO) } else { Ok(()) });
     assert_eq!(on_the_way, Ok(0), "{block}");
     if fails {
         assert_eq!(f.fsync(false).unwrap_err().kind(), ErrorKind::Io);

@@ -5,8 +5,11 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
-use tidegate_block::{BioFlags, Device, DeviceInfo, Errno, Op, QueueLimits, Request, RequestQueue, file};
+use tidegate_block::{
+    BioFlags, Device, DeviceInfo, Errno, MemoryDevice, Op, QueueLimits, Request, RequestQueue, file,
+};
 use tidegate_ext4::{Ext4, Ext4Options};
+use tidegate_rt::{Condvar, LockClass, Mutex};
 use tidegate_testing::fill::{Kind, fill};
 use tidegate_testing::manifest::{Manifest, walk};
 use tidegate_testing::oracle;
@@ -171,6 +174,78 @@ impl Device for Late {
         } else {
             self.inner.submit(rq);
         }
+    }
+}
+
+static KEPT: LockClass = LockClass::new("test->kept", 999);
+
+/// A device that keeps the first request of a kind back until it is let go.
+pub struct Gate {
+    below: Arc<MemoryDevice>,
+    keeps: fn(&Request) -> bool,
+    kept: Mutex<Kept>,
+    goes: Condvar,
+}
+
+/// Where that request is.
+enum Kept {
+    Comes,
+    Sent(Request),
+    /// The one who asks for it waits.
+    Waits,
+    Gone(std::result::Result<(), Errno>),
+}
+
+impl Gate {
+    /// The same device, with the first of those that `keeps` says yes to kept back.
+    pub fn new(below: Arc<MemoryDevice>, keeps: fn(&Request) -> bool) -> Arc<Self> {
+        Arc::new(Gate { below, keeps, kept: Mutex::new(&KEPT, Kept::Comes), goes: Condvar::new() })
+    }
+
+    /// Whether one is kept.
+    pub fn is_kept(&self) -> bool {
+        matches!(*self.kept.lock(), Kept::Sent(_) | Kept::Waits)
+    }
+
+    /// Does it, or fails it.
+    pub fn let_go(&self, how: std::result::Result<(), Errno>) {
+        let kept = std::mem::replace(&mut *self.kept.lock(), Kept::Gone(how));
+        self.goes.notify_all();
+        match (kept, how) {
+            (Kept::Comes | Kept::Gone(_), _) => panic!("none is kept"),
+            (Kept::Sent(rq), Ok(())) => self.below.submit(rq),
+            (Kept::Sent(rq), failed) => rq.complete(failed),
+            (Kept::Waits, _) => {}
+        }
+    }
+}
+
+impl Device for Gate {
+    fn info(&self) -> DeviceInfo<'_> {
+        self.below.info()
+    }
+    fn execute(&self, rq: &mut Request) -> std::result::Result<(), Errno> {
+        let mut kept = self.kept.lock();
+        if matches!(*kept, Kept::Comes) && (self.keeps)(rq) {
+            *kept = Kept::Waits;
+            while !matches!(*kept, Kept::Gone(_)) {
+                self.goes.wait(&mut kept);
+            }
+            if let Kept::Gone(Err(e)) = *kept {
+                return Err(e);
+            }
+        }
+        drop(kept);
+        self.below.execute(rq)
+    }
+    fn submit(&self, rq: Request) {
+        let mut kept = self.kept.lock();
+        if matches!(*kept, Kept::Comes) && (self.keeps)(&rq) {
+            *kept = Kept::Sent(rq);
+            return;
+        }
+        drop(kept);
+        self.below.submit(rq);
     }
 }
 
