@@ -17,11 +17,11 @@ head -c 3000000 /dev/urandom > /run/a
 for n in 1 2 3 4 5 6 7 8; do $T cp /run/a $DEV:/ours$n; done
 $T rm $DEV:/ours3
 $T info $DEV | grep -e zones -e devices
-$T check $DEV | sed 's/;.*//'
+$PROGRAM check $DEV | sed 's/;.*//'
 mount -t f2fs $DEV $MNT
 cmp /run/a $MNT/ours8
 cp /run/a $MNT/theirs; rm $MNT/ours1; sync -f $MNT; umount $MNT
-$T check $DEV | sed 's/;.*//'
+$PROGRAM check $DEV | sed 's/;.*//'
 $T cp $DEV:/theirs /run/b
 cmp /run/a /run/b
 $T cp /run/a $DEV:/again
