@@ -12,7 +12,7 @@ pub fn size(text: &str) -> Result<u64, String> {
     size_or_0(text).and_then(|n| if n > 0 { Ok(n) } else { Err(format!("{text}: {NO_SIZE}")) })
 }
 
-/// The same, or 0.
+/// A size as [`size`] reads it, or 0.
 pub fn size_or_0(text: &str) -> Result<u64, String> {
     let bad = || format!("{text}: {NO_SIZE}");
     let lower = text.trim().to_ascii_lowercase();

@@ -57,7 +57,7 @@ impl Screen {
                 }
                 if clock::now().since(asked).duration() >= OFTEN {
                     let there = self.client.sample(true);
-                    // What a pause keeps on the screen stays there, whatever becomes of the mount.
+                    // A paused screen stays as it is, whatever becomes of the mount.
                     if !self.paused {
                         there?;
                     }

@@ -7,6 +7,7 @@
 
 mod flush;
 mod free;
+mod holes;
 mod room;
 mod sections;
 mod stale;
