@@ -149,7 +149,7 @@ const ZONES: ZoneSpec =
 /// The first bytes of a zone's blocks that were written, and its write pointer in blocks.
 type Zone = (Vec<u8>, u64);
 
-/// What cuts between two events can leave of the two zones that are written in order.
+/// All that cuts between two events can leave of the two zones that are written in order.
 fn zones_left(tape: &Tape, from: u64, to: u64) -> BTreeSet<[Zone; 2]> {
     let all = (1..20).flat_map(|seed| states(tape, &mut Rng::new(seed), AMOUNT, from, to));
     let left = |s: State| {
