@@ -35,7 +35,7 @@ fn lacking(options: &NewVolume, content: &Content, bytes: u64) -> Option<String>
     Some(format!("the source takes {takes} inodes, and the volume has {free} free: --inodes {wanted}"))
 }
 
-/// Whether a volume of a size that was asked for has room, and which size it takes.
+/// Too few inodes in a volume of a size that was asked for: the size that has enough.
 pub(crate) fn few_inodes(options: &NewVolume, content: &Content, bytes: u64) -> Option<String> {
     let lacking = lacking(options, content, bytes)?;
     let options = &mut with_inodes(options, enough_inodes(content));

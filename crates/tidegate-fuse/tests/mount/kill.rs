@@ -175,7 +175,7 @@ fn judge(dir: &Path, models: &BTreeMap<u64, Model>) {
         assert!(!m.gone, "file {id} was removed for good and is there");
         assert!(data.len() <= SLOTS as usize * SLOT, "file {id} has {} bytes", data.len());
         for s in 0..SLOTS {
-            // What was not promised holds zeros, or what was written there at some time.
+            // A slot that was not promised holds zeros, or what was written there at some time.
             let promised = m.promised.get(&s).copied().unwrap_or(0);
             let from = s as usize * SLOT;
             // Where the file ends before, that is as good as zeros.
