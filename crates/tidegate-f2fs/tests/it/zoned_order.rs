@@ -38,7 +38,7 @@ fn filled(parts: &Parts, features: Features) {
     let layout = mkfs(&RequestQueue::new(whole.clone(), QueueLimits::default()), &options).unwrap().layout;
     assert_eq!(u64::from(layout.main.0) * 4096, parts[0].1);
     let v = opened(whole, "").unwrap();
-    for n in 0..8 {
+    for n in 0..12 {
         file(&v, &format!("/f{n}")).write_at(0, &content(n, 4 << 20)).unwrap();
         v.sync().unwrap();
     }

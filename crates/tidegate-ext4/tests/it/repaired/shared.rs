@@ -54,7 +54,7 @@ fn map_block(dir: &TempDir, bytes: &[u8], name: &str, label: &str) -> usize {
     first_number(&block.replace([',', '-'], " "))
 }
 
-/// What e2fsck makes of it.
+/// The contents of a volume after e2fsck.
 fn theirs(dir: &TempDir, bytes: &[u8]) -> Contents {
     let image = dir.path().join("x.img");
     std::fs::write(&image, bytes).unwrap();
