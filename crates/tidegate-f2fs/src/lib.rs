@@ -21,6 +21,24 @@
 //! | `offline` | [`mkfs`], [`check`], [`repair`]: volumes as a whole, without the engine |
 //! | `vfs_impl` | [`tidegate_vfs::FileSystem`] for the volume |
 //!
+//! A room calls those below it. The calls that go up, such as node blocks joining the growing bios of `file`, are listed
+//! in the test `folders_of_f2fs_call_downwards`. `volume` is the object that all of them work on.
+//!
+//! ```text
+//!                 vfs_impl                 the VFS's view
+//!         ┌──────────┼───────────┐
+//!        gc         dir       durable      cleaning · names · checkpoint, fsync, recovery        offline
+//!         └──────────┼───────────┘                                                               mkfs
+//!                  file                    map of pages, passes, growing bios                    check
+//!            ┌───────┴───────┐                                                                   repair
+//!          inode            node           inodes, attributes · node blocks                        │
+//!            └───────┬───────┘                                                                     │
+//!                 segment                  the logs and their streams                              │
+//!                 tables                   NAT, SIT, summaries, counts                             │
+//!                 format ──────────────────────────────────────────────────────────────────────────┘
+//!                                          bytes, units, the gate
+//! ```
+//!
 //! The order of locks is in `docs/locks.md`.
 #![forbid(unsafe_code)]
 
