@@ -243,11 +243,12 @@ fn serve(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
             Ok(Ask { what: What::End, .. }) => {
                 drop(volume);
                 let stream = stream.try_clone()?;
-                // The first of three: then comes that it ends, then how.
-                protocol::write(&mut to, &Answer { v: VERSION, ..Answer::default() })?;
                 if let Some(waiting) = &mut *shared.waiting.lock() {
                     waiting.retain(|s| !has_gone(s));
                     if waiting.len() < MAX_WAITING {
+                        // The first of three: then comes that it ends, then how. The client unmounts when it has
+                        // this one, so the lock is held until it is among those that hear the others.
+                        protocol::write(&mut to, &Answer { v: VERSION, ..Answer::default() })?;
                         waiting.push(stream);
                         return Ok(());
                     }
