@@ -230,6 +230,17 @@ impl fmt::Display for Step {
     }
 }
 
+impl CrashOp {
+    /// Bytes that it may give room in a file.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            CrashOp::Write { len, .. } => u64::from(*len),
+            CrashOp::Allocate { len, .. } | CrashOp::Zero { len, .. } => *len,
+            _ => 0,
+        }
+    }
+}
+
 impl fmt::Display for CrashOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use CrashOp::*;

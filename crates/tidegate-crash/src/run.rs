@@ -150,6 +150,12 @@ impl Switches {
     }
 }
 
+/// Free blocks, besides those of its data, with which an operation cannot want space: for what it takes to find
+/// that, and for other threads.
+const AMPLE_BLOCKS: u64 = 256;
+/// Free inodes with which none can be missing.
+const AMPLE_INODES: u64 = 16;
+
 /// So little memory that the flusher is mostly at work, and inodes leave memory and come back.
 pub(super) const SHORT_OF_MEMORY: MemoryLimits =
     MemoryLimits { cache: 1 << 20, dirty: 256 << 10, background: 32 << 10, inodes: 8 };
@@ -283,7 +289,7 @@ impl Machine {
             done.push(step.clone());
             match outcome {
                 Ok(()) => spans.push((start, position())),
-                Err(e) if matches!(e.kind(), ErrorKind::NoSpace | ErrorKind::TooBig) => {
+                Err(e) if self.is_full(&step.op, e.kind()) => {
                     spans.push((start, u64::MAX)); // for ever in progress
                     break;
                 }
@@ -303,6 +309,24 @@ impl Machine {
             manner,
             others: Vec::new(),
         })
+    }
+
+    /// Whether an operation failed because the volume has no room for it.
+    fn is_full(&self, op: &CrashOp, error: ErrorKind) -> bool {
+        use CrashOp::*;
+        match (error, op) {
+            (ErrorKind::TooBig, _) => true,
+            // The room of what is to be written was taken when it was.
+            (_, Fsync { .. } | Fdatasync { .. } | FsyncDir { .. } | Sync | Writeback { .. }) => false,
+            // A list of attributes can be full by itself.
+            (ErrorKind::NoSpace, SetXattr { .. }) => true,
+            (ErrorKind::NoSpace, op) => {
+                let s = self.vfs.statfs();
+                let blocks = op.bytes() / u64::from(s.block_size);
+                s.blocks_available < blocks + blocks / 8 + AMPLE_BLOCKS || s.files_free < AMPLE_INODES
+            }
+            _ => false,
+        }
     }
 
     /// Where a place is.
