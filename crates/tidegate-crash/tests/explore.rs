@@ -7,14 +7,17 @@ use tidegate_crash::model::Model;
 use tidegate_crash::plan::Plan;
 use tidegate_crash::state::Amount;
 use tidegate_crash::{Failure, Limits, Progress, Settings, explore};
-use tidegate_rt::rng::Rng;
+use tidegate_rt::{clock, rng::Rng};
 use tidegate_testing::{ext4, oracle};
 
+/// One run in so many is done by several threads at once.
+const CROWDS: u64 = 4;
+
 /// A failure in words, with what replays it.
-fn text(f: &Failure) -> String {
+fn text(format: &str, f: &Failure) -> String {
     let steps = f.short.iter().flat_map(|s| &s.steps).map(|s| s.to_string());
     format!(
-        "{}\ncargo xtask crash --replay {}\n{}\n{}",
+        "{}\ncargo xtask crash --format {format} --crowds {CROWDS} --replay {}\n{}\n{}\n",
         f.fault,
         f.seed,
         steps.collect::<Vec<_>>().join("\n"),
@@ -22,19 +25,37 @@ fn text(f: &Failure) -> String {
     )
 }
 
-#[test]
-fn a_few_hundred_power_cuts_break_no_promise() {
+/// A setting of the environment that is a number.
+fn told(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|n| n.parse().unwrap_or_else(|e| panic!("{name}: {e}")))
+}
+
+/// Explores so many states, or as many as `TIDEGATE_CRASH_STATES` says. `TIDEGATE_SEED` says which run is the
+/// first; else chance does.
+fn explored(format: &str, bases: Bases, states: u64) {
+    let settings = Settings { bases: Arc::new(bases), ..Settings::default() };
+    let states = told("TIDEGATE_CRASH_STATES").unwrap_or(states);
+    // Small enough to be typed.
+    let seed = told("TIDEGATE_SEED").unwrap_or_else(|| clock::entropy() % 1_000_000_000);
+    println!("TIDEGATE_SEED={seed}");
     let limits = Limits {
-        seed: 1,
-        states: 600,
+        seed,
+        states,
         amount: Amount { boundaries: 10, prefixes: 20, subsets: 40 },
         shrink: 10,
+        crowds: CROWDS,
         ..Limits::default()
     };
-    let report = explore(&limits, &Settings::default(), &Arc::new(Progress::default()));
+    let report = explore(&limits, &settings, &Arc::new(Progress::default()));
     let report = report.unwrap_or_else(|e| panic!("{e}"));
-    assert!(report.failures.is_empty(), "{}", report.failures.iter().map(text).collect::<String>());
-    assert!(report.states >= 600 && report.runs >= 5 && report.epochs > 0);
+    let failed: String = report.failures.iter().map(|f| text(format, f)).collect();
+    assert!(report.failures.is_empty(), "TIDEGATE_SEED={seed}\n{failed}");
+    assert!(report.states >= states && report.runs >= 3 && report.epochs > 0);
+}
+
+#[test]
+fn a_few_hundred_power_cuts_break_no_promise() {
+    explored("f2fs", Bases::default(), 600);
 }
 
 /// Power cuts of ext4 volumes, which mke2fs makes.
@@ -46,45 +67,13 @@ fn a_few_hundred_power_cuts_of_ext4_break_no_promise() {
     let scratch = ext4::scratch("crash").unwrap_or_else(|e| panic!("{e}"));
     let made = move |s: Shape, bytes| ext4::made_small(&scratch, bytes, s.block, s.features);
     let maker = Arc::new(move |s, bytes| made(s, bytes).map_err(|e| format!("{e:#}")));
-    let settings = Settings { bases: Arc::new(Bases::ext4(maker)), ..Settings::default() };
-    let limits = Limits {
-        seed: 1,
-        states: 400,
-        amount: Amount { boundaries: 10, prefixes: 20, subsets: 40 },
-        shrink: 10,
-        ..Limits::default()
-    };
-    let report = explore(&limits, &settings, &Arc::new(Progress::default()));
-    let report = report.unwrap_or_else(|e| panic!("{e}"));
-    let failed = report.failures.iter().map(|f| text(f).replacen("--replay", "--format ext4 --replay", 1));
-    assert!(report.failures.is_empty(), "{}", failed.collect::<String>());
-    assert!(report.states >= 400 && report.runs >= 3 && report.epochs > 0);
-}
-
-/// A setting of the environment that is a number.
-fn told(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|n| n.parse().unwrap_or_else(|e| panic!("{name}: {e}")))
+    explored("ext4", Bases::ext4(maker), 400);
 }
 
 /// Power cuts on zones: every write at a write pointer, and of each zone a beginning is left.
-/// `TIDEGATE_CRASH_STATES` says how many states, `TIDEGATE_SEED` which run is the first.
 #[test]
 fn a_few_hundred_power_cuts_on_zones_break_no_promise() {
-    let settings = Settings { bases: Arc::new(Bases::zoned()), ..Settings::default() };
-    let states = told("TIDEGATE_CRASH_STATES").unwrap_or(400);
-    let limits = Limits {
-        seed: told("TIDEGATE_SEED").unwrap_or(1),
-        states,
-        amount: Amount { boundaries: 10, prefixes: 20, subsets: 40 },
-        shrink: 10,
-        crowds: 4,
-        ..Limits::default()
-    };
-    let report = explore(&limits, &settings, &Arc::new(Progress::default()));
-    let report = report.unwrap_or_else(|e| panic!("{e}"));
-    let failed = report.failures.iter().map(|f| text(f).replacen("--replay", "--format zoned --replay", 1));
-    assert!(report.failures.is_empty(), "{}", failed.collect::<String>());
-    assert!(report.states >= states && report.runs >= 3 && report.epochs > 0);
+    explored("zoned", Bases::zoned(), 400);
 }
 
 #[test]

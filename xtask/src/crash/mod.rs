@@ -25,6 +25,9 @@ use tidegate_crash::base::Bases;
 use tidegate_crash::{Limits, Progress, Report, Settings, explore, replay};
 use tidegate_testing::{golden, oracle, temp::TempDir, workspace};
 
+/// One run in so many is done by several threads, unless told.
+const CROWDS: u64 = 16;
+
 /// The arguments of `cargo xtask crash`.
 #[derive(Args)]
 pub struct CrashArgs {
@@ -41,7 +44,7 @@ pub struct CrashArgs {
     #[arg(long)]
     workers: Option<usize>,
     /// One run in so many is done by several threads at once; 0 for none.
-    #[arg(long, default_value_t = 16)]
+    #[arg(long, default_value_t = CROWDS)]
     crowds: u64,
     /// The volumes' format.
     #[arg(long, value_enum, default_value_t = Format::F2fs)]
@@ -106,6 +109,9 @@ pub fn run(args: &CrashArgs) -> Result<ExitCode> {
         Format::F2fs => {}
         Format::Zoned => with += " --format zoned",
         Format::Ext4 => with += " --format ext4",
+    }
+    if args.crowds != CROWDS {
+        with += &format!(" --crowds {}", args.crowds);
     }
     if let Some(which) = &args.replay {
         let (seed, state) = parse(which)?;
