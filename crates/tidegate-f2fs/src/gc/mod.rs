@@ -116,6 +116,8 @@ impl F2fs {
         if !self.is_short(0) || self.why_read_only().is_some() {
             return Ok(());
         }
+        // Those that a checkpoint made free count once they are reset.
+        self.reset_zones();
         let mut victims = self.gc.lock.lock();
         if !self.is_short(0) {
             return Ok(());

@@ -41,8 +41,12 @@ pub(crate) fn new_volume_of(bytes: u64, options: &MkfsOptions) -> Open {
 /// One of 160 MiB on zones of 4 MiB. The first eight can be written anywhere, and `max_active` may be partly
 /// written.
 pub(crate) fn new_volume_on_zones(max_active: usize) -> (Open, Arc<ZonedDevice>) {
-    let size = 4 << 20;
-    let spec = ZoneSpec { size, capacity: size, conventional: 8, max_open: max_active, max_active };
+    new_volume_on_zones_of(max_active, 4 << 20)
+}
+
+/// One on zones of which so many bytes can be written.
+pub(crate) fn new_volume_on_zones_of(max_active: usize, capacity: u64) -> (Open, Arc<ZonedDevice>) {
+    let spec = ZoneSpec { size: 4 << 20, capacity, conventional: 8, max_open: max_active, max_active };
     let device = Arc::new(ZonedDevice::new(Arc::new(MemoryDevice::new(160 << 20)), spec));
     let options = MkfsOptions { features: Features::BLKZONED, ..Default::default() };
     (new_volume_with(device.clone(), QueueLimits::default(), &options), device)

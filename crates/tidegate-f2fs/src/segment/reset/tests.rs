@@ -2,9 +2,11 @@
 
 use crate::format::units::SegNo;
 use crate::segment::log::{Log, LogId};
-use crate::testing::{Open, new_volume_on_zones};
+use crate::testing::{Open, fill_segments, hold::a_while, new_volume_on_zones};
 use std::sync::Arc;
+use std::time::Duration;
 use tidegate_block::{Device, Errno, Fault, Op, Rule, ZoneState, ZonedDevice};
+use tidegate_rt::thread;
 use tidegate_vfs::{Cred, OpenFlags};
 
 /// Has the log of file data leave its section, and gives that.
@@ -81,4 +83,31 @@ fn an_empty_zone_that_the_device_does_not_finish_is_done_with() {
     fs.finish_zones(true);
     assert_eq!((open.device.failed(), fs.sit.unfinished()), (1, 0));
     open.vfs.unmount().unwrap();
+}
+
+/// Another thread is finishing zones. The only section that is left is free with a checkpoint, whose thread is to reset
+/// its zone.
+#[test]
+fn a_log_waits_for_a_zone_that_is_to_be_reset() {
+    let (open, device) = new_volume_on_zones(12);
+    write(&open);
+    let section = leave(&open);
+    let fs = &open.fs;
+    open.vfs.unlink(&Cred::ROOT, &open.vfs.root().unwrap(), b"f").unwrap();
+    fill_segments(fs, |n| n / fs.sb.segs_per_sec != section);
+    assert_eq!(fs.sit.free_segments().free, 0);
+    let finishing = fs.zone_mgmt.lock();
+    let theirs = fs.clone();
+    let checkpoint = thread::spawn("checkpoint", move || theirs.checkpoint(false).unwrap()).unwrap();
+    while fs.sit.with(|s| s.free().prefree) > 0 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let theirs = fs.clone();
+    let log = thread::spawn("log", move || theirs.leave_segment(Log::WarmData)).unwrap();
+    a_while();
+    drop(finishing);
+    log.join().unwrap();
+    checkpoint.join();
+    assert_eq!(fs.cursegs.lock(Log::WarmData).segno.0 / fs.sb.segs_per_sec, section);
+    assert_eq!(device.refused(), 0);
 }

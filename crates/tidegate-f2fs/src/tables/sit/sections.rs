@@ -13,7 +13,7 @@ pub(super) struct Section {
     pub(super) segments: FreeSegments,
     /// Something was written to its zone since that was reset.
     pub(super) written: bool,
-    /// Its zone is being reset.
+    /// Its zone is to be reset, by the thread that made it free, or is being reset.
     pub(super) resetting: bool,
 }
 
@@ -50,14 +50,18 @@ impl Sections {
         self.ready
     }
 
-    /// The share of a section in [`Sections::ready`].
+    /// The share of a section in [`Sections::ready`]. Each counts as much as one that is written in order, as in
+    /// [`Sit::segments_of_section`]: to a log it is a section, even if more of it can be written.
+    ///
+    /// [`Sit::segments_of_section`]: crate::tables::sit::Sit::segments_of_section
     pub(super) fn share(&self, n: u32) -> FreeSegments {
         let (s, all) = (&self.list[n as usize], self.map.segments_in(n));
         if self.map.is_dead(n) {
             return FreeSegments { free: 0, prefree: 0 };
         }
+        let one = self.map.segments_in(self.map.sections());
         let (free, coming) = (s.segments.free == all && !s.written, s.segments.after() == all);
-        FreeSegments { free: if free { all } else { 0 }, prefree: if coming && !free { all } else { 0 } }
+        FreeSegments { free: if free { one } else { 0 }, prefree: if coming && !free { one } else { 0 } }
     }
 
     pub(super) fn change(&mut self, n: u32, f: impl FnOnce(&mut Section)) {
@@ -74,7 +78,7 @@ impl Sections {
         self.change(self.map.section_of(segno), |s| f(&mut s.segments));
     }
 
-    /// Whether any zone is being reset.
+    /// Whether any zone is to be reset.
     pub(super) fn is_resetting(&self) -> bool {
         self.list.iter().any(|s| s.resetting)
     }
@@ -85,12 +89,22 @@ impl Sections {
         self.change(n, |s| s.written = true);
     }
 
-    /// A checkpoint is made, which waited for all that was on its way.
+    /// Whether a section is free, and its zone to be reset before a log goes there.
+    pub(super) fn wants_reset(&self, n: u32) -> bool {
+        let section = &self.list[n as usize];
+        section.written && section.segments.free == self.map.segments_in(n) && !self.map.is_dead(n)
+    }
+
+    /// A checkpoint is made, which waited for all that was on its way. Its thread resets zones as soon as it holds no
+    /// lock: a log that finds no other section waits for these.
     pub(super) fn checkpointed(&mut self) {
         self.to_finish.append(&mut self.left);
         for n in 0..self.list.len() as u32 {
             if self.list[n as usize].segments.prefree > 0 {
                 self.change(n, |s| s.segments.free += std::mem::take(&mut s.segments.prefree));
+            }
+            if self.wants_reset(n) {
+                self.list[n as usize].resetting = true;
             }
         }
     }

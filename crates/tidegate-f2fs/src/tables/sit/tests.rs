@@ -3,7 +3,7 @@ use crate::format::raw::BLOCKS_PER_SEG;
 use crate::format::units::SegNo;
 use crate::offline::mkfs::MkfsOptions;
 use crate::segment::log::{Log, LogId};
-use crate::testing::{Open, fill_segments, new_volume, new_volume_of};
+use crate::testing::{Open, fill_segments, new_volume, new_volume_of, new_volume_on_zones_of};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -138,4 +138,18 @@ fn holes_are_found_wherever_they_are() {
     sit.checkpointed().unwrap();
     sit.pass_over_victim(SegNo(9000));
     assert_eq!(sit.hold_victim(log).unwrap(), Some(SegNo(100)));
+}
+
+/// Half of a zone can be written, and all of a section that is in none.
+#[test]
+fn a_section_that_can_be_written_anywhere_counts_as_one() {
+    let (open, _) = new_volume_on_zones_of(12, 2 << 20);
+    let (fs, sit) = (&open.fs, &open.fs.sit);
+    // Nothing was written there.
+    let free = fs.cursegs.lock(Log::WarmNode).segno.0 / sit.segs_per_sec;
+    assert!(!sit.zones.as_ref().unwrap().is_sequential(free));
+    fs.leave_segment(Log::WarmNode).unwrap();
+    fs.checkpoint(false).unwrap();
+    fill_segments(fs, |n| n / sit.segs_per_sec != free);
+    assert_eq!(sit.free_segments().free, sit.segments_of_section());
 }

@@ -53,16 +53,12 @@ impl Sit {
     }
 
     /// Takes the sections to be reset: wholly free in a durable checkpoint, written to since they were reset
-    /// last, and none that logs are kept away from. No log goes there before [`Sit::reset_done`].
+    /// last, and none that logs are kept away from. No log goes there before [`Sit::reset_done`]. For a thread that
+    /// holds `zone_mgmt`.
     pub(crate) fn sections_to_reset(&self) -> Vec<u32> {
         let mut s = self.state.lock();
         let Some(sections) = &s.sections else { return Vec::new() };
-        let is_idle = |n: u32| {
-            let section = &sections.list[n as usize];
-            let all = sections.map.segments_in(n);
-            section.written && !section.resetting && section.segments.free == all && !sections.map.is_dead(n)
-        };
-        let is_wanted = |n: &u32| is_idle(*n) && !s.excludes_section(*n, sections.map.per());
+        let is_wanted = |n: &u32| sections.wants_reset(*n) && !s.excludes_section(*n, sections.map.per());
         let found: Vec<u32> = (0..sections.map.sections()).filter(is_wanted).collect();
         let Some(sections) = &mut s.sections else { return found };
         for n in &found {
