@@ -30,11 +30,13 @@ pub(super) fn on_device(
         return Err(MkfsError::FewActiveZones(zoning.max_active));
     }
     let segment = u64::from(BLOCKS_PER_SEG) * BLOCK_SIZE as u64;
-    let list = device.report_zones().map_err(|e| MkfsError::Io {
+    let mut list = device.report_zones().map_err(|e| MkfsError::Io {
         what: "report zones",
         block: Default::default(),
         source: e,
     })?;
+    // A device may end with a part of a zone: no section lies there.
+    list.pop_if(|z| z.len < zoning.size);
     check_states(&list, &options)?;
     let sequential: Vec<&Zone> = list.iter().filter(|z| z.is_sequential()).collect();
     let capacity = sequential.first().map_or(zoning.size, |z| z.capacity);
@@ -73,5 +75,51 @@ fn check_states(list: &[Zone], options: &MkfsOptions) -> Result<(), MkfsError> {
     match behind.find(|z| !z.is_sequential()) {
         Some(z) => Err(MkfsError::LateConventional(place(z))),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::offline::mkfs::mkfs;
+    use std::sync::Arc;
+    use tidegate_block::{
+        DeviceInfo, Errno, MemoryDevice, QueueLimits, Request, RequestQueue, ZoneSpec, ZonedDevice,
+    };
+
+    /// A device that ends with half a zone.
+    struct EndsShort(ZonedDevice);
+
+    const ZONE: u64 = 4 << 20;
+
+    impl Device for EndsShort {
+        fn info(&self) -> DeviceInfo<'_> {
+            let info = self.0.info();
+            DeviceInfo { size: info.size + ZONE / 2, ..info }
+        }
+
+        fn report_zones(&self) -> Result<Vec<Zone>, Errno> {
+            let mut zones = self.0.report_zones()?;
+            let start = self.0.size();
+            let (len, state) = (ZONE / 2, ZoneState::Empty);
+            zones.push(Zone { start, len, capacity: len, pointer: start, state });
+            Ok(zones)
+        }
+
+        fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
+            self.0.execute(rq)
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_zone_at_the_end_is_left_out() {
+        let spec = ZoneSpec { size: ZONE, capacity: ZONE, conventional: 8, max_open: 12, max_active: 12 };
+        let options = MkfsOptions { features: Features::BLKZONED, ..Default::default() };
+        let layout = |device: Arc<dyn Device>| {
+            mkfs(&RequestQueue::new(device, QueueLimits::default()), &options).unwrap().layout
+        };
+        let whole = || ZonedDevice::new(Arc::new(MemoryDevice::new(40 * ZONE)), spec);
+        let (short, whole) = (layout(Arc::new(EndsShort(whole()))), layout(Arc::new(whole())));
+        assert_eq!((short.section_count, short.main), (whole.section_count, whole.main));
     }
 }
