@@ -250,13 +250,19 @@ fn target(rng: &mut Rng, model: &Model) -> Target {
 const BEYOND_INODE: u64 = 914 * 4096;
 
 /// Files without a name, ranges of zeros, every level of a file's nodes, lists of attributes about as long as
-/// an inode has room for.
+/// an inode has room for, attributes of other kinds, writes that are durable at once, pages that move.
 fn rare(rng: &mut Rng, model: &Model) -> CrashOp {
     use CrashOp::*;
     let slot = |rng: &mut Rng| rng.below(SLOTS as u64) as u8;
     let file = target(rng, model);
     let keep = rng.one_in(2);
-    match rng.below(24) {
+    match rng.below(32) {
+        24 => Chown { at: anywhere(rng), gid: rng.below(1 << 20) as u32 },
+        // Before any time of its own.
+        25 => Utimes { at: among(rng, Place::FILES), atime: 1_000_000_000 + rng.below(1 << 20) as i64 },
+        26..29 => WriteSync { file, pos: position(rng), len: 1 + rng.below(20_000) as u32 },
+        29 => Collapse { file, pos: rng.below(4) * 4096, len: 4096 * (1 + rng.below(4)) },
+        30 => Insert { file, pos: rng.below(4) * 4096, len: 4096 * (1 + rng.below(4)) },
         0..3 => Zero { file, pos: position(rng), len: 1 + rng.below(40_000), keep },
         3 => Zero { file, pos: far(rng), len: span(rng).min(1 << 18), keep },
         4..6 => Tmpfile { slot: slot(rng) },

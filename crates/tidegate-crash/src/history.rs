@@ -30,6 +30,25 @@ impl<T: Default + Clone + PartialEq> History<T> {
         &self.0[self.0.len() - 1].1
     }
 
+    /// The value became `v` in state `at`; while that was under way, it was `on_the_way`.
+    pub fn set_through(&mut self, at: usize, on_the_way: T, v: T) {
+        self.set(at, on_the_way);
+        if *self.now() != v {
+            self.0.push((at, v));
+        }
+    }
+
+    /// Its changes behind state `from` up to state `to`, newest first: when, from which value, to which.
+    pub fn changes(&self, from: usize, to: usize) -> impl Iterator<Item = (usize, &T, &T)> {
+        let pairs = self.0.windows(2).map(|w| (w[1].0, &w[0].1, &w[1].1));
+        pairs.rev().filter(move |c| c.0 > from && c.0 <= to)
+    }
+
+    /// The value in a state.
+    pub fn at(&self, state: usize) -> &T {
+        &self.0[self.0.partition_point(|c| c.0 <= state) - 1].1
+    }
+
     /// Every value it had from state `from` to state `to`, newest first.
     pub fn between(&self, from: usize, to: usize) -> impl Iterator<Item = &T> {
         let newest = self.0.partition_point(|c| c.0 <= to);
@@ -53,5 +72,11 @@ mod tests {
         assert_eq!(all(3, 4), "a");
         assert_eq!(all(4, 9), "ba");
         assert_eq!(all(5, 5), "b");
+        assert_eq!(h.changes(2, 9).collect::<Vec<_>>(), [(5, &'a', &'b')]);
+        h.set_through(7, 'c', 'd');
+        let all = |from, to| h.between(from, to).copied().collect::<String>();
+        assert_eq!(all(5, 6), "b");
+        assert_eq!(all(5, 7), "dcb");
+        assert_eq!(all(7, 9), "d");
     }
 }

@@ -28,8 +28,14 @@ pub struct Object {
     pub names: History<BTreeSet<Link>>,
     /// Its permission bits.
     pub mode: History<u32>,
+    /// Its group.
+    pub gid: History<u32>,
+    /// The time of its last access in seconds, once it was set.
+    pub atime: History<Option<i64>>,
     /// Its size.
     pub size: History<u64>,
+    /// The states in which its size was set to another, and the size.
+    pub truncated: Vec<(usize, u64)>,
     /// Its pages.
     pub pages: BTreeMap<u64, History<Page>>,
     /// Its extended attributes.
@@ -66,7 +72,10 @@ impl Model {
             kind,
             names: History::default(),
             mode: History::default(),
+            gid: History::default(),
+            atime: History::default(),
             size: History::default(),
+            truncated: Vec::new(),
             pages: BTreeMap::new(),
             xattrs: BTreeMap::new(),
             target: Vec::new(),
@@ -115,6 +124,11 @@ impl Model {
         self.is(id, FileType::Regular).then_some(id)
     }
 
+    /// The size of a file now.
+    pub fn size(&self, t: Target) -> Option<u64> {
+        self.file(t).map(|id| *self.objects[&id].size.now())
+    }
+
     fn is(&self, id: Id, kind: FileType) -> bool {
         self.objects[&id].kind == kind
     }
@@ -142,6 +156,7 @@ impl Model {
         match op {
             Create { at } | Mkdir { at } | Symlink { at, .. } => missing(*at),
             Write { file, .. }
+            | WriteSync { file, .. }
             | Truncate { file, .. }
             | Punch { file, .. }
             | Allocate { file, .. }
@@ -149,6 +164,8 @@ impl Model {
             | Fsync { file }
             | Fdatasync { file }
             | Writeback { file } => self.file(*file).is_some(),
+            Collapse { file, pos, len } => self.size(*file).is_some_and(|size| pos + len < size),
+            Insert { file, pos, .. } => self.size(*file).is_some_and(|size| *pos < size),
             Rename { from, to, exchange } => self.can_rename(*from, *to, *exchange).is_some(),
             Link { from, to } => {
                 self.find(*from).is_some_and(|id| !self.is(id, FileType::Directory)) && missing(*to)
@@ -171,6 +188,9 @@ impl Model {
             Chmod { at, .. } => {
                 *at != Place::ROOT && self.find(*at).is_some_and(|id| !self.is(id, FileType::Symlink))
             }
+            Chown { at, .. } => *at != Place::ROOT && self.find(*at).is_some(),
+            // Others are read on the way, and when the tree is looked at.
+            Utimes { at, .. } => is(*at, FileType::Regular),
             FsyncDir { at } => is(*at, FileType::Directory),
             Sync | Clean { .. } | Trim | Turn { .. } => true,
             Hold { at, slot } => self.held[*slot as usize % SLOTS].is_none() && is(*at, FileType::Regular),
@@ -217,7 +237,9 @@ impl Model {
                     o.size.set(now, *len as u64);
                 });
             }
-            Write { file, pos, len } => self.on_file(*file, |o, f, now| o.write(f, id, *pos, *len, now)),
+            Write { file, pos, len } | WriteSync { file, pos, len } => {
+                self.on_file(*file, |o, f, now| o.write(f, id, *pos, *len, now))
+            }
             Truncate { file, size } => self.on_file(*file, |o, _, now| o.truncate(*size, now)),
             Punch { file, pos, len } => self.on_file(*file, |o, _, now| o.zero(*pos, pos + len, now)),
             Allocate { file, pos, len, keep } => self.on_file(*file, |o, _, now| {
@@ -231,6 +253,8 @@ impl Model {
                     o.size.set(now, pos + len);
                 }
             }),
+            Collapse { file, pos, len } => self.on_file(*file, |o, _, now| o.collapse(*pos, *len, now)),
+            Insert { file, pos, len } => self.on_file(*file, |o, _, now| o.insert(*pos, *len, now)),
             Rename { from, to, exchange } => self.rename(*from, *to, *exchange),
             CrashOp::Link { from, to } => {
                 if let (Some(id), Some(link)) = (self.find(*from), self.link_of(*to)) {
@@ -256,6 +280,16 @@ impl Model {
             Chmod { at, mode } => {
                 if let Some(id) = self.find(*at) {
                     self.change(id, |o, now| o.mode.set(now, *mode));
+                }
+            }
+            Chown { at, gid } => {
+                if let Some(id) = self.find(*at) {
+                    self.change(id, |o, now| o.gid.set(now, *gid));
+                }
+            }
+            Utimes { at, atime } => {
+                if let Some(id) = self.find(*at) {
+                    self.change(id, |o, now| o.atime.set(now, Some(*atime)));
                 }
             }
             Hold { at, slot } => self.held[*slot as usize % SLOTS] = self.find(*at),
@@ -341,7 +375,10 @@ impl Object {
             kind: self.kind,
             names: self.names.settled(),
             mode: self.mode.settled(),
+            gid: self.gid.settled(),
+            atime: self.atime.settled(),
             size: self.size.settled(),
+            truncated: Vec::new(),
             pages: pages.map(|(n, h)| (n, h.settled())).collect(),
             xattrs: self.xattrs.into_iter().map(|(n, h)| (n, h.settled())).collect(),
             target: self.target,
@@ -367,7 +404,42 @@ impl Object {
 
     fn truncate(&mut self, size: u64, now: usize) {
         self.zero(size, u64::MAX, now);
+        self.truncated.push((now, size));
         self.size.set(now, size);
+    }
+
+    /// The pages from one on that ever were written.
+    fn from(&self, first: u64) -> impl Iterator<Item = u64> {
+        self.pages.range(first..).map(|p| *p.0)
+    }
+
+    /// A page now.
+    fn page(&self, index: u64) -> Page {
+        self.pages.get(&index).and_then(|h| h.now().clone())
+    }
+
+    /// Takes whole pages out. They may be zeros for a while before: their blocks go first.
+    fn collapse(&mut self, pos: u64, len: u64, now: usize) {
+        let (first, by) = (pos / PAGE as u64, len / PAGE as u64);
+        let gone = self.from(first + by).map(|i| i - by);
+        let moved: Vec<(u64, Page)> = gone.chain(self.from(first)).map(|i| (i, self.page(i + by))).collect();
+        for (index, page) in moved {
+            let h = self.pages.entry(index).or_default();
+            if index < first + by { h.set_through(now, None, page) } else { h.set(now, page) }
+        }
+        self.size.set(now, self.size.now() - len);
+    }
+
+    /// Puts whole pages of zeros in.
+    fn insert(&mut self, pos: u64, len: u64, now: usize) {
+        let (first, by) = (pos / PAGE as u64, len / PAGE as u64);
+        let behind = self.from(first).map(|i| i + by).chain(self.from(first));
+        let page = |i| if i < first + by { None } else { self.page(i - by) };
+        let moved: Vec<(u64, Page)> = behind.map(|i| (i, page(i))).collect();
+        for (index, page) in moved {
+            self.pages.entry(index).or_default().set(now, page);
+        }
+        self.size.set(now, self.size.now() + len);
     }
 
     /// Makes a range read as zeros.

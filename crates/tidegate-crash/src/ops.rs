@@ -166,6 +166,34 @@ pub enum CrashOp {
         at: Place,
         mode: u32,
     },
+    /// The group alone: the owner is the object's number.
+    Chown {
+        at: Place,
+        gid: u32,
+    },
+    /// The time of the last access alone, in seconds.
+    Utimes {
+        at: Place,
+        atime: i64,
+    },
+    /// A write that is durable when it returns, and the file with it.
+    WriteSync {
+        file: Target,
+        pos: u64,
+        len: u32,
+    },
+    /// Takes whole pages out, not up to the end.
+    Collapse {
+        file: Target,
+        pos: u64,
+        len: u64,
+    },
+    /// Puts a hole of whole pages in, before the end.
+    Insert {
+        file: Target,
+        pos: u64,
+        len: u64,
+    },
     Fsync {
         file: Target,
     },
@@ -234,7 +262,7 @@ impl CrashOp {
     /// Bytes that it may give room in a file.
     pub fn bytes(&self) -> u64 {
         match self {
-            CrashOp::Write { len, .. } => u64::from(*len),
+            CrashOp::Write { len, .. } | CrashOp::WriteSync { len, .. } => u64::from(*len),
             CrashOp::Allocate { len, .. } | CrashOp::Zero { len, .. } => *len,
             _ => 0,
         }
@@ -267,6 +295,11 @@ impl fmt::Display for CrashOp {
             SetXattr { at, name, len } => write!(f, "setxattr {at} {} {len} bytes", xattr(*name)),
             RemoveXattr { at, name } => write!(f, "removexattr {at} {}", xattr(*name)),
             Chmod { at, mode } => write!(f, "chmod {at} {mode:o}"),
+            Chown { at, gid } => write!(f, "chown {at} :{gid}"),
+            Utimes { at, atime } => write!(f, "utimes {at} {atime}"),
+            WriteSync { file, pos, len } => write!(f, "write-sync {file} {pos}+{len}"),
+            Collapse { file, pos, len } => write!(f, "collapse {file} {pos}+{len}"),
+            Insert { file, pos, len } => write!(f, "insert {file} {pos}+{len}"),
             Fsync { file } => write!(f, "fsync {file}"),
             Fdatasync { file } => write!(f, "fdatasync {file}"),
             FsyncDir { at } => write!(f, "fsync-directory {at}"),

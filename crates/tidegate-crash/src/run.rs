@@ -13,10 +13,10 @@ use std::sync::Arc;
 use tidegate::detect::Format;
 use tidegate::{OpenOptions, Volume, VolumeSwitches};
 use tidegate_block::{Device, Overlay, QueueLimits, Recorder, RequestQueue};
-use tidegate_rt::Nanos;
 use tidegate_rt::rng::Rng;
 use tidegate_rt::sim::{Config, run_with};
 use tidegate_rt::wait::poll;
+use tidegate_rt::{Nanos, Timespec};
 use tidegate_vfs::{
     Cred, Error, ErrorKind, FallocateFlags, File, FileType, Inode, MemoryLimits, NewInode, OpenFlags,
     RenameFlags, Result, SetAttr, Vfs, VolumeOps, WritebackControl, XattrFlags,
@@ -130,6 +130,11 @@ impl Switches {
 
     /// Whether a file's size may change in several commits.
     pub fn sizes_change_in_steps(&self) -> bool {
+        self.turned.is_some_and(|t| t.0 == Format::Ext4)
+    }
+
+    /// Whether a file's size is there no sooner than the data that made it.
+    pub fn sizes_follow_data(&self) -> bool {
         self.turned.is_some_and(|t| t.0 == Format::Ext4)
     }
 
@@ -260,6 +265,17 @@ fn settle() {
     while poll() {}
 }
 
+/// The file or directory that an operation makes durable.
+pub(super) fn synced_by(model: &Model, op: &CrashOp) -> Option<Id> {
+    match op {
+        CrashOp::Fsync { file } | CrashOp::Fdatasync { file } | CrashOp::WriteSync { file, .. } => {
+            model.file(*file)
+        }
+        CrashOp::FsyncDir { at } if model.can(op) => model.find(*at),
+        _ => None,
+    }
+}
+
 const ROOT: &Cred = &Cred::ROOT;
 
 impl Machine {
@@ -284,7 +300,7 @@ impl Machine {
         let (mut done, mut spans, mut synced) = (Vec::new(), Vec::new(), Vec::new());
         for step in steps {
             let start = position();
-            synced.push(self.synced(&step.op));
+            synced.push(synced_by(&self.model, &step.op));
             let outcome = self.step(step);
             done.push(step.clone());
             match outcome {
@@ -342,14 +358,6 @@ impl Machine {
         let outcome = if self.model.can(&step.op) { self.execute(step) } else { Ok(()) };
         self.model.apply(step);
         outcome
-    }
-
-    fn synced(&self, op: &CrashOp) -> Option<Id> {
-        match op {
-            CrashOp::Fsync { file } | CrashOp::Fdatasync { file } => self.model.file(*file),
-            CrashOp::FsyncDir { at } if self.model.can(op) => self.model.find(*at),
-            _ => None,
-        }
     }
 
     fn inode(&self, at: Place) -> Result<Arc<Inode>> {
@@ -426,6 +434,15 @@ impl Machine {
                 let set = SetAttr { mode: Some(*mode), ..Default::default() };
                 self.vfs.setattr(ROOT, &self.inode(*at)?, &set)
             }
+            Chown { at, gid } => {
+                let set = SetAttr { gid: Some(*gid), ..Default::default() };
+                self.vfs.setattr(ROOT, &self.inode(*at)?, &set)
+            }
+            Utimes { at, atime } => {
+                let time = Timespec { secs: *atime, nanos: 0 };
+                let set = SetAttr { atime: Some(time), ..Default::default() };
+                self.vfs.setattr(ROOT, &self.inode(*at)?, &set)
+            }
             FsyncDir { at } => self.vfs.open(ROOT, &self.inode(*at)?, OpenFlags::READ)?.fsync(false),
             Sync => {
                 settle();
@@ -474,6 +491,21 @@ impl Machine {
                 let mut data = vec![0; *len as usize];
                 stamp::fill(id, step.serial, *pos, &mut data);
                 self.on(*file, |f| f.write_at(*pos, &data).map(drop))
+            }
+            WriteSync { file, pos, len } => {
+                let Some(id) = self.model.file(*file) else { return Ok(()) };
+                let mut data = vec![0; *len as usize];
+                stamp::fill(id, step.serial, *pos, &mut data);
+                self.on(*file, |f| {
+                    let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::SYNC;
+                    self.vfs.open(ROOT, f.inode(), flags)?.write_at(*pos, &data).map(drop)
+                })
+            }
+            Collapse { file, pos, len } => {
+                self.on(*file, |f| f.fallocate(FallocateFlags::COLLAPSE_RANGE, *pos, *len))
+            }
+            Insert { file, pos, len } => {
+                self.on(*file, |f| f.fallocate(FallocateFlags::INSERT_RANGE, *pos, *len))
             }
             Truncate { file, size } => self.on(*file, |f| f.truncate(*size)),
             Punch { file, pos, len } => self.on(*file, |f| {

@@ -19,6 +19,10 @@ pub struct Found {
     pub names: BTreeSet<Link>,
     /// Permission bits.
     pub mode: u32,
+    /// Its group.
+    pub gid: u32,
+    /// The time of its last access, in seconds.
+    pub atime: i64,
     /// Bytes.
     pub size: u64,
     /// Runs of data: first page, bytes up to the end of the file. Bytes between them read as zeros.
@@ -75,9 +79,9 @@ pub fn walk(volume: &Volume) -> std::result::Result<Tree, Fault> {
 
 fn describe(volume: &Volume, inode: &Arc<Inode>) -> Result<Found> {
     let vfs = volume.vfs();
-    let (kind, mode, size) = {
+    let (kind, mode, size, gid, atime) = {
         let a = inode.attr();
-        (a.file_type, a.mode, a.size)
+        (a.file_type, a.mode, a.size, a.gid, a.atime.secs)
     };
     let mut xattrs = BTreeMap::new();
     for name in vfs.listxattr(&Cred::ROOT, inode)? {
@@ -89,7 +93,7 @@ fn describe(volume: &Volume, inode: &Arc<Inode>) -> Result<Found> {
         FileType::Regular => data(&vfs.open(&Cred::ROOT, inode, OpenFlags::READ | OpenFlags::NOATIME)?)?,
         _ => Vec::new(),
     };
-    Ok(Found { ino: inode.ino, kind, names: BTreeSet::new(), mode, size, data, xattrs, target })
+    Ok(Found { ino: inode.ino, kind, names: BTreeSet::new(), mode, gid, atime, size, data, xattrs, target })
 }
 
 fn data(file: &File) -> Result<Vec<(u64, Vec<u8>)>> {

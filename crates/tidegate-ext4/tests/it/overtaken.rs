@@ -5,7 +5,7 @@ use crate::common::volume::{fresh, fsck, open_rw};
 use crate::rig::{Gate, skip};
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_block::{BioFlags, Errno, Op};
+use tidegate_block::{BioFlags, Errno, MemoryDevice, Op};
 use tidegate_rt::{clock, thread};
 use tidegate_vfs::*;
 
@@ -18,6 +18,16 @@ fn send(v: &Vfs, file: &File) {
 fn create(v: &Arc<Vfs>, name: &[u8]) -> File {
     let inode = v.create(ROOT, &v.root().unwrap(), name, 0o644).unwrap();
     v.open(ROOT, &inode, OpenFlags::READ | OpenFlags::WRITE).unwrap()
+}
+
+/// The size of the file when power fails now.
+fn size_after_a_cut(device: &MemoryDevice) -> std::result::Result<u64, String> {
+    let cut = Arc::new(device.copy());
+    fsck(&cut)?;
+    let (_, v) = open_rw(cut, MemoryLimits::default(), clock::realtime()).unwrap();
+    let size = v.lookup(&v.root().unwrap(), b"f").unwrap().size();
+    v.unmount().unwrap();
+    Ok(size)
 }
 
 /// Writes a page, which the device keeps, and one behind it, which it does not, and commits; what a cut leaves
@@ -36,14 +46,7 @@ fn overtaken(block: &str, fails: bool) {
     thread::sleep(Duration::from_millis(200));
     other.write_at(0, b"other").unwrap();
     other.fsync(false).unwrap();
-    let size_after_a_cut = || {
-        let cut = Arc::new(below.copy());
-        fsck(&cut)?;
-        let (_, v) = open_rw(cut, MemoryLimits::default(), clock::realtime()).unwrap();
-        let size = v.lookup(&v.root().unwrap(), b"f").unwrap().size();
-        v.unmount().unwrap();
-        Ok::<u64, String>(size)
-    };
+    let size_after_a_cut = || size_after_a_cut(&below);
     let on_the_way = size_after_a_cut();
     gate.let_go(if fails { Err(Errno::IO) } else { Ok(()) });
     assert_eq!(on_the_way, Ok(0), "{block}");
@@ -78,5 +81,29 @@ fn data_behind_data_that_was_lost_is_marked() {
     }
     for block in ["1024", "4096"] {
         overtaken(block, true);
+    }
+}
+
+#[test]
+fn a_file_is_as_long_as_what_was_sent_of_it() {
+    if skip() {
+        return;
+    }
+    for block in ["1024", "4096"] {
+        let device = fresh(32, &["-t", "ext4", "-b", block]);
+        let (_, v) = open_rw(device.clone(), MemoryLimits::default(), clock::realtime()).unwrap();
+        let (f, other) = (create(&v, b"f"), create(&v, b"other"));
+        v.sync().unwrap();
+        // Two runs of pages, of which a pass has room for one.
+        f.write_at(0, &[1; 4 * 4096]).unwrap();
+        f.write_at(40_960, &[2; 5000]).unwrap();
+        v.fs().writepages(f.inode(), &mut WritebackControl::background(1)).unwrap();
+        v.bdi().submit_pending();
+        f.inode().mapping.wait_writeback(0, u64::MAX);
+        other.write_at(0, b"other").unwrap();
+        other.fsync(false).unwrap();
+        assert_eq!(size_after_a_cut(&device), Ok(4 * 4096), "{block}");
+        drop((f, other));
+        v.unmount().unwrap();
     }
 }

@@ -12,6 +12,9 @@
 //! | P7 | so does the reference checker |
 //! | P8 | what another program recovers keeps them, too |
 
+#[cfg(test)]
+mod tests;
+
 use crate::Fault;
 use crate::model::{Id, Link, Model, Object, Page, ROOT};
 use crate::ops::CrashOp;
@@ -38,6 +41,8 @@ pub struct Promises {
     unit: usize,
     /// A change of a file's size may be there in part: a large one takes several commits.
     in_steps: bool,
+    /// A size is there no sooner than the data that made it.
+    ordered: bool,
 }
 
 impl Promises {
@@ -48,6 +53,7 @@ impl Promises {
             to: (done + 1).min(run.spans.len()),
             unit: run.tape.blocks.block_size(),
             in_steps: run.manner.switches.sizes_change_in_steps(),
+            ordered: run.manner.switches.sizes_follow_data(),
             ..Promises::default()
         };
         for (i, (step, synced)) in run.steps[..done].iter().zip(&run.synced).enumerate() {
@@ -66,7 +72,7 @@ impl Promises {
         let Some(id) = synced else { return };
         self.data.insert(id, state);
         match op {
-            CrashOp::Fsync { .. } => {
+            CrashOp::Fsync { .. } | CrashOp::WriteSync { .. } => {
                 self.objects.insert(id, state);
                 self.names.insert(id, state);
             }
@@ -164,12 +170,22 @@ fn is_file(o: &Object) -> bool {
     o.kind == FileType::Regular
 }
 
-/// P2 and P4 for the mode, the extended attributes and the target.
+/// P2 and P4 for the mode, the group, the time of access, the extended attributes and the target.
 fn attributes(id: Id, found: &Found, o: &Object, p: &Promises) -> Result<(), Fault> {
     let from = p.since(&p.objects, id);
     if !o.mode.between(from, p.to).any(|m| *m == found.mode) {
         let may: Vec<_> = o.mode.between(from, p.to).map(|m| format!("{m:o}")).collect();
         let text = format!("object {id} has mode {:o}; since its sync it had {may:?}", found.mode);
+        return Err(Fault::new("P2", text));
+    }
+    if !o.gid.between(from, p.to).any(|gid| *gid == found.gid) {
+        let may: Vec<_> = o.gid.between(from, p.to).collect();
+        let text = format!("object {id} has group {}; since its sync it had {may:?}", found.gid);
+        return Err(Fault::new("P2", text));
+    }
+    if !o.atime.between(from, p.to).any(|t| t.is_none_or(|t| t == found.atime)) {
+        let may: Vec<_> = o.atime.between(from, p.to).collect();
+        let text = format!("object {id} was read at {}; since its sync that was {may:?}", found.atime);
         return Err(Fault::new("P2", text));
     }
     if let Some(name) = found.xattrs.keys().find(|n| !o.xattrs.keys().any(|k| k.as_bytes() == &n[..])) {
@@ -199,24 +215,82 @@ fn content(id: Id, found: &Found, o: &Object, p: &Promises) -> Result<(), Fault>
         return Ok(());
     }
     let from = p.since(&p.data, id);
-    let (least, most) = (o.size.between(from, p.to).min(), o.size.between(from, p.to).max());
-    let within = least.is_some_and(|n| *n <= found.size) && most.is_some_and(|n| *n >= found.size);
-    let may = p.in_steps && within || o.size.between(from, p.to).any(|s| *s == found.size);
-    if !may {
+    let Some(reached) = reached(found.size, o, from, p) else {
         let may: Vec<_> = o.size.between(from, p.to).collect();
         let text = format!("file {id} has {} bytes; since its sync it had {may:?}", found.size);
         return Err(Fault::new("P2", text));
-    }
+    };
+    let grown = if p.ordered { grown(o, from, reached, p.to) } else { Vec::new() };
     let mut seen = BTreeSet::new();
     for (first, bytes) in &found.data {
         for (n, page) in bytes.chunks(PAGE).enumerate() {
-            seen.insert(first + n as u64);
-            parts_may(id, first + n as u64, page, o, from, p)?;
+            let index = first + n as u64;
+            seen.insert(index);
+            parts_may(id, index, page, o, from, p)?;
+            appended(id, index, page, o, &grown, p)?;
         }
     }
     for (&index, _) in o.pages.range(..found.size.div_ceil(PAGE as u64)).filter(|e| !seen.contains(e.0)) {
         let n = (found.size - index * PAGE as u64).min(PAGE as u64) as usize;
         parts_may(id, index, &[0; PAGE][..n], o, from, p)?;
+        appended(id, index, &[0; PAGE][..n], o, &grown, p)?;
+    }
+    Ok(())
+}
+
+/// The first state since the sync in which a file may have had a size; in part, where it changes in steps.
+fn reached(size: u64, o: &Object, from: usize, p: &Promises) -> Option<usize> {
+    if *o.size.at(from) == size {
+        return Some(from);
+    }
+    let came = |old: u64, new: u64| new == size || p.in_steps && (old < size) != (new < size);
+    o.size.changes(from, p.to).filter(|(_, old, new)| came(**old, **new)).last().map(|c| c.0)
+}
+
+/// From which bytes on a file got longer, and in which state, for each time since which it has not been shorter
+/// when it had its size first, in state `reached`. Of bytes below the size of a truncation this says nothing until
+/// then: it sets the size at once, as Linux does, and what was written below may not be there yet.
+fn grown(o: &Object, from: usize, reached: usize, to: usize) -> Vec<(u64, usize)> {
+    let mut least = u64::MAX;
+    let mut all = Vec::new();
+    for (state, old, _) in o.size.changes(from, reached) {
+        if *old < least {
+            least = *old;
+            let set = o.truncated.iter().filter(|t| t.0 >= state && t.0 <= to).map(|t| t.1);
+            all.push((set.fold(least, u64::max), state));
+        }
+    }
+    all
+}
+
+/// P4 for bytes that made a file longer: of a size that is there, they are, too, as they were then or later.
+fn appended(
+    id: Id,
+    index: u64,
+    page: &[u8],
+    o: &Object,
+    grown: &[(u64, usize)],
+    p: &Promises,
+) -> Result<(), Fault> {
+    let start = index * PAGE as u64;
+    for (unit, part) in page.chunks(p.unit).enumerate() {
+        let first = start + (unit * p.unit) as u64;
+        for (old, state) in grown {
+            let skip = old.saturating_sub(first).min(part.len() as u64) as usize;
+            let (at, bytes) = (unit * p.unit + skip, &part[skip..]);
+            let is = |v: &Page| match v {
+                Some(page) => bytes == &page[at..at + bytes.len()],
+                None => bytes.iter().all(|&b| b == 0),
+            };
+            let Some(h) = o.pages.get(&index).filter(|_| !bytes.is_empty()) else { continue };
+            if !h.between(*state, p.to).any(is) {
+                let text = format!(
+                    "file {id} got longer than {old} bytes in state {state}, but page {index} holds {} from {at} on",
+                    stamp::describe(bytes),
+                );
+                return Err(Fault::new("P4", text));
+            }
+        }
     }
     Ok(())
 }
