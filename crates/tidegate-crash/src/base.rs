@@ -27,14 +27,18 @@ const AGED: u64 = 64 << 20;
 pub struct Shape {
     /// Bytes of a block: the unit that a device keeps whole.
     pub block: usize,
-    /// F2FS: with every feature, or with none. Ext4: with checksums, or without.
+    /// F2FS: with every feature, or with none.
     pub features: bool,
+    /// Ext4: the words of mke2fs that make it so, besides those for its block.
+    pub how: &'static [&'static str],
+    /// Files have extents, which ranges of zeros and moves of pages need.
+    pub extents: bool,
     /// F2FS: on zones.
     pub zones: Option<ZoneSpec>,
 }
 
 const fn shape(block: usize, features: bool) -> Shape {
-    Shape { block, features, zones: None }
+    Shape { block, features, how: &[], extents: true, zones: None }
 }
 
 const OF_F2FS: &[Shape] = &[shape(4096, false), shape(4096, true)];
@@ -47,14 +51,27 @@ const OF_ZONED: &[Shape] = &[
     Shape { zones: zones(4 << 20), ..shape(4096, false) },
     Shape { zones: zones(3 << 20), ..shape(4096, true) },
 ];
+
+const fn ext4(block: usize, how: &'static [&'static str]) -> Shape {
+    Shape { how, ..shape(block, true) }
+}
+
+const CHECKSUMS: &[&str] = &["-t", "ext4", "-O", "metadata_csum,64bit"];
+const NONE: &[&str] = &["-t", "ext4", "-O", "^metadata_csum,^64bit"];
 const OF_EXT4: &[Shape] = &[
-    shape(1024, true),
-    shape(2048, true),
-    shape(4096, true),
-    shape(1024, false),
-    shape(2048, false),
-    shape(4096, false),
+    ext4(1024, CHECKSUMS),
+    ext4(2048, CHECKSUMS),
+    ext4(4096, CHECKSUMS),
+    ext4(1024, NONE),
+    ext4(2048, NONE),
+    ext4(4096, NONE),
+    Shape { extents: false, ..ext4(1024, &["-t", "ext3"]) },
+    ext4(2048, &["-t", "ext4", "-O", "metadata_csum,64bit,orphan_file"]),
+    ext4(4096, &["-t", "ext4", "-O", "metadata_csum,64bit,metadata_csum_seed"]),
+    ext4(4096, &["-t", "ext4", "-O", "metadata_csum,64bit", "-I", "128"]),
 ];
+/// Shapes of a format, at most.
+const MOST: usize = OF_EXT4.len();
 
 /// The bytes of a fresh volume of a shape and size, from a program that is not ours.
 pub type Maker = Arc<dyn Fn(Shape, u64) -> Result<Vec<u8>, String> + Send + Sync>;
@@ -91,8 +108,8 @@ pub struct Bases {
     format: Format,
     maker: Option<Maker>,
     zoned: bool,
-    made: [[OnceLock<Result<Base, Fault>>; 4]; 6],
-    crowds: [[OnceLock<Result<Base, Fault>>; 2]; 6],
+    made: [[OnceLock<Result<Base, Fault>>; 4]; MOST],
+    crowds: [[OnceLock<Result<Base, Fault>>; 2]; MOST],
 }
 
 impl Bases {
@@ -138,13 +155,16 @@ impl Bases {
 
     /// Whether a volume of a shape can be asked for an operation; it says why not otherwise, and the run would end.
     pub fn takes(&self, shape: usize, op: &CrashOp) -> bool {
-        let block = self.shapes()[shape].block;
+        let Shape { block, extents, .. } = self.shapes()[shape];
         match (self.format, op) {
+            (Format::F2fs, CrashOp::Collapse { .. } | CrashOp::Insert { .. }) => false,
             (Format::F2fs, _) => true,
             // A link is shorter than a block, and attributes have one.
             (_, CrashOp::Symlink { len, .. }) => usize::from(*len) < block,
             (_, CrashOp::SetXattr { len, .. }) => usize::from(*len) < block / 3,
             (_, CrashOp::Clean { .. }) => false,
+            (_, CrashOp::Allocate { .. } | CrashOp::Zero { .. }) => extents,
+            (_, CrashOp::Collapse { .. } | CrashOp::Insert { .. }) => extents,
             _ => true,
         }
     }

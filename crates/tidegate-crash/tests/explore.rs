@@ -65,7 +65,7 @@ fn a_few_hundred_power_cuts_of_ext4_break_no_promise() {
         return;
     }
     let scratch = ext4::scratch("crash").unwrap_or_else(|e| panic!("{e}"));
-    let made = move |s: Shape, bytes| ext4::made_small(&scratch, bytes, s.block, s.features);
+    let made = move |s: Shape, bytes| ext4::made_small(&scratch, bytes, s.block, s.how);
     let maker = Arc::new(move |s, bytes| made(s, bytes).map_err(|e| format!("{e:#}")));
     explored("ext4", Bases::ext4(maker), 400);
 }

@@ -47,15 +47,14 @@ pub fn made(dir: &TempDir, bytes: u64, args: &[&str]) -> Result<Vec<u8>> {
     Ok(std::fs::read(&image)?)
 }
 
-/// The bytes of a volume with blocks of `block` bytes, with checksums or without, and a journal as small as
-/// mke2fs makes it, so that its log wraps.
+/// The bytes of a volume with blocks of `block` bytes and a journal as small as mke2fs makes it, so that its log
+/// wraps; else as `how` says.
 ///
 /// # Errors
 /// As [`made`].
-pub fn made_small(dir: &TempDir, bytes: u64, block: usize, checksums: bool) -> Result<Vec<u8>> {
+pub fn made_small(dir: &TempDir, bytes: u64, block: usize, how: &[&str]) -> Result<Vec<u8>> {
     let (size, journal) = (block.to_string(), format!("size={}", block / 1024));
-    let features = if checksums { "metadata_csum,64bit" } else { "^metadata_csum,^64bit" };
-    made(dir, bytes, &["-t", "ext4", "-m", "0", "-b", &size, "-J", &journal, "-O", features])
+    made(dir, bytes, &[&["-m", "0", "-b", &size, "-J", &journal], how].concat())
 }
 
 /// Whether `e2fsck -fn` has nothing against an image.

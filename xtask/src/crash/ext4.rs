@@ -17,7 +17,7 @@ pub fn settings(judged: bool) -> Result<Settings> {
     oracle::require("mke2fs")?;
     let dir = Arc::new(ext4::scratch("crash")?);
     let at = dir.clone();
-    let made = move |s: Shape, bytes| ext4::made_small(&at, bytes, s.block, s.features);
+    let made = move |s: Shape, bytes| ext4::made_small(&at, bytes, s.block, s.how);
     let maker = move |s, bytes| made(s, bytes).map_err(|e| format!("{e:#}"));
     let mut settings = Settings { bases: Arc::new(Bases::ext4(Arc::new(maker))), ..Settings::default() };
     if judged && !oracle::skip_or_fail("e2fsck") {

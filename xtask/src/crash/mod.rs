@@ -85,7 +85,8 @@ pub enum Format {
     F2fs,
     /// F2FS on zones.
     Zoned,
-    /// ext4, made by mke2fs: blocks of 1, 2 and 4 KiB, with checksums and without.
+    /// ext4, made by mke2fs: blocks of 1, 2 and 4 KiB, with checksums and without, as ext3, and with an orphan
+    /// file, a checksum seed, small inodes.
     Ext4,
 }
 
