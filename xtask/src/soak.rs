@@ -23,10 +23,15 @@ const LONG: &[Long] = &[
     Long { of: ("tidegate-f2fs", "corrupt"), name: "chance::", settings: &[("TIDEGATE_DAMAGED", "20000")] },
     Long { of: ("tidegate-ext4", "it"), name: "repaired::", settings: &[("TIDEGATE_DAMAGED", "2000")] },
     Long { of: ("tidegate-ext4", "it"), name: "damaged", settings: &[("TIDEGATE_DAMAGED", "1000")] },
-    // Power cuts of volumes on zones, with write pointers held to the rules.
+    // Work by chance on volumes of many kinds, judged by e2fsck, Linux and a model in memory.
+    Long { of: ("tidegate-ext4", "it"), name: "soaked::", settings: &[("TIDEGATE_SOAK", "900")] },
+    // Random rows of operations on a volume and on a plain model.
+    Long { of: ("tidegate-ext4", "it"), name: "model::", settings: &[("PROPTEST_CASES", "2000")] },
+    Long { of: ("tidegate-f2fs", "it"), name: "model::", settings: &[("PROPTEST_CASES", "2000")] },
+    // Power cuts of volumes of F2FS, on zones, too, and of ext4.
     Long {
         of: ("tidegate-crash", "explore"),
-        name: "cuts_on_zones",
+        name: "power_cuts",
         settings: &[("TIDEGATE_CRASH_STATES", "100000")],
     },
     // The serving process killed at 200 random moments of a mixed load.

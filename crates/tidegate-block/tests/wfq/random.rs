@@ -27,11 +27,11 @@ impl Rng {
     }
 }
 
-/// From `TIDEGATE_TEST_SEED`, else from chance; printed, so that a failure says it.
+/// From `TIDEGATE_SEED`, else from chance; printed, so that a failure says it.
 fn seed() -> u64 {
-    let s = std::env::var("TIDEGATE_TEST_SEED").ok().and_then(|s| s.parse().ok());
+    let s = std::env::var("TIDEGATE_SEED").ok().and_then(|s| s.parse().ok());
     let s = s.unwrap_or_else(clock::entropy) | 1;
-    println!("TIDEGATE_TEST_SEED={s}");
+    println!("TIDEGATE_SEED={s}");
     s
 }
 

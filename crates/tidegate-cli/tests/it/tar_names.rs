@@ -65,8 +65,8 @@ fn long_names_come_out_as_from_the_stock_tar() {
         assert!(std::env::var_os("CI").is_none());
         return;
     }
-    let seed = std::env::var("TIDEGATE_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0x7a6);
-    eprintln!("TIDEGATE_TEST_SEED={seed}");
+    let seed = std::env::var("TIDEGATE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0x7a6);
+    eprintln!("TIDEGATE_SEED={seed}");
     let b = Bench::new();
     fs::create_dir(b.path("src")).unwrap();
     fill(&b.path("src"), &mut Rng::new(seed));

@@ -222,7 +222,7 @@ fn explore(name: &str, args: &[&str], seed: u64, logged: Logged) {
     let base = std::fs::read(&image).unwrap();
     let seed = asked_seed().unwrap_or(seed);
     let states = std::env::var("TIDEGATE_TEST_STATES").ok().and_then(|s| s.parse().ok()).unwrap_or(STATES);
-    println!("{name}: TIDEGATE_TEST_SEED={seed}");
+    println!("{name}: TIDEGATE_SEED={seed}");
     let unit = if args.contains(&"1024") { 1024 } else { 4096 };
     let run = run(&base, seed, 160, unit, logged);
     assert!(run.promises.len() > 20 && run.records.len() > 100);

@@ -146,7 +146,7 @@ fn survive_with(name: &str, args: &[&str], prepare: fn(&Path)) {
     let first = asked_seed();
     let (seeds, mut refused) = (first.map_or(0..images(125), |s| s..s + 1), 0);
     for seed in seeds {
-        println!("{name}: TIDEGATE_TEST_SEED={seed}");
+        println!("{name}: TIDEGATE_SEED={seed}");
         let mut bytes = whole.clone();
         damage(&mut bytes, &used, &mut Rng::new(seed));
         match open_bytes(&bytes) {

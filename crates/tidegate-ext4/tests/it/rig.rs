@@ -45,15 +45,15 @@ pub fn bytes_of(name: &str, args: &[&str]) -> Vec<u8> {
     out.stdout
 }
 
-/// The seed that `TIDEGATE_TEST_SEED` asks for.
+/// The seed that `TIDEGATE_SEED` asks for.
 pub fn asked_seed() -> Option<u64> {
-    std::env::var("TIDEGATE_TEST_SEED").ok().map(|s| s.parse().expect("TIDEGATE_TEST_SEED is a number"))
+    std::env::var("TIDEGATE_SEED").ok().map(|s| s.parse().expect("TIDEGATE_SEED is a number"))
 }
 
 /// That, or one by chance; printed, so that a failure says it.
 pub fn seed() -> u64 {
     let seed = asked_seed().unwrap_or_else(tidegate_rt::clock::entropy);
-    println!("TIDEGATE_TEST_SEED={seed}");
+    println!("TIDEGATE_SEED={seed}");
     seed
 }
 

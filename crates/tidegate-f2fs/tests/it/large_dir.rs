@@ -30,8 +30,8 @@ fn names_come_go_and_move_as_in_a_map() {
     if oracle::skip_or_fail("mkfs.f2fs") {
         return;
     }
-    let seed = std::env::var("TIDEGATE_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
-    println!("TIDEGATE_TEST_SEED={seed}");
+    let seed = std::env::var("TIDEGATE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
+    println!("TIDEGATE_SEED={seed}");
     let dir = tempfile::tempdir().unwrap();
     let path = make_image(dir.path(), 256 << 20, "");
     let root = &Cred::ROOT;

@@ -37,7 +37,7 @@ fn a_damaged_log_with_crc32c_gives_whole_transactions_or_an_error() {
             }
         }
     }
-    assert!(errors > 0 && results > 0 || std::env::var_os("TIDEGATE_TEST_SEED").is_some());
+    assert!(errors > 0 && results > 0 || std::env::var_os("TIDEGATE_SEED").is_some());
 }
 
 /// The part of a refused log that a repair gets: blocks that were written as they are, and the reason.

@@ -130,9 +130,9 @@ impl Chance {
     }
 }
 
-/// `TIDEGATE_TEST_SEED`, or all of `seeds`.
+/// `TIDEGATE_SEED`, or all of `seeds`.
 pub fn seeds(seeds: Range<u64>) -> Vec<u64> {
-    let one = std::env::var("TIDEGATE_TEST_SEED").ok().and_then(|s| s.parse().ok());
+    let one = std::env::var("TIDEGATE_SEED").ok().and_then(|s| s.parse().ok());
     one.map_or_else(|| seeds.collect(), |s| vec![s])
 }
 
@@ -142,7 +142,7 @@ pub struct Seed(pub u64);
 impl Drop for Seed {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("TIDEGATE_TEST_SEED={}", self.0);
+            eprintln!("TIDEGATE_SEED={}", self.0);
         }
     }
 }

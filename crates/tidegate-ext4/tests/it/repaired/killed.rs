@@ -98,7 +98,7 @@ fn kill_all(name: &str, args: &[&str], size: &str, seed: u64) {
         wreck(&mut bytes, &used, &mut rng);
         match kill(&image, &before, &bytes, &mut rng) {
             Ok(n) => other += n,
-            Err(e) => bad.push(format!("{name}: TIDEGATE_TEST_SEED={seed}: {e}")),
+            Err(e) => bad.push(format!("{name}: TIDEGATE_SEED={seed}: {e}")),
         }
     }
     println!("{name}: {other} killed repairs ended otherwise and as well");

@@ -217,7 +217,7 @@ fn survive_of(name: &str, args: &[&str], size: &str, seed: u64, usual: u64) -> V
                 if let Some(keep) = std::env::var_os("TIDEGATE_KEEP") {
                     std::fs::write(Path::new(&keep).join(format!("{name}-{seed}")), &bytes).unwrap();
                 }
-                bad.push(format!("{name}: TIDEGATE_TEST_SEED={seed}: {e}"));
+                bad.push(format!("{name}: TIDEGATE_SEED={seed}: {e}"));
             }
         }
     }

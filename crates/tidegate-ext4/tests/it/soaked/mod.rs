@@ -1,7 +1,7 @@
 //! Work by chance on volumes of many kinds, with unmounts and power cuts in between. e2fsck and Linux judge
 //! each state that is left, and a model in memory says what it has to hold.
 //!
-//! `TIDEGATE_SOAK` says for how many seconds; `TIDEGATE_TEST_SEED` begins with a certain round.
+//! `TIDEGATE_SOAK` says for how many seconds; `TIDEGATE_SEED` begins with a certain round.
 
 mod draw;
 mod full;
