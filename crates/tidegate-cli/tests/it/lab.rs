@@ -169,7 +169,6 @@ fn a_run_that_nobody_names_is_an_error() {
 fn a_thread_that_cannot_be_started_ends_the_run() {
     let b = Bench::new();
     fs::create_dir(b.path("d")).unwrap();
-    let program = b.program();
     let race = "lab compare --target dir:d --threads 4000 --files 3 --runs 1";
     // The superuser has no limit of processes, so the superuser's run is another user's.
     let mut command = Command::new("prlimit");
