@@ -88,6 +88,16 @@ fn locals_are_followed_where_the_text_tells_their_type() {
 /// Calls that lead upwards as yet, one on a line: `crate: from -> to: call`. The list may only become shorter.
 const UPWARD: &str = include_str!("../../upward.txt");
 
+/// The lines of [`UPWARD`] and the entries of [`UP`]. A list that became shorter takes its number along.
+const UPWARD_LINES: usize = 66;
+const UP_ENTRIES: usize = 24;
+
+#[test]
+fn lists_of_upward_calls_do_not_grow() {
+    assert_eq!(UPWARD.lines().count(), UPWARD_LINES, "upward.txt may only become shorter");
+    assert_eq!(UP.len(), UP_ENTRIES, "the folders' calls up may only become fewer");
+}
+
 #[test]
 fn files_call_downwards() {
     for (package, least) in

@@ -247,7 +247,7 @@ pub trait FileSystem: Send + Sync {
     /// The value of attribute `name` (with its namespace, e.g. `user.x`), in the form user space sees.
     ///
     /// # Errors
-    /// `NoAttribute`, `Unsupported` for a namespace that the format does not have.
+    /// `NoData`, `Unsupported` for a namespace that the format does not have.
     ///
     /// # Locks
     /// None, or `i_rwsem`.
@@ -256,7 +256,7 @@ pub trait FileSystem: Send + Sync {
     /// Sets (`Some`) or removes (`None`) an attribute.
     ///
     /// # Errors
-    /// `NoAttribute`, `Exists` as `flags` ask; `OutOfRange` for a name or value that is too long.
+    /// `NoData`, `Exists` as `flags` ask; `Range` for a name or value that is too long.
     ///
     /// # Locks
     /// `i_rwsem`, exclusive.
