@@ -108,7 +108,7 @@ impl Log {
             let (now, rest) = to.split_at_mut(n as usize * size);
             let byte = first.0 * u64::from(self.block_size);
             let read = io::read(&self.queue, byte, now);
-            read.map_err(|e| Error::device(e, format!("reading journal, log block {at}")))?;
+            read.map_err(|e| Error::device_at(e, "reading journal,", at.place()))?;
             (at, to) = (LogBlock(at.0 + n), rest);
         }
         Ok(())
@@ -133,7 +133,7 @@ impl Log {
         let byte = first.0 * u64::from(self.block_size);
         let bio = io::write_bio(byte, bytes, flags | BioFlags::META | BioFlags::SYNC);
         let wrote = self.queue.submit_wait(bio).map(drop);
-        wrote.map_err(|e| Error::device(e, format!("writing journal, log block {at}")))
+        wrote.map_err(|e| Error::device_at(e, "writing journal,", at.place()))
     }
 }
 

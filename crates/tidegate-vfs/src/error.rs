@@ -77,6 +77,8 @@ enum Part {
     At(At),
     /// The step that was under way, or the rule that is broken.
     What(Cow<'static, str>),
+    /// The step that was under way, and the place that it was about: `reading block 5`.
+    Step(&'static str, At),
 }
 
 /// A kind, the rule or operation and its places, and the error below that caused it.
@@ -120,6 +122,11 @@ impl Error {
         Error { stopped_by: why.errno(), ..Self::new(ErrorKind::ReadOnly, why.to_string()) }
     }
 
+    /// A device's error while doing `step` at a place: `reading`, and a block.
+    pub fn device_at(errno: Errno, step: &'static str, at: At) -> Self {
+        Self::device(errno, "").of_at(step, at)
+    }
+
     /// The same error, caused by a device's.
     pub fn because(mut self, errno: Errno) -> Self {
         self.source = Some(errno);
@@ -144,7 +151,7 @@ impl Error {
     /// The places that it is about, from the outside in: the inode before its block.
     pub fn places(&self) -> impl Iterator<Item = &At> {
         self.context.iter().rev().filter_map(|p| match p {
-            Part::At(at) => Some(at),
+            Part::At(at) | Part::Step(_, at) => Some(at),
             Part::What(_) => None,
         })
     }
@@ -153,6 +160,7 @@ impl Error {
     pub fn what(&self) -> &str {
         let mut texts = self.context.iter().filter_map(|p| match p {
             Part::What(text) => Some(&**text),
+            Part::Step(step, _) => Some(*step),
             Part::At(_) => None,
         });
         texts.next().unwrap_or_default()
@@ -163,9 +171,17 @@ impl Error {
         Error { kind, ..self }
     }
 
-    /// The same error, about `at`.
+    /// The same error, about `at`. A place that it has already is told once.
     pub fn at(mut self, at: At) -> Self {
-        self.context.push(Part::At(at));
+        if !self.places().any(|known| *known == at) {
+            self.context.push(Part::At(at));
+        }
+        self
+    }
+
+    /// The same error, of a step at a place: `reading`, and a block.
+    pub fn of_at(mut self, step: &'static str, at: At) -> Self {
+        self.context.push(Part::Step(step, at));
         self
     }
 
@@ -242,6 +258,7 @@ impl fmt::Display for Error {
             match part {
                 Part::At(at) => write!(f, "{at}: ")?,
                 Part::What(what) => write!(f, "{what}: ")?,
+                Part::Step(step, at) => write!(f, "{step} {at}: ")?,
             }
         }
         if self.source == Some(Errno::NOSPC) {
@@ -256,3 +273,18 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_told_once() {
+        let e = Error::corrupt("a rule").in_inode(5_u64).in_inode(5_u64).at(At::The("table"));
+        assert_eq!(e.to_string(), "table: inode 5: a rule: the volume is damaged");
+        let e = Error::device_at(Errno::IO, "reading", At::Block(7)).at_block(7_u64).in_inode(5_u64);
+        assert!(e.to_string().starts_with("inode 5: reading block 7: input/output error"), "{e}");
+        assert!(e.places().eq([&At::Inode(Ino(5)), &At::Block(7)]), "{e}");
+        assert_eq!(e.what(), "reading");
+    }
+}

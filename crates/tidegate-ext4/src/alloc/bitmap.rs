@@ -9,7 +9,7 @@ use crate::format::units::{BlockAddr, GroupNo};
 use crate::volume::blocks::Block;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
-use tidegate_vfs::Result;
+use tidegate_vfs::{At, Result};
 
 /// Whether bit `n` is set.
 pub(super) fn is_set(map: &[u8], n: u32) -> bool {
@@ -79,7 +79,7 @@ impl Ext4 {
         }
         let block = self.blocks.read(desc.block_bitmap)?;
         let bytes = self.sb.blocks_per_group as usize / 8;
-        self.check_bitmap("block", desc.block_bitmap, &block, bytes, desc.block_bitmap_csum)?;
+        self.check_bitmap("block bitmap", desc.block_bitmap, &block, bytes, desc.block_bitmap_csum)?;
         Ok(block.to_vec())
     }
 
@@ -93,7 +93,7 @@ impl Ext4 {
         }
         let block = self.blocks.read(desc.inode_bitmap)?;
         let bytes = inodes as usize / 8;
-        self.check_bitmap("inode", desc.inode_bitmap, &block, bytes, desc.inode_bitmap_csum)?;
+        self.check_bitmap("inode bitmap", desc.inode_bitmap, &block, bytes, desc.inode_bitmap_csum)?;
         Ok(block.to_vec())
     }
 
@@ -106,7 +106,7 @@ impl Ext4 {
     /// Compares the checksum of a bitmap's bytes with `stored`, unless that was done.
     fn check_bitmap(
         &self,
-        what: &str,
+        what: &'static str,
         addr: BlockAddr,
         map: &Block,
         bytes: usize,
@@ -115,10 +115,8 @@ impl Ext4 {
         if !self.sb.has_csum() || map.is_verified() {
             return Ok(());
         }
-        rule(
-            self.bitmap_csum(&map[..bytes]) == stored,
-            format_args!("{what} bitmap {addr}: its checksum does not match"),
-        )?;
+        rule(self.bitmap_csum(&map[..bytes]) == stored, "its checksum does not match")
+            .map_err(|e| e.at(At::Part(what, addr.0)))?;
         self.blocks.set_verified(addr, map);
         Ok(())
     }

@@ -167,7 +167,7 @@ impl Ext4 {
     /// # Errors
     /// `Corrupt` for blocks outside of the volume and of its own tables; those of the journal.
     pub(crate) fn free_blocks(&self, handle: &mut Handle<'_>, first: BlockAddr, n: u64) -> Result<()> {
-        rule(self.sb.holds(first, n), format_args!("block {first}: it lies outside of the volume"))?;
+        rule(self.sb.holds(first, n), "it lies outside of the volume").map_err(|e| e.at(first.place()))?;
         self.refuse_to_free_tables(first, n)?;
         let (mut at, end) = (first.0, first.0 + n);
         while at < end {
@@ -198,11 +198,8 @@ impl Ext4 {
         let map = self.block_bitmap(desc).and_then(|map| {
             self.was_read(Bitmap::Blocks, desc);
             let used = (bit..bit + len).all(|b| is_set(&map, b));
-            let what = format_args!(
-                "group {}: some of {len} blocks from {first} on are free, and are freed",
-                desc.group
-            );
-            rule(used, what)?;
+            rule(used, format_args!("some of {len} blocks from {first} on are free, and are freed"))
+                .map_err(|e| e.at(desc.group.place()))?;
             Ok(map)
         });
         let left = |e: &Error| {

@@ -175,7 +175,7 @@ impl Ext4 {
         }
         let found = self.inode_bitmap(&desc).and_then(|map| {
             self.was_read(Bitmap::Inodes, &desc);
-            rule(is_set(&map, bit), format_args!("inode {ino}: it is free, and is freed"))?;
+            rule(is_set(&map, bit), "it is free, and is freed").map_err(|e| e.in_inode(ino))?;
             Ok(map)
         });
         let mut map = match found {

@@ -71,10 +71,9 @@ impl Ext4 {
         if self.sb.journal == Journal::Inode(ino) {
             return Ok(());
         }
-        rule(
-            !self.tables().touch(first, n),
-            format_args!("inode {ino}: {n} blocks from {first} on touch the volume's own tables"),
-        )
+        let apart = !self.tables().touch(first, n);
+        rule(apart, format_args!("{n} blocks from here on touch the volume's own tables"))
+            .map_err(|e| e.at(first.place()).in_inode(ino))
     }
 
     /// Refuses to free blocks of the volume's own tables.
@@ -82,10 +81,9 @@ impl Ext4 {
     /// # Errors
     /// `Corrupt` for such.
     pub(super) fn refuse_to_free_tables(&self, first: BlockAddr, n: u64) -> Result<()> {
-        rule(
-            !self.tables().touch(first, n),
-            format_args!("block {first}: {n} blocks that are freed touch the volume's own tables"),
-        )
+        let apart = !self.tables().touch(first, n);
+        rule(apart, format_args!("{n} blocks that are freed touch the volume's own tables"))
+            .map_err(|e| e.at(first.place()))
     }
 
     /// The volume's own tables. Reads all group descriptors the first time.

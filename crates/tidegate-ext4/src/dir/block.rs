@@ -37,36 +37,29 @@ impl Ext4 {
     pub(super) fn dir_block(&self, dir: &Ext4Inode, n: FileBlock, addr: BlockAddr) -> Result<Block> {
         let block = self.blocks.read(addr).map_err(|e| e.in_dir(dir.ino))?;
         if self.sb.has_csum() && !block.is_verified() {
-            self.check_dir_csum(dir, n, &block)?;
+            self.check_dir_csum(dir, n, &block).map_err(|e| e.at(n.place()).in_dir(dir.ino))?;
             self.blocks.set_verified(addr, &block);
         }
         Ok(block)
     }
 
     fn check_dir_csum(&self, dir: &Ext4Inode, n: FileBlock, block: &[u8]) -> Result<()> {
-        let ino = dir.ino;
         let is_node = usize::from(le16(block, 4)) == block.len();
         if self.has_tree(dir) && (n.0 == 0 || is_node) {
             let at = if n.0 == 0 { root_entries(block) } else { DX_NODE_ENTRIES };
             return rule(
                 dx_csum(dir.csum_seed, block, at).is_some_and(|(stored, crc)| stored == crc),
-                format_args!(
-                    "directory {ino}: block {n}: the checksum of the hash tree's node does not match"
-                ),
+                "the checksum of the hash tree's node does not match",
             );
         }
         let end = block.len() - DIR_TAIL;
-        let tail = RawDirTail::read_from_bytes(&block[end..])
-            .map_err(|_| Error::corrupt("too short").at_block(n).in_dir(ino))?;
+        let tail = RawDirTail::read_from_bytes(&block[end..]).map_err(|_| Error::corrupt("too short"))?;
         let is_tail = tail.det_reserved_zero1.get() == 0
             && usize::from(tail.det_rec_len.get()) == DIR_TAIL
             && tail.det_reserved_zero2 == 0
             && tail.det_reserved_ft == FT_DIR_CSUM;
-        rule(is_tail, format_args!("directory {ino}: block {n}: there is no checksum at its end"))?;
-        rule(
-            crc32c(dir.csum_seed, &block[..end]) == tail.det_checksum.get(),
-            format_args!("directory {ino}: block {n}: the checksum does not match"),
-        )
+        rule(is_tail, "there is no checksum at its end")?;
+        rule(crc32c(dir.csum_seed, &block[..end]) == tail.det_checksum.get(), "the checksum does not match")
     }
 }
 

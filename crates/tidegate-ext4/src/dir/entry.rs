@@ -90,8 +90,8 @@ pub(super) fn entries(
                 }
                 Err(what) => {
                     at = bytes.len();
-                    let text = format!("directory {}: block {block}, byte {here}: {what}", rules.dir);
-                    return Some(Err(Error::corrupt(text)));
+                    let e = Error::corrupt(format!("byte {here}: {what}"));
+                    return Some(Err(e.at(block.place()).in_dir(rules.dir)));
                 }
             }
         }

@@ -144,8 +144,9 @@ impl Ext4 {
         let deepest = if self.sb.incompat.contains(Incompat::LARGEDIR) { DX_MAX_INDIRECT } else { 1 };
         rule(
             info.indirect_levels <= deepest && info.info_length == 8,
-            format_args!("directory {}: a hash tree of {} levels", dir.ino, info.indirect_levels),
-        )?;
+            format_args!("a hash tree of {} levels", info.indirect_levels),
+        )
+        .map_err(|e| e.in_dir(dir.ino))?;
         let wanted = wanted(&hash);
         let at = root_entries(&root.block);
         let mut nodes = vec![self.node(dir, root, at, wanted)?];
@@ -211,8 +212,9 @@ impl Ext4 {
         let (limit, count) = (usize::from(le16(&block, at)), usize::from(le16(&block, at + 2)));
         rule(
             count > 0 && count <= limit && at + limit * DX_ENTRY <= block.len(),
-            format_args!("directory {}: a node of its hash tree with {count} of {limit} entries", dir.ino),
-        )?;
+            format_args!("a node of its hash tree with {count} of {limit} entries"),
+        )
+        .map_err(|e| e.at(addr.place()).in_dir(dir.ino))?;
         let mut node = Node { block, addr, at, count, slot: 0 };
         let (mut low, mut high) = (1, count);
         while low < high {

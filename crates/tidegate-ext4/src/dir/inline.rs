@@ -25,8 +25,9 @@ impl Ext4 {
         let inodes = self.sb.raw.s_inodes_count.get();
         rule(
             content.len() as u64 == size && (1..=inodes).contains(&parent),
-            format_args!("directory {}: {size} bytes in its inode, its parent is inode {parent}", dir.ino),
-        )?;
+            format_args!("{size} bytes in its inode, its parent is inode {parent}"),
+        )
+        .map_err(|e| e.in_dir(dir.ino))?;
         let dots: [(u64, u32, &[u8], u64); 2] = [(0, dir.ino, b".", 1), (1, parent, b"..", PARENT as u64)];
         for (at, ino, name, next) in dots {
             let file_type = Some(FileType::Directory);

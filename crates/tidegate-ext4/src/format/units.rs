@@ -46,7 +46,19 @@ impl BlockAddr {
     }
 }
 
+impl BlockAddr {
+    /// The block, as the place of an error.
+    pub fn place(self) -> tidegate_vfs::At {
+        tidegate_vfs::At::Block(self.0)
+    }
+}
+
 impl FileBlock {
+    /// The block of a file or directory, as the place of an error; that comes first.
+    pub fn place(self) -> tidegate_vfs::At {
+        tidegate_vfs::At::Part("block", self.0)
+    }
+
     /// The block `n` further on.
     pub fn plus(self, n: u64) -> FileBlock {
         FileBlock(self.0 + n)

@@ -177,12 +177,10 @@ impl Ext4 {
     pub(crate) fn load_inode(&self, ino: Ino) -> Result<InodeParts> {
         let number = u32::try_from(ino.0).unwrap_or(0);
         let is_file = number == ROOT_INO || number >= self.sb.first_ino;
-        rule(is_file && !self.is_system(number), format_args!("inode {ino}: no file has this number"))?;
+        rule(is_file && !self.is_system(number), "no file has this number").map_err(|e| e.in_inode(ino))?;
         let (attr, inode) = self.load_system_inode(number)?;
-        rule(
-            !inode.is(InodeFlags::EA_INODE),
-            format_args!("inode {ino}: it holds an attribute, and has a name"),
-        )?;
+        rule(!inode.is(InodeFlags::EA_INODE), "it holds an attribute, and has a name")
+            .map_err(|e| e.in_inode(ino))?;
         // The read may have got a transaction that is not committed.
         let newest = self.blocks.journal().map(|j| j.newest());
         Ok(InodeParts { ino, attr, private: Own::new(inode, newest) })
@@ -209,22 +207,26 @@ impl Ext4 {
     /// Reads an inode that may be without a name.
     ///
     /// # Errors
-    /// As [`Ext4::load_system_inode`].
+    /// As [`Ext4::load_system_inode`]. Each names the inode.
     pub(crate) fn load_any(&self, ino: u32) -> Result<(Attr, Ext4Inode)> {
+        self.read_inode(ino).map_err(|e| e.in_inode(ino))
+    }
+
+    fn read_inode(&self, ino: u32) -> Result<(Attr, Ext4Inode)> {
         let (block, at) = self.inode_place(ino)?;
         let bytes = &block[at..at + self.sb.inode_size as usize];
         let mut fixed = [0; size_of::<RawInode>()];
         let n = bytes.len().min(fixed.len());
         fixed[..n].copy_from_slice(&bytes[..n]);
-        let raw = RawInode::read_from_bytes(&fixed).map_err(|_| Error::corrupt("inode"))?;
+        let raw = RawInode::read_from_bytes(&fixed).map_err(|_| Error::corrupt("too short"))?;
         if raw.i_mode.get() == 0 && raw.i_links_count.get() == 0 {
             return Err(gone(ino));
         }
         let seed =
             crc32c(crc32c(self.sb.csum_seed, &ino.to_le_bytes()), &raw.i_generation.get().to_le_bytes());
-        let extra = self.extra_isize(ino, &raw)?;
+        let extra = self.extra_isize(&raw)?;
         if self.sb.has_csum() {
-            check_csum(ino, seed, &raw, bytes, extra)?;
+            check_csum(seed, &raw, bytes, extra)?;
         }
         self.decode(ino, &raw, bytes, extra, seed)
     }
@@ -232,10 +234,8 @@ impl Ext4 {
     /// The block of the inode table that holds an inode, and where in it.
     pub(super) fn inode_place(&self, ino: u32) -> Result<(Block, usize)> {
         let sb = &self.sb;
-        rule(
-            (1..=sb.raw.s_inodes_count.get()).contains(&ino),
-            format_args!("inode {ino}: there are not so many"),
-        )?;
+        rule((1..=sb.raw.s_inodes_count.get()).contains(&ino), "there are not so many")
+            .map_err(|e| e.in_inode(ino))?;
         let (group, index) = ((ino - 1) / sb.inodes_per_group, (ino - 1) % sb.inodes_per_group);
         let desc = self.group(GroupNo(group)).map_err(|e| e.in_inode(ino))?;
         let unused = desc.flags.contains(GroupFlags::INODE_UNINIT)
@@ -244,7 +244,7 @@ impl Ext4 {
             return Err(gone(ino));
         }
         let (addr, at) = self.place_in_table(&desc, index);
-        Ok((self.blocks.read(addr)?, at))
+        Ok((self.blocks.read(addr).map_err(|e| e.in_inode(ino))?, at))
     }
 
     fn place_in_table(&self, desc: &GroupDesc, index: u32) -> (BlockAddr, usize) {
@@ -260,16 +260,13 @@ impl Ext4 {
     }
 
     /// Bytes of fields behind the first 128.
-    fn extra_isize(&self, ino: u32, raw: &RawInode) -> Result<usize> {
+    fn extra_isize(&self, raw: &RawInode) -> Result<usize> {
         if self.sb.inode_size == INODE_BASE as u32 {
             return Ok(0);
         }
         let extra = usize::from(raw.i_extra_isize.get());
         let room = self.sb.inode_size as usize - INODE_BASE;
-        rule(
-            extra <= room && extra.is_multiple_of(4),
-            format_args!("inode {ino}: i_extra_isize is {extra}"),
-        )?;
+        rule(extra <= room && extra.is_multiple_of(4), format_args!("i_extra_isize is {extra}"))?;
         Ok(extra)
     }
 
@@ -283,7 +280,7 @@ impl Ext4 {
     ) -> Result<(Attr, Ext4Inode)> {
         let mode = u32::from(raw.i_mode.get());
         let file_type = FileType::from_mode(mode)
-            .ok_or_else(|| Error::corrupt(format!("its mode {mode:o} is no file's")).in_inode(ino))?;
+            .ok_or_else(|| Error::corrupt(format!("its mode {mode:o} is no file's")))?;
         let flags = InodeFlags::from_bits_retain(raw.i_flags.get());
         let acl = u64::from(raw.i_file_acl_lo.get())
             | match self.sb.incompat.contains(Incompat::BIT64) {
@@ -304,20 +301,17 @@ impl Ext4 {
         let attr = self.attributes(raw, file_type, extra, flags);
         inode.disk_size = attr.size;
         let limit = self.map_limit(&inode) * u64::from(self.sb.block_size);
-        rule(
-            attr.size <= limit,
-            format_args!("inode {ino}: a size of {} bytes, {limit} at most", attr.size),
-        )?;
+        rule(attr.size <= limit, format_args!("a size of {} bytes, {limit} at most", attr.size))?;
         // Its blocks are its own, so it has no more than there are; listing it would go on for as long as its
         // map says.
         let blocks = self.blocks_of(attr.size);
         rule(
             file_type != FileType::Directory || blocks <= self.sb.blocks,
-            format_args!("inode {ino}: a directory of {blocks} blocks, the volume has {}", self.sb.blocks),
+            format_args!("a directory of {blocks} blocks, the volume has {}", self.sb.blocks),
         )?;
         rule(
             inode.file_acl.is_none_or(|b| self.sb.holds(b, 1)),
-            format_args!("inode {ino}: its block of attributes lies outside of the volume"),
+            "its block of attributes lies outside of the volume",
         )?;
         inode.file_acl.map_or(Ok(()), |b| self.refuse_tables(ino, b, 1))?;
         Ok((attr, inode))
@@ -391,11 +385,11 @@ fn indirect_blocks(blocks: u64, n: u64) -> u64 {
 }
 
 fn gone(ino: u32) -> Error {
-    Error::new(ErrorKind::Stale, format!("inode {ino}"))
+    Error::from(ErrorKind::Stale).in_inode(ino)
 }
 
 /// The checksum of an inode: 32 bits where its fields reach so far, else 16.
-fn check_csum(ino: u32, seed: u32, raw: &RawInode, bytes: &[u8], extra: usize) -> Result<()> {
+fn check_csum(seed: u32, raw: &RawInode, bytes: &[u8], extra: usize) -> Result<()> {
     let has_high = extra + INODE_BASE >= CSUM_HI_OFFSET + 2;
     let mut crc = crc32c(seed, &bytes[..CSUM_LO_OFFSET]);
     crc = crc32c(crc, &[0; 2]);
@@ -412,7 +406,7 @@ fn check_csum(ino: u32, seed: u32, raw: &RawInode, bytes: &[u8], extra: usize) -
     } else {
         crc &= 0xffff;
     }
-    rule(crc == stored, format_args!("inode {ino}: its checksum is {stored:#x} and should be {crc:#x}"))
+    rule(crc == stored, format_args!("its checksum is {stored:#x} and should be {crc:#x}"))
 }
 
 /// The device that a device file is: 16 bits in the first word, or else 32 in the second.

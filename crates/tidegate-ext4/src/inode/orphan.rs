@@ -142,7 +142,8 @@ impl Ext4 {
         let mut ino = self.sb.raw.s_last_orphan.get();
         while ino != 0 {
             let can_be = ino >= self.sb.first_ino && ino <= self.sb.raw.s_inodes_count.get();
-            rule(can_be && seen.insert(ino), format_args!("the list of orphans has inode {ino}"))?;
+            rule(can_be && seen.insert(ino), "the list of orphans has it twice, or cannot have it")
+                .map_err(|e| e.in_inode(ino))?;
             list.push(Listed { ino, at: self.inode_address(ino)? });
             let (block, at) = self.inode_place(ino)?;
             ino = le32(&block, at + offset_of!(RawInode, i_dtime));

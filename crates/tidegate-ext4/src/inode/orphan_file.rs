@@ -14,10 +14,12 @@ use crate::map::Place;
 use crate::volume::handle::{Handle, HandleType};
 use crate::volume::sbi::Ext4;
 use std::collections::HashSet;
-use tidegate_vfs::Result;
+use tidegate_vfs::{At, Error, Result};
 
 /// The largest file that Linux takes for one, in bytes.
 const MOST: u64 = 8 << 20;
+/// The file, as the place of an error.
+const ORPHAN_FILE: At = At::The("orphan file");
 
 /// Where an orphan is noted: a block of the file, and the byte in it.
 #[derive(Clone, Copy)]
@@ -49,8 +51,8 @@ impl Ext4 {
             return Ok(Vec::new());
         }
         let ino = self.sb.raw.s_orphan_file_inum.get();
-        let (attr, file) = self.load_any(ino).map_err(|e| e.of("the orphan file"))?;
-        rule(attr.size <= MOST, format_args!("the orphan file has {} bytes", attr.size))?;
+        let (attr, file) = self.load_any(ino).map_err(|e| e.at(ORPHAN_FILE))?;
+        rule(attr.size <= MOST, format_args!("it has {} bytes", attr.size)).map_err(|e| e.at(ORPHAN_FILE))?;
         let (mut found, mut seen) = (Vec::new(), HashSet::from_iter(listed.iter().copied()));
         for n in 0..self.blocks_of(attr.size) {
             self.noted_in(&file, FileBlock(n), &mut seen, &mut found)?;
@@ -66,20 +68,22 @@ impl Ext4 {
         found: &mut Vec<(u32, Noted)>,
     ) -> Result<()> {
         let Place::Data(block) = self.map_blocks(file, n, 1)?.place else {
-            return rule(false, format_args!("the orphan file has no block {n}"));
+            return Err(Error::corrupt("it is missing").at(n.place()).at(ORPHAN_FILE));
         };
-        let bytes = self.blocks.read(block)?;
+        let bytes = self.blocks.read(block).map_err(|e| e.at(ORPHAN_FILE))?;
         let end = bytes.len() - size_of::<RawOrphanTail>();
         let whole =
             !self.sb.has_csum() || le32(&bytes, end + 4) == checksum(file.csum_seed, block, &bytes[..end]);
-        rule(le32(&bytes, end) == ORPHAN_MAGIC && whole, format_args!("block {block} of the orphan file"))?;
+        rule(le32(&bytes, end) == ORPHAN_MAGIC && whole, "the checksum does not match")
+            .map_err(|e| e.at(block.place()).at(ORPHAN_FILE))?;
         for at in (0..end).step_by(4) {
             let ino = le32(&bytes, at);
             if ino == 0 {
                 continue;
             }
             let can_be = ino >= self.sb.first_ino && ino <= self.sb.raw.s_inodes_count.get();
-            rule(can_be && seen.insert(ino), format_args!("the orphan file has inode {ino}"))?;
+            rule(can_be && seen.insert(ino), "the orphan file has it twice, or cannot have it")
+                .map_err(|e| e.in_inode(ino))?;
             found.push((ino, Noted { block, at, seed: file.csum_seed }));
         }
         Ok(())

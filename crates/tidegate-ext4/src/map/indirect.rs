@@ -41,7 +41,7 @@ impl Ext4 {
             if addr == 0 {
                 return Ok(Mapped::hole(per_block.pow(level) - rest));
             }
-            let block = self.blocks.read(self.checked(inode, addr)?)?;
+            let block = self.blocks.read(self.checked(inode, addr)?).map_err(|e| e.in_inode(inode.ino))?;
             let below = per_block.pow(level - 1);
             let slot = (rest / below) as usize;
             if level == 1 {
@@ -56,12 +56,14 @@ impl Ext4 {
     /// A number of the map as a block that a file may have.
     pub(super) fn checked(&self, inode: &Ext4Inode, addr: u32) -> Result<BlockAddr> {
         let addr = BlockAddr(addr.into());
-        rule(
-            self.sb.holds(addr, 1),
-            format_args!("inode {}: its map leads to block {addr}, outside of the volume", inode.ino),
-        )?;
+        self.refuse_outside(inode, addr, 1)?;
         self.refuse_tables(inode.ino, addr, 1)?;
         Ok(addr)
+    }
+
+    fn refuse_outside(&self, inode: &Ext4Inode, first: BlockAddr, n: u64) -> Result<()> {
+        rule(self.sb.holds(first, n), "its map leads there, outside of the volume")
+            .map_err(|e| e.at(first.place()).in_inode(inode.ino))
     }
 
     /// The numbers from `slot` on that go on in one piece.
@@ -78,10 +80,7 @@ impl Ext4 {
             return Ok(Mapped::hole(blocks));
         }
         let start = BlockAddr(first.into());
-        rule(
-            self.sb.holds(start, blocks),
-            format_args!("inode {}: its map leads to block {}, outside of the volume", inode.ino, first),
-        )?;
+        self.refuse_outside(inode, start, blocks)?;
         self.refuse_tables(inode.ino, start, blocks)?;
         Ok(Mapped { place: Place::Data(start), blocks })
     }

@@ -13,27 +13,11 @@ use crate::inode::Ext4Inode;
 use crate::volume::blocks::Block;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
-use tidegate_vfs::{Error, Result};
+use tidegate_vfs::{At, Error, Result};
 use zerocopy::FromBytes;
 
 /// The first block past what extents can name.
 pub(super) const END: u64 = 1 << 32;
-
-/// Where a node is, for messages.
-#[derive(Clone, Copy)]
-enum At {
-    Root,
-    Block(BlockAddr),
-}
-
-impl std::fmt::Display for At {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            At::Root => f.write_str("the root of its extent tree"),
-            At::Block(b) => write!(f, "extent block {b}"),
-        }
-    }
-}
 
 /// The way to a node: where it is, and what its parent says of it.
 #[derive(Clone, Debug)]
@@ -55,8 +39,10 @@ impl Way {
         Way { at: Some(addr), depth: Some(depth.saturating_sub(1)), range }
     }
 
-    fn place(&self) -> At {
-        self.at.map_or(At::Root, At::Block)
+    /// An error of the node, with its place.
+    fn bad(&self, inode: &Ext4Inode, e: Error) -> Error {
+        let place = self.at.map_or(At::The("the root of its extent tree"), |b| At::Part("extent block", b.0));
+        e.at(place).in_inode(inode.ino)
     }
 }
 
@@ -79,64 +65,52 @@ impl Ext4 {
     ) -> Result<T> {
         let block: Block;
         let (bytes, head): (&[u8], _) = match way.at {
-            None => (&inode.block, self.header(inode, way, &inode.block)?),
+            None => (&inode.block, self.header(way, &inode.block).map_err(|e| way.bad(inode, e))?),
             Some(addr) => {
                 self.refuse_tables(inode.ino, addr, 1)?;
                 block = self.blocks.read(addr).map_err(|e| e.in_inode(inode.ino))?;
-                let head = self.header(inode, way, &block)?;
+                let head = self.header(way, &block).map_err(|e| way.bad(inode, e))?;
                 if !block.is_verified() {
-                    self.check_extent_csum(inode, way, &block, head)?;
+                    self.check_extent_csum(inode, &block, head).map_err(|e| way.bad(inode, e))?;
                     self.blocks.set_verified(addr, &block);
                 }
                 (&block, head)
             }
         };
         let entries = &bytes[EXTENT_ENTRY..EXTENT_ENTRY * (1 + usize::from(head.eh_entries.get()))];
-        let bad = |what: &str| Error::corrupt(format!("{}: {what}", way.place())).in_inode(inode.ino);
+        let bad = |what: String| way.bad(inode, Error::corrupt(what));
         let view = if head.eh_depth.get() > 0 {
-            let all = <[RawExtentIndex]>::ref_from_bytes(entries).map_err(|_| bad("entries"))?;
-            self.check_index(all, &way.range).map_err(|what| bad(&what))?;
+            let all = <[RawExtentIndex]>::ref_from_bytes(entries).map_err(|_| bad("entries".into()))?;
+            self.check_index(all, &way.range).map_err(bad)?;
             View::Index(all)
         } else {
-            let all = <[RawExtent]>::ref_from_bytes(entries).map_err(|_| bad("entries"))?;
-            self.check_leaf(all, &way.range).map_err(|what| bad(&what))?;
+            let all = <[RawExtent]>::ref_from_bytes(entries).map_err(|_| bad("entries".into()))?;
+            self.check_leaf(all, &way.range).map_err(bad)?;
             View::Leaf(all)
         };
         Ok(f(head, view))
     }
 
     /// The header of a node, checked.
-    fn header(&self, inode: &Ext4Inode, way: &Way, node: &[u8]) -> Result<RawExtentHeader> {
-        let (ino, at) = (inode.ino, way.place());
-        let h = RawExtentHeader::read_from_prefix(node)
-            .map_err(|_| Error::corrupt(format!("{at}: too short")).in_inode(ino))?
-            .0;
+    fn header(&self, way: &Way, node: &[u8]) -> Result<RawExtentHeader> {
+        let h = RawExtentHeader::read_from_prefix(node).map_err(|_| Error::corrupt("too short"))?.0;
         let (entries, max, own) = (h.eh_entries.get(), h.eh_max.get(), h.eh_depth.get());
-        rule(h.eh_magic.get() == EXTENT_MAGIC, format_args!("inode {ino}: {at}: no extent header"))?;
-        rule(
-            own <= MAX_DEPTH && way.depth.is_none_or(|d| d == own),
-            format_args!("inode {ino}: {at}: a depth of {own}"),
-        )?;
+        rule(h.eh_magic.get() == EXTENT_MAGIC, "no extent header")?;
+        rule(own <= MAX_DEPTH && way.depth.is_none_or(|d| d == own), format_args!("a depth of {own}"))?;
         let room = node.len() / EXTENT_ENTRY - 1;
-        rule(max > 0 && usize::from(max) <= room, format_args!("inode {ino}: {at}: room for {max} entries"))?;
-        rule(
-            entries <= max && (entries > 0 || own == 0),
-            format_args!("inode {ino}: {at}: {entries} entries of {max}"),
-        )?;
+        rule(max > 0 && usize::from(max) <= room, format_args!("room for {max} entries"))?;
+        rule(entries <= max && (entries > 0 || own == 0), format_args!("{entries} entries of {max}"))?;
         Ok(h)
     }
 
-    fn check_extent_csum(&self, inode: &Ext4Inode, way: &Way, node: &[u8], h: RawExtentHeader) -> Result<()> {
+    fn check_extent_csum(&self, inode: &Ext4Inode, node: &[u8], h: RawExtentHeader) -> Result<()> {
         if !self.sb.has_csum() {
             return Ok(());
         }
         let end = EXTENT_ENTRY * (1 + usize::from(h.eh_max.get()));
         let tail = node.get(end..end + 4).is_some();
         let crc = crc32c(inode.csum_seed, &node[..end]);
-        rule(
-            tail && le32(node, end) == crc,
-            format_args!("inode {}: {}: the checksum does not match", inode.ino, way.place()),
-        )
+        rule(tail && le32(node, end) == crc, "the checksum does not match")
     }
 
     fn check_index(&self, all: &[RawExtentIndex], range: &Range<u64>) -> std::result::Result<(), String> {

@@ -48,7 +48,7 @@ impl Ext4 {
         let at = self.blocks.sector(addr).bytes();
         let logged = self.logged(inode, addr, pages as u64 * self.blocks.per_page());
         let read = self.blocks.read_bytes(at, pages, BioFlags::SYNC);
-        let mut bytes = read.map_err(|e| e.of(format!("reading block {addr}")))?;
+        let mut bytes = read.map_err(|e| e.of_at("reading", addr.place()))?;
         for (n, block) in logged {
             bytes[n * block.len()..][..block.len()].copy_from_slice(&block);
         }
@@ -66,7 +66,7 @@ impl Ext4 {
                 let at = self.blocks.sector(addr).bytes();
                 let logged = self.logged(inode, addr, n);
                 let read = self.blocks.read_bytes(at, 1, BioFlags::SYNC);
-                let read = read.map_err(|e| e.of(format!("reading block {addr}")))?;
+                let read = read.map_err(|e| e.of_at("reading", addr.place()))?;
                 let (to, len) = (done as usize * bs, n as usize * bs);
                 page[to..to + len].copy_from_slice(&read[..len]);
                 for (i, block) in logged {
@@ -147,7 +147,7 @@ impl Ext4 {
             self.sb.incompat.contains(Incompat::EA_INODE) || inode.attr().blocks == self.acl_sectors(own);
         let target = if own.is(InodeFlags::INLINE_DATA) {
             let content = self.inline_content(own, size)?;
-            rule(content.len() as u64 == size, format_args!("inode {}: its target is cut short", own.ino))?;
+            rule(content.len() as u64 == size, "its target is cut short").map_err(|e| e.in_inode(own.ino))?;
             content
         } else if in_inode && size < own.block.len() as u64 {
             own.block[..size as usize].to_vec()

@@ -157,7 +157,7 @@ impl Blocks {
 
     fn read_one(&self, addr: BlockAddr) -> Result<PageBuf> {
         let read = self.read_bytes(addr.0 * self.block_size, 1, BioFlags::META);
-        read.map_err(|e| e.of(format!("reading block {addr}")))
+        read.map_err(|e| e.of_at("reading", addr.place()))
     }
 
     /// The first sector of a block.
@@ -187,7 +187,7 @@ impl Blocks {
             });
         }
         let byte = addr.0 * self.block_size;
-        let page = self.page(byte / PAGE).map_err(|e| e.of(format!("reading block {addr}")))?;
+        let page = self.page(byte / PAGE).map_err(|e| e.of_at("reading", addr.place()))?;
         Ok(Block::Page { page, at: (byte % PAGE) as usize, len: self.block_size as usize })
     }
 

@@ -14,7 +14,7 @@ use tidegate_block::{
     Bio, BioFlags, Errno, PAGE_SIZE, PageBuf, Plug, RequestQueue, SECTOR_SIZE, Sector, Segment,
 };
 use tidegate_rt::{LockClass, Mutex, WaitQueue};
-use tidegate_vfs::{Error, Result};
+use tidegate_vfs::{At, Error, Result};
 
 static BUFFERS: LockClass = LockClass::new("ext4->buffers", 586);
 static FLUSH: LockClass = LockClass::new("ext4->flush", 118);
@@ -180,7 +180,7 @@ impl Buffers {
             self.written(run, errno == 0);
             if errno != 0 {
                 let e = Errno::from_raw_os_error(errno);
-                result = result.and(Err(Error::device(e, format!("writing block {}", run[0].0))));
+                result = result.and(Err(Error::device_at(e, "writing", At::Block(run[0].0))));
             }
         }
         self.written.wake_all();
@@ -300,8 +300,8 @@ mod tests {
         assert_eq!(sizes, [256, 1, 1]);
         (100..110).chain([1000]).for_each(change);
         faulty.set([Rule::new(Fault::Fail(Errno::IO)).op(Op::Write).which(1..2)]);
-        let e = buffers.write_out(&queue, PAGE_SIZE).unwrap_err().to_string();
-        assert!(e.contains("writing block 1000"), "{e}");
+        let e = buffers.write_out(&queue, PAGE_SIZE).unwrap_err();
+        assert_eq!((e.what(), e.places().next()), ("writing", Some(&At::Block(1000))), "{e}");
         assert_eq!(buffers.state.lock().dirty, 1);
         faulty.set([]);
         recorder.take();

@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 use tidegate_block::{BioFlags, PAGE_SIZE, RequestQueue, Sector, SharedPlug};
 use tidegate_jbd2::JournalOptions;
 use tidegate_rt::{Mutex, clock};
-use tidegate_vfs::{Bdi, Error, ErrorKind, FileType, Ino, ReadOnly, Result};
+use tidegate_vfs::{At, Bdi, Error, ErrorKind, FileType, Ino, ReadOnly, Result};
 
 /// Bytes of clean metadata in memory, where the volume may have so much.
 const METADATA: usize = 64 << 20;
@@ -200,8 +200,9 @@ impl Ext4 {
 /// The superblock that recovery found, if it is one of the same volume: the journal's content is counted in
 /// its blocks.
 fn goes_on(before: &Superblock, found: Superblock) -> Result<Superblock> {
-    let sizes = format!("superblock: blocks of {} bytes, and of {}", found.block_size, before.block_size);
-    rule(found.block_size == before.block_size, sizes)?;
+    let (is, was) = (found.block_size, before.block_size);
+    rule(is == was, format_args!("blocks of {is} bytes, and of {was}"))
+        .map_err(|e| e.at(At::The("superblock")))?;
     Ok(found)
 }
 

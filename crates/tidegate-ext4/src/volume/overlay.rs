@@ -86,17 +86,20 @@ impl Ext4 {
 
     /// Where the journal lies.
     fn journal_runs(&self, ino: u32) -> Result<Vec<Run>> {
+        self.find_journal_runs(ino).map_err(|e| e.in_inode(ino))
+    }
+
+    fn find_journal_runs(&self, ino: u32) -> Result<Vec<Run>> {
         let (attr, inode) = self.load_system_inode(ino)?;
-        let of = |what: String| format!("inode {ino}: {what}");
         let is_file = attr.file_type == FileType::Regular && !inode.is(InodeFlags::INLINE_DATA);
-        rule(is_file, of("it is no file with blocks".into()))?;
+        rule(is_file, "it is no file with blocks")?;
         let blocks = attr.size / u64::from(self.sb.block_size);
-        rule(blocks <= self.sb.blocks, of(format!("{blocks} blocks, the volume has {}", self.sb.blocks)))?;
+        rule(blocks <= self.sb.blocks, format_args!("{blocks} blocks, the volume has {}", self.sb.blocks))?;
         let (mut at, mut runs) = (0, Vec::<Run>::new());
         while at < blocks {
             let m = self.map_blocks(&inode, FileBlock(at), (blocks - at).min(u32::MAX.into()))?;
             let Place::Data(BlockAddr(first)) = m.place else {
-                return Err(Error::corrupt(of(format!("block {at} of it is missing"))));
+                return Err(Error::corrupt("it is missing").at(FileBlock(at).place()));
             };
             let len = u32::try_from(m.blocks).unwrap_or(u32::MAX);
             at += u64::from(len);
@@ -107,7 +110,7 @@ impl Ext4 {
                 before.len = both;
                 continue;
             }
-            rule(runs.len() < PIECES, of(format!("more than {PIECES} pieces")))?;
+            rule(runs.len() < PIECES, format_args!("more than {PIECES} pieces"))?;
             runs.push(Run { first: FsBlock(first), len });
         }
         Ok(runs)

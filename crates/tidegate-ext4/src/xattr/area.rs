@@ -2,7 +2,7 @@
 
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
-use tidegate_vfs::{Error, Result};
+use tidegate_vfs::{At, Error, Result};
 use zerocopy::FromBytes;
 
 /// An attribute as it is stored.
@@ -40,6 +40,11 @@ pub(super) struct Area<'a> {
     first: usize,
 }
 
+/// A block of attributes, as the place of an error.
+pub(super) fn place(addr: BlockAddr) -> At {
+    At::Part("attribute block", addr.0)
+}
+
 impl<'a> Area<'a> {
     /// The area behind the magic number in an inode.
     pub(super) fn of_inode(ino: u32, bytes: &'a [u8]) -> Self {
@@ -51,9 +56,9 @@ impl<'a> Area<'a> {
         Area { ino, block: Some(addr), bytes, first: size_of::<RawXattrHeader>() }
     }
 
-    fn bad(&self, what: &str) -> Error {
-        let place = self.block.map_or_else(|| "attributes in it".into(), |b| format!("attribute block {b}"));
-        Error::corrupt(format!("{place}: {what}")).in_inode(self.ino)
+    fn bad(&self, what: &'static str) -> Error {
+        let place = self.block.map_or(At::The("attributes in it"), place);
+        Error::corrupt(what).at(place).in_inode(self.ino)
     }
 
     /// All entries, whose names and values lie in the area. Values may lie in each other, as Linux reads them.

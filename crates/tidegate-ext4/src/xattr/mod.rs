@@ -24,7 +24,8 @@ use crate::map::Place;
 use crate::volume::blocks::Block;
 use crate::volume::sbi::Ext4;
 use area::{Area, Stored};
-use tidegate_vfs::{Error, ErrorKind, Result, acl};
+use tidegate_vfs::{At, Error, ErrorKind, Result, acl};
+use zerocopy::FromBytes;
 
 /// Splits a full name into the format's namespace number and the rest.
 fn split_name(name: &[u8]) -> Result<(u8, &[u8])> {
@@ -109,42 +110,47 @@ impl Ext4 {
     /// Reads and checks a block of attributes.
     fn xattr_block(&self, inode: &Ext4Inode, addr: BlockAddr) -> Result<Block> {
         let block = self.blocks.read(addr).map_err(|e| e.in_inode(inode.ino))?;
-        let of = |what: &str| format!("inode {}: attribute block {addr}: {what}", inode.ino);
-        rule(le32(&block, 0) == XATTR_MAGIC, of("no header of attributes"))?;
-        let (references, blocks) = (le32(&block, 4), le32(&block, 8));
-        rule((1..=XATTR_REFCOUNT_MAX).contains(&references), of("h_refcount"))?;
-        rule(blocks == 1, of("h_blocks is not 1"))?;
-        if self.sb.has_csum() {
-            let seed = crc32c(self.sb.csum_seed, &addr.0.to_le_bytes());
-            let head = crc32c(crc32c(seed, &block[..XATTR_CSUM_OFFSET]), &[0; 4]);
-            let crc = crc32c(head, &block[XATTR_CSUM_OFFSET + 4..]);
-            rule(crc == le32(&block, XATTR_CSUM_OFFSET), of("the checksum does not match"))?;
-        }
+        self.check_xattr_block(addr, &block).map_err(|e| e.at(area::place(addr)).in_inode(inode.ino))?;
         Ok(block)
+    }
+
+    fn check_xattr_block(&self, addr: BlockAddr, block: &[u8]) -> Result<()> {
+        let head = RawXattrHeader::read_from_prefix(block).map_err(|_| Error::corrupt("too short"))?.0;
+        rule(head.h_magic.get() == XATTR_MAGIC, "no header of attributes")?;
+        rule((1..=XATTR_REFCOUNT_MAX).contains(&head.h_refcount.get()), "h_refcount")?;
+        rule(head.h_blocks.get() == 1, "h_blocks is not 1")?;
+        let sealed = !self.sb.has_csum() || head.h_checksum.get() == self.xattr_csum(addr, block);
+        rule(sealed, "the checksum does not match")
+    }
+
+    /// The checksum of a block of attributes.
+    fn xattr_csum(&self, addr: BlockAddr, block: &[u8]) -> u32 {
+        let seed = crc32c(self.sb.csum_seed, &addr.0.to_le_bytes());
+        let head = crc32c(crc32c(seed, &block[..XATTR_CSUM_OFFSET]), &[0; 4]);
+        crc32c(head, &block[XATTR_CSUM_OFFSET + 4..])
     }
 
     fn value_of(&self, inode: &Ext4Inode, area: &Area<'_>, s: &Stored<'_>) -> Result<Vec<u8>> {
         if s.value_inum == 0 {
             return area.value(s).map(<[u8]>::to_vec);
         }
-        self.ea_inode_value(s).map_err(|e| e.in_inode(inode.ino))
+        let holder = At::Part("attribute inode", s.value_inum.into());
+        self.ea_inode_value(s).map_err(|e| e.at(holder).in_inode(inode.ino))
     }
 
     /// The value in an inode of its own.
     fn ea_inode_value(&self, s: &Stored<'_>) -> Result<Vec<u8>> {
-        let ino = s.value_inum;
-        let of = |what: &str| format!("attribute inode {ino}: {what}");
-        rule(self.sb.incompat.contains(Incompat::EA_INODE), of("the volume has no such feature"))?;
-        rule(s.size <= XATTR_SIZE_MAX, of("a value of more than 64 KiB"))?;
-        let (attr, holder) = self.load_system_inode(ino)?;
-        rule(holder.is(InodeFlags::EA_INODE), of("it is an ordinary one"))?;
-        rule(attr.size == u64::from(s.size), of("its size is not the value's"))?;
+        rule(self.sb.incompat.contains(Incompat::EA_INODE), "the volume has no such feature")?;
+        rule(s.size <= XATTR_SIZE_MAX, "a value of more than 64 KiB")?;
+        let (attr, holder) = self.load_system_inode(s.value_inum)?;
+        rule(holder.is(InodeFlags::EA_INODE), "it is an ordinary one")?;
+        rule(attr.size == u64::from(s.size), "its size is not the value's")?;
         let bs = u64::from(self.sb.block_size);
         let mut value = Vec::with_capacity(s.size as usize);
         while (value.len() as u64) < attr.size {
             let at = FileBlock(value.len() as u64 / bs);
             let Place::Data(addr) = self.map_blocks(&holder, at, 1)?.place else {
-                return Err(Error::corrupt(of("it has a hole")));
+                return Err(Error::corrupt("it has a hole"));
             };
             let block = self.blocks.read(addr)?;
             let n = (attr.size - value.len() as u64).min(bs) as usize;
@@ -152,7 +158,7 @@ impl Ext4 {
         }
         // The kernel keeps the value's hash where other inodes have their last access.
         let hash = crc32c(self.sb.csum_seed, &value);
-        rule(hash == holder.raw_atime, of("the hash of the value does not match"))?;
+        rule(hash == holder.raw_atime, "the hash of the value does not match")?;
         Ok(value)
     }
 }

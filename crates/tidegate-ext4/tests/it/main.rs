@@ -25,6 +25,7 @@ mod mkfs_judged;
 mod model;
 mod old;
 mod overtaken;
+mod places;
 mod plugged;
 mod refused;
 mod repaired;

@@ -22,7 +22,7 @@ use crate::volume::sbi::F2fs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tidegate_block::PageBuf;
-use tidegate_vfs::{DirEntry, Error, ErrorKind, Ino, Inode, PageRun, Result};
+use tidegate_vfs::{At, DirEntry, Error, ErrorKind, Ino, Inode, PageRun, Result};
 
 /// Directory blocks read at once when listing.
 const READ_AHEAD: u64 = 32;
@@ -231,7 +231,7 @@ impl F2fs {
         while dir.mapping.modify(block, &mut f).is_none() {
             let page = self
                 .dir_block(dir, block)?
-                .ok_or_else(|| Error::corrupt("a hole").at_block(block).in_dir(dir.ino))?;
+                .ok_or_else(|| Error::corrupt("a hole").at(At::Part("block", block)).in_dir(dir.ino))?;
             dir.mapping.insert_clean(block, &page);
         }
         self.bdi.mark_dirty(dir);

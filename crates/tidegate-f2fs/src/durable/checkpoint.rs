@@ -18,7 +18,7 @@ use crate::volume::sbi::F2fs;
 use std::sync::atomic::Ordering::SeqCst;
 use tidegate_block::{Bio, BioFlags, PageBuf, Segment};
 use tidegate_rt::{clock, device_wait};
-use tidegate_vfs::{Error, ErrorKind, Inode, Result, WritebackControl};
+use tidegate_vfs::{At, Error, ErrorKind, Inode, Result, WritebackControl};
 use zerocopy::IntoBytes;
 
 /// Why a checkpoint is written.
@@ -167,7 +167,7 @@ impl F2fs {
         let mut dirs: Vec<_> = self.dirty_dirs.lock().drain().map(|d| d.1).collect();
         dirs.sort_by_key(|d| d.ino);
         let failed = |d: &Inode| {
-            let unknown = || d.mapping.last_error(format!("writing directory {}", d.ino));
+            let unknown = || d.mapping.last_error("").of_at("writing", At::Dir(d.ino));
             self.lost_metadata().unwrap_or_else(unknown)
         };
         for d in &dirs {
@@ -298,7 +298,7 @@ impl F2fs {
     /// Writes the pack; the tail last, when everything else is on the device.
     fn write_pack(&self, p: &Pack) -> Result<()> {
         let at = |n: usize| crate::format::units::BlockAddr(p.cp.start + n as u32).sector();
-        let fail = |e| Error::device(e, format!("writing checkpoint pack {}", p.cp.pack));
+        let fail = |e| Error::device_at(e, "writing", At::Part("checkpoint pack", p.cp.pack.into()));
         let bits_at = BLOCKS_PER_SEG as usize - p.nat_bits.len();
         let write = |first: usize, blocks: &[PageBuf], flags: BioFlags| {
             self.stats.bio(crate::volume::stats::BlockKind::Meta, blocks.len() as u64);

@@ -33,7 +33,7 @@ impl F2fs {
         };
         if let Err(e) = written {
             self.sit.invalidate(&[a.start])?;
-            return Err(Error::device(e, format!("node {nid}: writing its first block")));
+            return Err(Error::device(e, "writing its first block").at(nid.place()));
         }
         Ok(a.start)
     }

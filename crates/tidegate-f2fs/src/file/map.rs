@@ -70,10 +70,8 @@ impl F2fs {
                     Ok(BioData::Read(mut v)) if v.len() == 1 => v.remove(0),
                     Ok(_) => return Err(ErrorKind::Io.into()),
                     Err(e) => {
-                        return Err(Error::device(
-                            e,
-                            format!("inode {}: reading block {}", inode.ino, m.blk),
-                        ));
+                        let e = Error::device_at(e, "reading", m.blk.place());
+                        return Err(e.in_inode(inode.ino));
                     }
                 }
             } else {

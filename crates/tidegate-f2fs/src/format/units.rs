@@ -52,6 +52,11 @@ impl SegNo {
 }
 
 impl BlockAddr {
+    /// The block, as the place of an error.
+    pub fn place(self) -> tidegate_vfs::At {
+        tidegate_vfs::At::Block(self.0.into())
+    }
+
     /// A hole: no block.
     pub const NULL: BlockAddr = BlockAddr(0);
     /// A reserved block that has no place yet.

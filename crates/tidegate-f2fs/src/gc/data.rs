@@ -158,7 +158,7 @@ impl F2fs {
             let buf = self
                 .queue
                 .read_wait(addr.sector(), n, BioFlags::BACKGROUND)
-                .map_err(|e| Error::device(e, format!("inode {}: cleaning block {addr}", inode.ino)))?;
+                .map_err(|e| Error::device_at(e, "cleaning", addr.place()).in_inode(inode.ino))?;
             let pages = PageRun { buf: Arc::new(zero_past(buf, index, inode.size())), first: 0, pages: n };
             m.insert_clean(index, &pages);
             self.bdi.cached(inode);

@@ -34,7 +34,7 @@ fn block(blocks: &[u8], i: usize) -> &[u8] {
 }
 
 fn unreadable(e: Errno, nid: Nid, addr: BlockAddr) -> Error {
-    Error::device(e, format!("reading node {nid} at block {addr}"))
+    Error::device_at(e, "reading", addr.place()).at(nid.place())
 }
 
 /// A node block's own id.

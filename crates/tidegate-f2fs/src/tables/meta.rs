@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tidegate_block::{Bio, BioData, BioFlags, Errno, PageBuf, Plug, RequestQueue};
 use tidegate_rt::{LockClass, Mutex, WaitQueue};
 use tidegate_vfs::mapping::{Tag, Taken};
-use tidegate_vfs::{Bdi, Error, ErrorKind, Inode, PageRun, Result, WritebackControl};
+use tidegate_vfs::{At, Bdi, Error, ErrorKind, Inode, PageRun, Result, WritebackControl};
 
 static AHEAD: LockClass = LockClass::new("meta->ahead", 720);
 
@@ -36,7 +36,8 @@ impl Ahead {
         let mut state = self.state.lock();
         for (n, slot) in state[range].iter_mut().enumerate() {
             let block = buf.as_ref().map(|buf| PageRun { buf: buf.clone(), first: n, pages: 1 });
-            *slot = Some(block.map_err(|e| Error::device(*e, format!("reading metadata block {first}"))));
+            *slot =
+                Some(block.map_err(|e| Error::device_at(*e, "reading metadata", At::Block(first.into()))));
         }
         drop(state);
         self.ended.wake_all();
@@ -96,7 +97,7 @@ impl Meta {
         let buf = self
             .queue
             .read_wait(BlockAddr(addr).sector(), n, BioFlags::META)
-            .map_err(|e| Error::device(e, format!("reading metadata block {addr}")))?;
+            .map_err(|e| Error::device_at(e, "reading metadata", At::Block(addr.into())))?;
         let run = PageRun { buf: Arc::new(buf), first: 0, pages: n };
         mapping.insert_clean(addr as u64, &run);
         // Taken before reclaim may drop it again.
@@ -142,7 +143,7 @@ impl Meta {
         let page = self
             .queue
             .read_wait(BlockAddr(addr).sector(), 1, BioFlags::META)
-            .map_err(|e| Error::device(e, format!("reading node block {addr}")))?;
+            .map_err(|e| Error::device_at(e, "reading node", At::Block(addr.into())))?;
         let nid = RawNodeFooter::of(&page).nid.get();
         Ok((nid != 0).then_some(nid))
     }

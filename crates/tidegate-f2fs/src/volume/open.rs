@@ -54,7 +54,7 @@ pub fn load_superblock(queue: &RequestQueue) -> Result<Superblock> {
     let copy = |n: u32| {
         let b = queue
             .read_wait(BlockAddr(n).sector(), 1, BioFlags::META)
-            .map_err(|e| Error::device(e, format!("reading superblock {n}")))?;
+            .map_err(|e| Error::device_at(e, "reading", At::Part("superblock", n.into())))?;
         Superblock::parse(&b, blocks)
     };
     match copy(0) {
@@ -77,7 +77,7 @@ pub fn load_checkpoint(queue: &RequestQueue, sb: &Superblock) -> Result<Checkpoi
         queue
             .read_wait(BlockAddr(addr).sector(), 1, BioFlags::META)
             .map(|b| b.to_vec())
-            .map_err(|e| Error::device(e, format!("reading checkpoint block {addr}")))
+            .map_err(|e| Error::device_at(e, "reading checkpoint", At::Block(addr.into())))
     })
 }
 

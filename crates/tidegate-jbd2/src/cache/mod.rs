@@ -24,7 +24,7 @@ use shard::{Found, Looked, Shard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidegate_block::{PAGE_SIZE, RequestQueue};
-use tidegate_vfs::{Error, Result};
+use tidegate_vfs::{At, Error, Result};
 
 const SHARDS: usize = 32;
 
@@ -91,7 +91,7 @@ impl Cache {
         self.reads.fetch_add(1, Relaxed);
         let mut b = Block::zeroed(self.block_size);
         let read = io::read(&self.queue, at.0 * self.block_size as u64, b.change().0);
-        read.map_err(|e| Error::device(e, format!("reading metadata block {at}")))?;
+        read.map_err(|e| Error::device_at(e, "reading metadata", At::Block(at.0)))?;
         Ok(b)
     }
 

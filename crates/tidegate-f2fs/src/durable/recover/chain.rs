@@ -82,7 +82,7 @@ impl<'a> Chain<'a> {
             .fs
             .queue
             .read_wait(at.sector(), n, BioFlags::META)
-            .map_err(|e| Error::device(e, format!("reading node block {at}")))?;
+            .map_err(|e| Error::device_at(e, "reading node", at.place()))?;
         Ok((at, buf))
     }
 }

@@ -9,7 +9,7 @@ use crate::segment::log::Log;
 use crate::volume::sbi::F2fs;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use tidegate_rt::hash::HashMap;
-use tidegate_vfs::{Error, ErrorKind, FileType, Result};
+use tidegate_vfs::{At, Error, ErrorKind, FileType, Result};
 
 /// The logs, those first that recovery writes most to: there may not be a free segment for each.
 const BY_NEED: [Log; NR_CURSEG_TYPE] =
@@ -133,9 +133,9 @@ impl RollForward<'_> {
         let inode = match self.load(ino) {
             Ok(inode) => inode,
             Err(e) if e.kind() == ErrorKind::Stale => return Ok(()), // its name went to another file
-            Err(e) => return Err(e.of(format!("recovering inode {ino}"))),
+            Err(e) => return Err(e.of_at("recovering", At::Inode(ino.into()))),
         };
-        let of = |e: Error| e.of(format!("recovering inode {ino} from block {at}"));
+        let of = |e: Error| e.at(at.place()).of_at("recovering", At::Inode(ino.into()));
         let ofs = ofs_of(page);
         if ofs == 0 {
             self.recover_inode(&inode, page, last_inode).map_err(of)?;

@@ -27,7 +27,7 @@ impl RollForward<'_> {
             .fs
             .queue
             .read_wait(at.sector(), 1, BioFlags::META)
-            .map_err(|e| Error::device(e, format!("reading node block {at}")))?;
+            .map_err(|e| Error::device_at(e, "reading node", at.place()))?;
         Ok(page)
     }
 

@@ -109,8 +109,11 @@ impl Done {
     pub(super) fn failed(&self, log: Log, start: BlockAddr, pages: &[Pages], e: Errno) {
         let dir = pages.iter().find(|p| p.inode.is_dir());
         if log.is_node() || dir.is_some() {
-            let what = dir.map_or("nodes".to_string(), |d| format!("directory {}", d.inode.ino));
-            let _ = self.metadata_error.set(Error::device(e, format!("writing {what} at block {start}")));
+            let e = match dir {
+                Some(d) => Error::device_at(e, "writing", start.place()).in_dir(d.inode.ino),
+                None => Error::device_at(e, "writing nodes at", start.place()),
+            };
+            let _ = self.metadata_error.set(e);
         }
         for p in pages.iter().filter(|p| !log.is_node() && !p.inode.is_dir()) {
             p.inode.mapping.record_errno(e);
