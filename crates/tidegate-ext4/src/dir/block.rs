@@ -10,7 +10,7 @@ use crate::volume::blocks::Block;
 use crate::volume::sbi::Ext4;
 
 use tidegate_vfs::{Error, Result};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 impl Ext4 {
     /// The rules for the entries of a directory.
@@ -70,19 +70,21 @@ pub(super) fn root_entries(block: &[u8]) -> usize {
 
 /// Sets the checksum of a node whose entries begin at byte `at`.
 pub(super) fn put_dx_csum(seed: u32, block: &mut [u8], at: usize) {
-    let tail = at + usize::from(le16(block, at)) * DX_ENTRY;
-    if let Some((_, crc)) = dx_csum(seed, block, at) {
-        block[tail + 4..tail + 8].copy_from_slice(&crc.to_le_bytes());
+    let (_, limit) = RawDxCountLimit::of(block, at);
+    if let Some((_, crc)) = dx_csum(seed, block, at)
+        && let Some(tail) = at_mut::<RawDxTail>(block, at + limit * DX_ENTRY)
+    {
+        tail.dt_checksum = crc.into();
     }
 }
 
 /// The stored and the computed checksum of a node whose entries begin at byte `at`; `None` where there is no room.
 fn dx_csum(seed: u32, block: &[u8], at: usize) -> Option<(u32, u32)> {
-    let (limit, count) = (usize::from(le16(block, at)), usize::from(le16(block, at + 2)));
-    let (tail, end) = (at + limit * DX_ENTRY, at + count * DX_ENTRY);
-    if count == 0 || count > limit || tail + DX_ENTRY > block.len() {
+    let (count, limit) = RawDxCountLimit::of(block, at);
+    if count == 0 || count > limit {
         return None;
     }
-    let crc = crc32c(crc32c(seed, &block[..end]), &block[tail..tail + 4]);
-    Some((le32(block, tail + 4), crc32c(crc, &[0; 4])))
+    let tail: RawDxTail = read_at(block, at + limit * DX_ENTRY)?;
+    let crc = crc32c(crc32c(seed, &block[..at + count * DX_ENTRY]), tail.dt_reserved.as_bytes());
+    Some((tail.dt_checksum.get(), crc32c(crc, &[0; 4])))
 }

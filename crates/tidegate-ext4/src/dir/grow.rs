@@ -85,14 +85,7 @@ impl Ext4 {
 
     /// Writes a node's list: counts, and for each entry hash and block.
     fn put_dx_list(&self, block: &mut [u8], at: usize, list: &[(u32, u32)]) {
-        for (n, (hash, child)) in list.iter().enumerate() {
-            let to = at + n * DX_ENTRY;
-            block[to..to + 4].copy_from_slice(&hash.to_le_bytes());
-            block[to + 4..to + 8].copy_from_slice(&child.to_le_bytes());
-        }
-        let limit = self.dx_limit(at) as u16;
-        block[at..at + 2].copy_from_slice(&limit.to_le_bytes());
-        block[at + 2..at + 4].copy_from_slice(&(list.len() as u16).to_le_bytes());
+        put_dx_list(block, at, self.dx_limit(at) as u16, list);
     }
 
     fn list_of(node: &Node) -> Vec<(u32, u32)> {

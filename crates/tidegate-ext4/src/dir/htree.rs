@@ -14,7 +14,7 @@ use crate::map::Place;
 use crate::volume::blocks::Block;
 use crate::volume::sbi::Ext4;
 use tidegate_vfs::{Error, Result};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, FromZeros};
 
 /// A node, and which of its entries the way went through.
 pub(super) struct Node {
@@ -28,9 +28,10 @@ pub(super) struct Node {
 
 impl Node {
     pub(super) fn entry(&self, n: usize) -> (u32, u64) {
-        let at = self.at + n * DX_ENTRY;
+        // A node is checked: it has room for all of its entries.
+        let e = RawDxEntry::of(&self.block, self.at, n).unwrap_or_else(RawDxEntry::new_zeroed);
         // The first entry's hash has the node's counts in its place; it stands for the least.
-        (if n == 0 { 0 } else { le32(&self.block, at) }, le32(&self.block, at + 4).into())
+        (if n == 0 { 0 } else { e.hash.get() }, e.block.get().into())
     }
 
     fn child(&self) -> FileBlock {
@@ -209,7 +210,7 @@ impl Ext4 {
     /// A node, checked, with the way going to the last entry of at most `hash`.
     fn node(&self, dir: &Ext4Inode, block: TreeBlock, at: usize, hash: u32) -> Result<Node> {
         let TreeBlock { block, addr } = block;
-        let (limit, count) = (usize::from(le16(&block, at)), usize::from(le16(&block, at + 2)));
+        let (count, limit) = RawDxCountLimit::of(&block, at);
         rule(
             count > 0 && count <= limit && at + limit * DX_ENTRY <= block.len(),
             format_args!("a node of its hash tree with {count} of {limit} entries"),

@@ -108,9 +108,9 @@ impl Ext4 {
             return Ok(());
         }
         let end = EXTENT_ENTRY * (1 + usize::from(h.eh_max.get()));
-        let tail = node.get(end..end + 4).is_some();
         let crc = crc32c(inode.csum_seed, &node[..end]);
-        rule(tail && le32(node, end) == crc, "the checksum does not match")
+        let sealed = read_at::<RawExtentTail>(node, end).is_some_and(|tail| tail.et_checksum.get() == crc);
+        rule(sealed, "the checksum does not match")
     }
 
     fn check_index(&self, all: &[RawExtentIndex], range: &Range<u64>) -> std::result::Result<(), String> {

@@ -218,7 +218,7 @@ impl Tree<'_, '_> {
         if self.fs.sb.has_csum() {
             let end = EXTENT_ENTRY * (1 + max);
             let crc = crc32c(self.own.csum_seed, &bytes[..end]);
-            bytes[end..end + 4].copy_from_slice(&crc.to_le_bytes());
+            bytes[end..end + 4].copy_from_slice(RawExtentTail { et_checksum: crc.into() }.as_bytes());
         }
         self.handle.create(addr, |b| b.copy_from_slice(&bytes))
     }

@@ -5,7 +5,6 @@
 
 use super::area::Area;
 use super::{posix_acl, split_name};
-use crate::format::crc::crc32c;
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
 use crate::inode::Ext4Inode;
@@ -215,15 +214,6 @@ impl Ext4 {
         handle.create(addr, |b| b.copy_from_slice(&bytes))
     }
 
-    fn xattr_block_csum(&self, addr: BlockAddr, bytes: &[u8]) -> u32 {
-        if !self.sb.has_csum() {
-            return 0;
-        }
-        let seed = crc32c(self.sb.csum_seed, &addr.0.to_le_bytes());
-        let head = crc32c(crc32c(seed, &bytes[..XATTR_CSUM_OFFSET]), &[0; 4]);
-        crc32c(head, &bytes[XATTR_CSUM_OFFSET + 4..])
-    }
-
     /// An inode has no block of attributes any more: it is freed, or left to those who share it.
     ///
     /// # Errors
@@ -254,7 +244,8 @@ impl Ext4 {
 
     /// How many inodes share a block. Nobody is ever added here, so the block of one inode stays its own.
     fn references(&self, own: &Ext4Inode, addr: BlockAddr) -> Result<u32> {
-        Ok(le32(&self.xattr_block(own, addr)?, 4))
+        let head = read_at::<RawXattrHeader>(&self.xattr_block(own, addr)?, 0);
+        Ok(head.map_or(0, |head| head.h_refcount.get()))
     }
 
     /// Leaves a block to those who share it; false where all others have left it by now.
@@ -264,10 +255,13 @@ impl Ext4 {
             return Ok(false);
         }
         handle.write(addr, |b| {
-            let n = le32(b, 4) - 1;
-            b[4..8].copy_from_slice(&n.to_le_bytes());
+            if let Some(head) = at_mut::<RawXattrHeader>(b, 0) {
+                head.h_refcount -= 1;
+            }
             let crc = self.xattr_block_csum(addr, b);
-            b[XATTR_CSUM_OFFSET..XATTR_CSUM_OFFSET + 4].copy_from_slice(&crc.to_le_bytes());
+            if let Some(head) = at_mut::<RawXattrHeader>(b, 0) {
+                head.h_checksum = crc.into();
+            }
         })?;
         Ok(true)
     }

@@ -25,7 +25,6 @@ use crate::volume::blocks::Block;
 use crate::volume::sbi::Ext4;
 use area::{Area, Stored};
 use tidegate_vfs::{At, Error, ErrorKind, Result, acl};
-use zerocopy::FromBytes;
 
 /// Splits a full name into the format's namespace number and the rest.
 fn split_name(name: &[u8]) -> Result<(u8, &[u8])> {
@@ -115,16 +114,19 @@ impl Ext4 {
     }
 
     fn check_xattr_block(&self, addr: BlockAddr, block: &[u8]) -> Result<()> {
-        let head = RawXattrHeader::read_from_prefix(block).map_err(|_| Error::corrupt("too short"))?.0;
+        let head: RawXattrHeader = read_at(block, 0).ok_or_else(|| Error::corrupt("too short"))?;
         rule(head.h_magic.get() == XATTR_MAGIC, "no header of attributes")?;
         rule((1..=XATTR_REFCOUNT_MAX).contains(&head.h_refcount.get()), "h_refcount")?;
         rule(head.h_blocks.get() == 1, "h_blocks is not 1")?;
-        let sealed = !self.sb.has_csum() || head.h_checksum.get() == self.xattr_csum(addr, block);
+        let sealed = !self.sb.has_csum() || head.h_checksum.get() == self.xattr_block_csum(addr, block);
         rule(sealed, "the checksum does not match")
     }
 
-    /// The checksum of a block of attributes.
-    fn xattr_csum(&self, addr: BlockAddr, block: &[u8]) -> u32 {
+    /// The checksum of a block of attributes; 0 where the volume has none.
+    fn xattr_block_csum(&self, addr: BlockAddr, block: &[u8]) -> u32 {
+        if !self.sb.has_csum() {
+            return 0;
+        }
         let seed = crc32c(self.sb.csum_seed, &addr.0.to_le_bytes());
         let head = crc32c(crc32c(seed, &block[..XATTR_CSUM_OFFSET]), &[0; 4]);
         crc32c(head, &block[XATTR_CSUM_OFFSET + 4..])

@@ -177,11 +177,16 @@ impl F2fs {
 
     /// Cuts the tree of nodes behind id `k` of an inode, whose pages begin at `start`.
     fn cut_tree(&self, inode: &Inode, k: usize, start: u64, cut: &mut Cut) -> Result<()> {
-        let (ino, w) = (inode.nid(), I_NID_OFFSET / 4 + k);
-        let nid = Nid(word(self.node_of(ino, inode.ino.0)?.bytes(), w));
+        let ino = inode.nid();
+        let nid = Nid(RawInodeBlock::nids(self.node_of(ino, inode.ino.0)?.bytes())[k].get());
         if nid.0 != 0 && self.cut_node(inode, nid, TREES[k].1, start, cut)? == Fate::Gone {
             // A file that cannot be told that its node is gone must not go on.
-            self.guard(self.modify_node(ino, |b| set_word(b, w, 0)))?;
+            let cleared = self.modify_node(ino, |b| {
+                if let Some(nids) = RawInodeBlock::nids_mut(b) {
+                    nids[k] = 0.into();
+                }
+            });
+            self.guard(cleared)?;
         }
         Ok(())
     }

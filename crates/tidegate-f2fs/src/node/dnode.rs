@@ -186,7 +186,7 @@ impl F2fs {
     /// Whether the inode has nodes for addresses beside its own.
     pub(crate) fn has_dnodes(&self, inode: &Inode) -> Result<bool> {
         let page = self.node_of(inode.nid(), inode.ino.0)?;
-        Ok((0..5).any(|k| word(page.bytes(), I_NID_OFFSET / 4 + k) != 0))
+        Ok(RawInodeBlock::nids(page.bytes()).iter().any(|nid| nid.get() != 0))
     }
 }
 

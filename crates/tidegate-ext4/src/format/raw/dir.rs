@@ -1,5 +1,6 @@
 //! Directories: entries, and the hash tree among them.
 
+use super::{at_mut, read_at};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -74,6 +75,35 @@ pub struct RawDxEntry {
 /// Bytes of an entry, and of the tail.
 pub const DX_ENTRY: usize = 8;
 const _: () = assert!(size_of::<RawDxEntry>() == DX_ENTRY);
+
+impl RawDxCountLimit {
+    /// The counts of a node whose entries begin at byte `at`: entries that it has, and has room for. Zeros where
+    /// the block ends before.
+    pub(crate) fn of(block: &[u8], at: usize) -> (usize, usize) {
+        let counts = read_at::<RawDxCountLimit>(block, at);
+        counts.map_or((0, 0), |c| (c.count.get().into(), c.limit.get().into()))
+    }
+}
+
+impl RawDxEntry {
+    /// Entry `n` of a node whose entries begin at byte `at`. The first one's hash has the counts in its place.
+    pub(crate) fn of(block: &[u8], at: usize, n: usize) -> Option<RawDxEntry> {
+        read_at(block, at + n * DX_ENTRY)
+    }
+}
+
+/// Writes the list of a node with room for `limit` entries: for each block its first hash, and the counts in
+/// place of the first hash.
+pub(crate) fn put_dx_list(block: &mut [u8], at: usize, limit: u16, list: &[(u32, u32)]) {
+    let room = block.get_mut(at..).unwrap_or_default().chunks_exact_mut(DX_ENTRY);
+    for ((hash, child), to) in list.iter().zip(room) {
+        to.copy_from_slice(RawDxEntry { hash: (*hash).into(), block: (*child).into() }.as_bytes());
+    }
+    if let Some(counts) = at_mut::<RawDxCountLimit>(block, at) {
+        let count = u16::try_from(list.len()).unwrap_or(u16::MAX);
+        *counts = RawDxCountLimit { limit: limit.into(), count: count.into() };
+    }
+}
 
 /// `struct dx_tail`, behind the last entry that has room.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

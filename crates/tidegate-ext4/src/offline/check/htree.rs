@@ -7,6 +7,7 @@ use crate::format::raw::*;
 use crate::offline::node::Node;
 use std::collections::{HashMap, HashSet};
 use tidegate_vfs::Result;
+use zerocopy::IntoBytes;
 
 /// The hashes that a block of entries may hold, both included.
 #[derive(Clone, Copy)]
@@ -78,7 +79,7 @@ impl Checker<'_> {
     ) -> Result<()> {
         let ino = node.ino;
         let csum = self.sb.has_csum();
-        let (limit, count) = (usize::from(le16(bytes, at)), usize::from(le16(bytes, at + 2)));
+        let (count, limit) = RawDxCountLimit::of(bytes, at);
         let room = (bytes.len() - at) / DX_ENTRY - usize::from(csum);
         let sane = limit == room && (1..=limit).contains(&count);
         if !self.found.require(sane, rules::HTREE, || {
@@ -89,18 +90,20 @@ impl Checker<'_> {
             return Ok(());
         }
         if csum {
-            let tail = &bytes[at + limit * DX_ENTRY..];
-            let sum = crc32c(node.seed, &bytes[..at + count * DX_ENTRY]);
-            let sum = crc32c(crc32c(sum, &tail[..4]), &[0; 4]);
-            self.found.require(sum == le32(tail, 4), rules::HTREE_CHECKSUM, || {
+            let right = read_at::<RawDxTail>(bytes, at + limit * DX_ENTRY).is_some_and(|tail| {
+                let sum = crc32c(node.seed, &bytes[..at + count * DX_ENTRY]);
+                crc32c(crc32c(sum, tail.dt_reserved.as_bytes()), &[0; 4]) == tail.dt_checksum.get()
+            });
+            self.found.require(right, rules::HTREE_CHECKSUM, || {
                 format!("directory {ino}: the checksum of a node does not match")
             });
         }
-        let hash_of = |n: usize| if n == 0 { low } else { le32(bytes, at + n * DX_ENTRY) };
-        for n in 0..count {
-            let start = hash_of(n);
-            let end = if n + 1 < count { hash_of(n + 1) } else { high };
-            let child = u64::from(le32(bytes, at + n * DX_ENTRY + 4) & 0x0FFF_FFFF);
+        // As many as there is room for.
+        let entries: Vec<RawDxEntry> = (0..count).filter_map(|n| RawDxEntry::of(bytes, at, n)).collect();
+        for (n, e) in entries.iter().enumerate() {
+            let start = if n == 0 { low } else { e.hash.get() };
+            let end = entries.get(n + 1).map_or(high, |next| next.hash.get());
+            let child = u64::from(e.block.get() & 0x0FFF_FFFF);
             self.found.require(start <= end && start >= low && end <= high, rules::HTREE_ORDER, || {
                 format!("directory {ino}: the hashes of its tree do not rise")
             });

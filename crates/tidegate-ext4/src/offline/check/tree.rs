@@ -189,8 +189,8 @@ impl Checker<'_> {
         }
         let tail = EXTENT_ENTRY * (usize::from(le16(&child, 4)) + 1);
         if self.sb.has_csum()
-            && tail + 4 <= child.len()
-            && crc32c(w.node.seed, &child[..tail]) != le32(&child, tail)
+            && let Some(sealed) = read_at::<RawExtentTail>(&child, tail)
+            && crc32c(w.node.seed, &child[..tail]) != sealed.et_checksum.get()
         {
             self.bad(w, rules::EXTENT_CHECKSUM, format!("block {} of its extents", e.leaf()));
         }

@@ -56,9 +56,11 @@ impl Repair<'_, '_> {
     /// Sets the checksum of a block of extents.
     fn seal(&self, seed: u32, bytes: &mut [u8]) {
         let tail = EXTENT_ENTRY * (usize::from(le16(bytes, 4)) + 1);
-        if self.sb.has_csum() && tail + 4 <= bytes.len() {
+        if self.sb.has_csum() && tail <= bytes.len() {
             let sum = crc32c(seed, &bytes[..tail]);
-            bytes[tail..tail + 4].copy_from_slice(&sum.to_le_bytes());
+            if let Some(sealed) = at_mut::<RawExtentTail>(bytes, tail) {
+                sealed.et_checksum = sum.into();
+            }
         }
     }
 

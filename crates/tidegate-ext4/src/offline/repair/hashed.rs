@@ -202,19 +202,12 @@ impl Repair<'_, '_> {
 
     /// The list of a node: counts, for each block its first hash, and the checksum.
     fn put_list(&self, n: &Node, bytes: &mut [u8], at: usize, limit: usize, list: &[(u32, u32)]) {
-        for (n, (hash, block)) in list.iter().enumerate() {
-            let to = at + n * DX_ENTRY;
-            bytes[to..to + 4].copy_from_slice(&hash.to_le_bytes());
-            bytes[to + 4..to + 8].copy_from_slice(&block.to_le_bytes());
-        }
-        bytes[at..at + 2].copy_from_slice(&(limit as u16).to_le_bytes());
-        bytes[at + 2..at + 4].copy_from_slice(&(list.len() as u16).to_le_bytes());
-        if self.sb.has_csum() {
-            let sum = crc32c(n.seed, &bytes[..at + list.len() * DX_ENTRY]);
-            let sum = crc32c(sum, &[0; 8]);
-            let tail = at + limit * DX_ENTRY;
-            bytes[tail..tail + 4].fill(0);
-            bytes[tail + 4..tail + 8].copy_from_slice(&sum.to_le_bytes());
+        put_dx_list(bytes, at, limit as u16, list);
+        let sum = crc32c(n.seed, &bytes[..at + list.len() * DX_ENTRY]);
+        if self.sb.has_csum()
+            && let Some(tail) = at_mut::<RawDxTail>(bytes, at + limit * DX_ENTRY)
+        {
+            *tail = RawDxTail { dt_reserved: 0.into(), dt_checksum: crc32c(sum, &[0; 8]).into() };
         }
     }
 }

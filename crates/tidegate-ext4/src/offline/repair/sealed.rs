@@ -12,7 +12,7 @@ use zerocopy::FromBytes;
 /// Whether the checksum of a node is right for the inode whose checksums begin with `seed`.
 pub(super) fn is_sealed(seed: u32, node: &[u8]) -> bool {
     let tail = EXTENT_ENTRY * (usize::from(le16(node, 4)) + 1);
-    tail + 4 <= node.len() && crc32c(seed, &node[..tail]) == le32(node, tail)
+    read_at::<RawExtentTail>(node, tail).is_some_and(|t| t.et_checksum.get() == crc32c(seed, &node[..tail]))
 }
 
 impl Repair<'_, '_> {

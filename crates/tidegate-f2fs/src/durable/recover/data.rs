@@ -9,6 +9,7 @@ use crate::node::{ino_of, ofs_of};
 use crate::volume::sbi::F2fs;
 use std::sync::Arc;
 use tidegate_vfs::{Error, Inode, Result};
+use zerocopy::FromBytes;
 
 impl RollForward<'_> {
     /// Takes over a direct node. With `grows`, the file reaches as far as the node has pages.
@@ -188,9 +189,10 @@ impl F2fs {
             }
         }
         self.meta.modify(self.sb.ssa_blkaddr + seg.0, |page| {
-            page[i * SUMMARY_SIZE..(i + 1) * SUMMARY_SIZE]
-                .copy_from_slice(zerocopy::IntoBytes::as_bytes(&sum));
-            page[BLOCK_SIZE - SUM_FOOTER_SIZE] = SUM_TYPE_DATA;
+            if let Ok(block) = RawSummaryBlock::mut_from_bytes(page) {
+                block.entries[i] = sum;
+                block.entry_type = SUM_TYPE_DATA;
+            }
         })
     }
 }

@@ -6,16 +6,12 @@ use crate::format::units::{BlockAddr, Nid};
 use crate::inode::checksum::checksum_holds;
 use crate::inode::{NodeId, fi};
 use crate::node::{Freed, ino_of};
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tidegate_block::{BioFlags, PageBuf};
 use tidegate_rt::Timespec;
 use tidegate_vfs::{Error, FileType, Inode, Result};
 use zerocopy::FromBytes;
-
-/// The words of an inode that name other nodes.
-const NIDS: Range<usize> = I_NID_OFFSET / 4..I_NID_OFFSET / 4 + 5;
 
 fn raw_of(page: &[u8]) -> Result<&RawInode> {
     RawInode::ref_from_prefix(page).map(|r| r.0).map_err(|_| Error::corrupt("short inode"))
@@ -51,7 +47,9 @@ impl RollForward<'_> {
         (raw.i_size, raw.i_blocks, raw.i_links, raw.i_xattr_nid) = (0.into(), 1.into(), 1.into(), 0.into());
         raw.i_ext = RawExtent { fofs: 0.into(), blk: 0.into(), len: 0.into() };
         page[I_ADDR_OFFSET + isize..I_NID_OFFSET].fill(0);
-        NIDS.for_each(|w| set_word(&mut page, w, 0));
+        if let Some(nids) = RawInodeBlock::nids_mut(&mut page) {
+            nids.fill(0.into());
+        }
         fs.book(1, 1, 1)?;
         fs.nat.claim(&fs.meta, Nid(ino))?;
         fs.insert_node(Nid(ino), page);
@@ -65,7 +63,7 @@ impl RollForward<'_> {
         if inode.file_type != FileType::Regular {
             return Ok(false);
         }
-        self.drop_subtrees(&inode, |now, k| now != word(&page, NIDS.start + k))?;
+        self.drop_subtrees(&inode, |now, k| now != RawInodeBlock::nids(&page)[k].get())?;
         self.fs.store_inode(&inode)?;
         Ok(true)
     }
@@ -74,7 +72,7 @@ impl RollForward<'_> {
     fn drop_subtrees(&self, inode: &Inode, gone: impl Fn(u32, usize) -> bool) -> Result<()> {
         for k in 0..5 {
             let node = self.fs.node_of(inode.nid(), inode.ino.0)?;
-            let now = word(node.bytes(), NIDS.start + k);
+            let now = RawInodeBlock::nids(node.bytes())[k].get();
             if now != 0 && gone(now, k) {
                 self.fs.drop_subtree(inode, k)?;
             }
@@ -102,7 +100,7 @@ impl RollForward<'_> {
                 fs.wait_on_node(nid);
             }
         }
-        self.drop_subtrees(inode, |_, k| word(page, NIDS.start + k) == 0)?;
+        self.drop_subtrees(inode, |_, k| RawInodeBlock::nids(page)[k].get() == 0)?;
         self.recover_inline_xattr(inode, page, raw)?;
         f.advise.store(raw.i_advise, Relaxed);
         let in_inode = raw.i_inline & inline::DATA != 0;

@@ -78,6 +78,8 @@ pub struct RawInodeBlock {
     pub footer: RawNodeFooter,
 }
 
+const _: () = assert!(std::mem::offset_of!(RawInodeBlock, i_nid) == I_NID_OFFSET);
+
 impl RawInodeBlock {
     /// A block as that of an inode.
     pub fn of(block: &[u8; BLOCK_SIZE]) -> &Self {
@@ -87,6 +89,17 @@ impl RawInodeBlock {
     /// A block as that of an inode, to be changed.
     pub fn of_mut(block: &mut [u8; BLOCK_SIZE]) -> &mut Self {
         zerocopy::transmute_mut!(block)
+    }
+
+    /// `i_nid` of inode block `block`; zeros where the bytes are too few for one.
+    pub fn nids(block: &[u8]) -> &[U32; 5] {
+        static NONE: [U32; 5] = [U32::ZERO; 5];
+        RawInodeBlock::ref_from_bytes(block).map_or(&NONE, |inode| &inode.i_nid)
+    }
+
+    /// `i_nid` of inode block `block`, to be changed.
+    pub fn nids_mut(block: &mut [u8]) -> Option<&mut [U32; 5]> {
+        RawInodeBlock::mut_from_bytes(block).ok().map(|inode| &mut inode.i_nid)
     }
 
     /// Its extra attributes, whether it has any or not.

@@ -61,6 +61,18 @@ pub struct RawSummaryBlock {
 }
 const _: () = assert!(size_of::<RawSummaryBlock>() == BLOCK_SIZE);
 
+impl RawSummaryBlock {
+    /// A block as a segment's summary.
+    pub fn of(block: &[u8; BLOCK_SIZE]) -> &Self {
+        zerocopy::transmute_ref!(block)
+    }
+
+    /// A block as a segment's summary, to be changed.
+    pub fn of_mut(block: &mut [u8; BLOCK_SIZE]) -> &mut Self {
+        zerocopy::transmute_mut!(block)
+    }
+}
+
 /// `entry_type` of a data segment's summary.
 pub const SUM_TYPE_DATA: u8 = 0;
 /// `entry_type` of a node segment's summary.

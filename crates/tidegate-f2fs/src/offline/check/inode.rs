@@ -106,7 +106,11 @@ impl Checker<'_> {
             && raw.i_flags.get() & COMPR_FL != 0
             && self.sb.features.contains(Features::COMPRESSION);
         // A compressed file's clusters do not cross nodes.
-        let cluster = if compressed && extra >= 34 { block[I_ADDR_OFFSET + 33] & 31 } else { 0 };
+        let cluster = if compressed && extra >= 34 {
+            RawInodeBlock::of(&block).extra().i_log_cluster_size & 31
+        } else {
+            0
+        };
         let align = |n: usize| n >> cluster << cluster;
         Ok(Some(Inode {
             ino,
@@ -249,7 +253,7 @@ impl Checker<'_> {
 impl Inode {
     /// `i_nid`: two direct nodes, two indirect ones, a double-indirect one.
     pub(super) fn raw_nids(&self) -> impl Iterator<Item = u32> + '_ {
-        (0..5).map(|n| le32(&self.block[..], I_NID_OFFSET + 4 * n))
+        RawInodeBlock::of(&self.block).i_nid.iter().map(|nid| nid.get())
     }
 
     /// The block addresses in the inode.

@@ -6,7 +6,6 @@ use crate::format::raw::*;
 use crate::format::units::BlockAddr;
 use crate::offline::bits::Bits;
 use tidegate_vfs::Result;
-use zerocopy::FromBytes;
 
 /// Segment holds nodes.
 pub(super) const HAS_NODES: u8 = 1;
@@ -117,7 +116,8 @@ impl Checker<'_> {
     fn ssa_summary(&mut self, segno: u32, at: usize, owner: Owner) -> Result<RawSummary> {
         let ssa = self.sb.ssa_blkaddr + segno;
         let block = self.dev.block(ssa)?;
-        let kind = block[BLOCK_SIZE - SUM_FOOTER_SIZE];
+        let sums = RawSummaryBlock::of(&block);
+        let (kind, summary) = (sums.entry_type, sums.entries[at]);
         let want = if owner.slot.is_some() { SUM_TYPE_DATA } else { SUM_TYPE_NODE };
         let told = &mut self.usage.kinds[segno as usize];
         if kind != want && *told & TOLD == 0 {
@@ -126,7 +126,6 @@ impl Checker<'_> {
                 format!("summary of segment {segno} (block {ssa}): type {kind}, but the segment's is {want}")
             });
         }
-        let bytes = &block[at * SUMMARY_SIZE..];
-        Ok(RawSummary::read_from_prefix(bytes).map_or_else(|_| RawSummary::default(), |(s, _)| s))
+        Ok(summary)
     }
 }

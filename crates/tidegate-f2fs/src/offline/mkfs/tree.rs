@@ -2,9 +2,9 @@
 
 use super::{Layout, MkfsOptions};
 use crate::format::raw::{
-    BLOCK_SIZE, F2FS_SLOT_LEN, FOOTER_OFFSET, Features, I_ADDR_OFFSET, I_CHKSUM_OFFSET, NR_DENTRY_IN_BLOCK,
-    RawDirEntry, RawExtraAttr, RawInode, RawNodeFooter, SIZE_OF_DENTRY_BITMAP, SIZE_OF_DIR_ENTRY,
-    SIZE_OF_RESERVED, dentry_hash, f2fs_chksum, file_type, inline, put32, set_bit_le,
+    BLOCK_SIZE, F2FS_SLOT_LEN, Features, NR_DENTRY_IN_BLOCK, RawDirEntry, RawExtraAttr, RawInode,
+    RawInodeBlock, RawNodeFooter, SIZE_OF_DENTRY_BITMAP, SIZE_OF_DIR_ENTRY, SIZE_OF_RESERVED, dentry_hash,
+    f2fs_chksum, file_type, inline, set_bit_le,
 };
 use crate::format::units::{BlockAddr, Nid};
 use std::mem::offset_of;
@@ -60,21 +60,25 @@ impl NewDir {
 
     /// The inode's block. `subdirs` directories have it as their parent.
     pub fn node_block(&self, subdirs: u32, options: &MkfsOptions, uuid: &[u8; 16]) -> PageBuf {
-        let mut block = PageBuf::zeroed(1);
-        block[..I_ADDR_OFFSET].copy_from_slice(self.inode(subdirs, options).as_bytes());
-        let mut addrs = I_ADDR_OFFSET;
+        let mut block = RawInodeBlock::new_zeroed();
+        block.inode = self.inode(subdirs, options);
+        let mut extra = 0;
         if options.has(Features::EXTRA_ATTR) {
-            let (extra, len) = (extra_attributes(options), extra_bytes(options));
-            block[addrs..addrs + len].copy_from_slice(&extra.as_bytes()[..len]);
-            addrs += len;
+            extra = extra_bytes(options);
+            block.i_addr.as_mut_bytes()[..extra]
+                .copy_from_slice(&extra_attributes(options).as_bytes()[..extra]);
         }
-        put32(&mut block, addrs, self.data.0);
-        block[FOOTER_OFFSET..].copy_from_slice(self.footer().as_bytes());
+        block.i_addr[extra / 4] = self.data.0.into();
+        block.footer = self.footer();
+        let mut page = PageBuf::zeroed(1);
+        page.copy_from_slice(block.as_bytes());
         if options.has(Features::INODE_CHKSUM) {
-            let sum = inode_checksum(&block, self.nid, uuid);
-            put32(&mut block, I_CHKSUM_OFFSET, sum);
+            let sum = inode_checksum(&page, self.nid, uuid);
+            if let Some(extra) = RawExtraAttr::of_mut(&mut page) {
+                extra.i_inode_checksum = sum.into();
+            }
         }
-        block
+        page
     }
 
     fn inode(&self, subdirs: u32, options: &MkfsOptions) -> RawInode {

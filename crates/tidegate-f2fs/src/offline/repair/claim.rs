@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use tidegate_block::BioFlags;
 use tidegate_rt::hash::HashMap;
 use tidegate_vfs::Result;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, FromZeros};
 
 /// The segment holds nodes.
 pub(super) const HAS_NODES: u8 = 1;
@@ -190,10 +190,11 @@ impl Repair<'_, '_> {
         }
         let want = if node { SUM_TYPE_NODE } else { SUM_TYPE_DATA };
         let (block, dirty) = self.ssa_block(segno)?;
-        let wrong_type = std::mem::replace(&mut block[BLOCK_SIZE - SUM_FOOTER_SIZE], want) != want;
+        let block = RawSummaryBlock::of_mut(block);
+        let wrong_type = std::mem::replace(&mut block.entry_type, want) != want;
         if wrong || wrong_type {
             *dirty = true;
-            block[at * SUMMARY_SIZE..][..SUMMARY_SIZE].copy_from_slice(sum.as_bytes());
+            block.entries[at] = sum;
             *self.ssa.corrected.entry(segno).or_default() += 1;
         }
         Ok(())
@@ -214,10 +215,10 @@ impl Repair<'_, '_> {
     /// Replaces the summaries of a segment that was a log's, whose SSA block is out of date.
     pub(super) fn put_ssa(&mut self, segno: u32, sums: &super::pack::Summaries, node: bool) -> Result<()> {
         let (block, dirty) = self.ssa_block(segno)?;
-        let entries = sums.as_bytes();
-        block[..entries.len()].copy_from_slice(entries);
-        block[entries.len()..].fill(0);
-        block[BLOCK_SIZE - SUM_FOOTER_SIZE] = if node { SUM_TYPE_NODE } else { SUM_TYPE_DATA };
+        let block = RawSummaryBlock::of_mut(block);
+        block.zero();
+        block.entries = **sums;
+        block.entry_type = if node { SUM_TYPE_NODE } else { SUM_TYPE_DATA };
         *dirty = true;
         Ok(())
     }

@@ -7,7 +7,7 @@ use crate::format::gate::Checkpoint;
 use crate::format::raw::*;
 use tidegate_block::BioFlags;
 use tidegate_vfs::Result;
-use zerocopy::IntoBytes;
+use zerocopy::{FromZeros, IntoBytes};
 
 /// The flags that the new checkpoint takes over.
 const KEPT: CpFlags = CpFlags::LARGE_NAT_BITMAP.union(CpFlags::QUOTA_NEED_FSCK).union(CpFlags::NAT_BITS);
@@ -108,9 +108,12 @@ fn padded(bytes: &[u8]) -> [u8; BLOCK_SIZE] {
 
 /// A summary block with an empty journal.
 fn summary_block(sums: Option<&Summaries>, entry_type: u8) -> [u8; BLOCK_SIZE] {
-    let mut out = sums.map_or([0; BLOCK_SIZE], |s| padded(s.as_bytes()));
-    out[BLOCK_SIZE - SUM_FOOTER_SIZE] = entry_type;
-    out
+    let mut out = RawSummaryBlock::new_zeroed();
+    out.entry_type = entry_type;
+    if let Some(sums) = sums {
+        out.entries = **sums;
+    }
+    zerocopy::transmute!(out)
 }
 
 /// The head block with its bitmaps and checksum, and the payload blocks.

@@ -37,6 +37,17 @@ impl Inode {
         le32(&self.block[..], at)
     }
 
+    /// The nodes below it.
+    pub(super) fn nids(&self) -> &[zerocopy::little_endian::U32; 5] {
+        &RawInodeBlock::of(&self.block).i_nid
+    }
+
+    /// These, to be changed.
+    pub(super) fn nids_mut(&mut self) -> &mut [zerocopy::little_endian::U32; 5] {
+        self.dirty = true;
+        &mut RawInodeBlock::of_mut(&mut self.block).i_nid
+    }
+
     pub(super) fn raw(&self) -> &RawInode {
         &RawInodeBlock::of(&self.block).inode
     }
@@ -204,13 +215,13 @@ impl Repair<'_, '_> {
             Kind::Regular | Kind::Symlink => flags &= !inline::DENTRY,
             Kind::Special => flags &= !(inline::DATA | inline::DENTRY),
         }
-        let nids = RawInodeBlock::of(&i.block).i_nid.map(|n| n.get());
+        let nids = i.nids().map(|n| n.get());
         if flags & (inline::DATA | inline::DENTRY) != 0 && nids.iter().any(|n| *n != 0) {
             if self.has_node(i.ino, &nids)? {
                 flags &= !(inline::DATA | inline::DENTRY | inline::DATA_EXIST);
             } else {
                 self.inode_change(i.ino, "i_nid", format!("{nids:?}"), "none: its content is inline".into());
-                RawInodeBlock::of_mut(&mut i.block).i_nid.fill(0.into());
+                i.nids_mut().fill(0.into());
                 i.dirty = true;
             }
         }

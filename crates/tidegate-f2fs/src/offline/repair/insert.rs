@@ -107,7 +107,7 @@ impl Repair<'_, '_> {
         }
         let (n, slot) =
             ((index - addrs) / ADDRS_PER_BLOCK as u64, (index - addrs) as usize % ADDRS_PER_BLOCK);
-        let nid = if n < 2 { i.u32(I_NID_OFFSET + 4 * n as usize) } else { 0 };
+        let nid = if n < 2 { i.nids()[n as usize].get() } else { 0 };
         if nid == 0 {
             return Ok(None);
         }

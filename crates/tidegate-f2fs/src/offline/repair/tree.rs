@@ -72,10 +72,9 @@ impl Repair<'_, '_> {
                 2 | 3 => (3 + (n - 2) * (NIDS + 1), 1, each * NIDS as u64),
                 _ => (5 + 2 * NIDS, 2, 0),
             };
-            let place = I_NID_OFFSET + 4 * n as usize;
-            let nid = i.u32(place);
+            let nid = i.nids()[n as usize].get();
             if nid != 0 && !self.branch(w, nid, ofs, first, depth)? {
-                i.set32(place, 0);
+                i.nids_mut()[n as usize] = 0.into();
             }
             first += blocks;
         }
@@ -213,7 +212,7 @@ impl Repair<'_, '_> {
         self.inode_change(i.ino, "target", "gone".into(), "\"?\"".into());
         let a = i.areas;
         i.block[a.base()..a.base() + 4 * a.addrs()].fill(0);
-        (0..5).for_each(|n| i.set32(I_NID_OFFSET + 4 * n, 0));
+        i.nids_mut().fill(0.into());
         i.change(|r| r.i_ext = RawExtent::default());
         i.raw_mut().i_inline |= inline::DATA | inline::DATA_EXIST;
         i.block[a.inline_at()] = b'?';
