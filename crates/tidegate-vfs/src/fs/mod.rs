@@ -342,6 +342,10 @@ pub trait FileSystem: Send + Sync {
     /// gives them places, sends them. [`AddressSpace::end_writeback`](crate::AddressSpace::end_writeback) may
     /// be called later, from any thread, when the format's work at the end of I/O is done, too.
     ///
+    /// Pages are taken before anything else is got for them, a transaction's handle included: a run that is
+    /// taken is known, and [`Inode::end_writeback`] makes dirty again what cannot be sent. So a format needs
+    /// no look at dirty pages that leaves them where they are.
+    ///
     /// # Errors
     /// The first; pages that were not written are dirty again.
     ///

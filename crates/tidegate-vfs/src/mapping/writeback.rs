@@ -4,7 +4,6 @@ use super::chunk::{CHUNK_PAGES, Chunk, PageRun, mask};
 use super::{AddressSpace, Shard, range_mask, split};
 use crate::error::{Error, ErrorKind, Result};
 use std::borrow::Cow;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use tidegate_block::{Errno, Segment};
 use tidegate_rt::trace::SpanPoint;
@@ -101,31 +100,6 @@ impl AddressSpace {
             }
         }
         out.map_or(Taken::None, Taken::Run)
-    }
-
-    /// The first run of tagged pages in `start..end`, which stay as they are: for a format that gets something ready
-    /// before it takes pages, such as a transaction. Pages that are under write-back, too, are among them, and other
-    /// threads may take pages meanwhile. Takes `i_pages`.
-    pub fn next_dirty(&self, start: u64, end: u64, tag: Tag) -> Option<Range<u64>> {
-        let mut run: Option<Range<u64>> = None;
-        let mut at = start;
-        while let Some(id) = self.next_dirty_chunk(at, end) {
-            let first = id * CHUNK_PAGES;
-            let tagged = |c: &mut Chunk| if tag == Tag::Dirty { c.dirty } else { c.towrite };
-            let bits = self.peek(id, tagged).unwrap_or(0) & range_mask(id, at, end);
-            let slot = if run.is_some() { 0 } else { u64::from(bits.trailing_zeros()) };
-            let pages = bits.checked_shr(slot as u32).map_or(0, |b| u64::from(b.trailing_ones()));
-            let begins = run.as_ref().map_or(first + slot, |r| r.start);
-            let goes_on = run.as_ref().is_none_or(|r| r.end == first);
-            if pages > 0 && goes_on {
-                run = Some(begins..first + slot + pages);
-            }
-            if run.is_some() && (pages == 0 || !goes_on || slot + pages < CHUNK_PAGES) {
-                break;
-            }
-            at = first + CHUNK_PAGES;
-        }
-        run
     }
 
     fn next_dirty_chunk(&self, start: u64, end: u64) -> Option<u64> {
@@ -334,45 +308,4 @@ fn take_from(
         return Err(slot);
     }
     Ok(Some((slot, n, c.begin_writeback(slot, n))))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::slow_fs::{TAKES, mount, open};
-    use crate::{File, SyncWait};
-    use std::collections::BTreeSet;
-    use tidegate_block::PAGE_SIZE;
-    use tidegate_rt::rng::Rng;
-    use tidegate_rt::sim;
-
-    /// The dirty pages, one by one, against runs that are looked for from everywhere.
-    #[test]
-    fn the_next_dirty_run_is_found_and_left() {
-        let body = || {
-            let (vfs, _) = mount(SyncWait::Caller, TAKES);
-            let f: File = open(&vfs, 2);
-            let mut rng = Rng::new(7);
-            let mut dirty = BTreeSet::new();
-            for _ in 0..40 {
-                let most = if rng.one_in(4) { 150 } else { 3 };
-                let (at, n) = (rng.below(400), 1 + rng.below(most));
-                f.write_at(at * PAGE_SIZE as u64, &vec![1; n as usize * PAGE_SIZE]).unwrap();
-                dirty.extend(at..at + n);
-                for _ in 0..20 {
-                    let (start, end) = (rng.below(560), rng.below(600));
-                    let first = dirty.range(start..end.max(start)).next().copied();
-                    let run = first.map(|a| a..(a..end).find(|p| !dirty.contains(p)).unwrap_or(end));
-                    let m = &f.inode().mapping;
-                    assert_eq!(m.next_dirty(start, end, Tag::Dirty), run, "{start}..{end} of {dirty:?}");
-                    assert_eq!(m.next_dirty(start, end, Tag::ToWrite), None);
-                }
-            }
-            f.inode().mapping.tag_towrite(0, 600);
-            let first = *dirty.first().unwrap();
-            assert_eq!(f.inode().mapping.next_dirty(0, 600, Tag::ToWrite).unwrap().start, first);
-            vfs.unmount().unwrap();
-        };
-        sim::run(1, 1, body);
-    }
 }
