@@ -166,7 +166,7 @@ fn a_bitmap_that_cannot_be_read_is_told_where_all_else_is_full() {
     faulty.set(fails([in_desc(&bytes, 0, 4)]));
     let e = v.create(ROOT, &v.root().unwrap(), b"none", 0o644).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::NoSpace, "{e}");
-    assert!(e.to_string().contains("run e2fsck"), "{e}");
+    assert!(e.what().contains("run e2fsck"), "{e}");
     assert_eq!(v.fs().read_only(), None);
     v.unmount().unwrap();
 }

@@ -265,7 +265,7 @@ fn damaged_bitmaps_cost_their_groups_alone() {
         let v = crate::changed::open_to_write(&image);
         let e = v.mkdir(&Cred::ROOT, &root(&v), b"none", 0o755).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::NoSpace, "{e}");
-        assert!(e.to_string().contains("run e2fsck"), "{e}");
+        assert!(e.what().contains("run e2fsck"), "{e}");
         assert_eq!(write(&v, b"new", 1 << 20).unwrap_err().kind(), ErrorKind::NoSpace);
         // Blocks that nobody can be given are promised to nobody.
         let new = v.lookup(&root(&v), b"new").unwrap();
