@@ -15,8 +15,10 @@ use anyhow::{Context, Result, bail, ensure};
 
 use tidegate_testing::workspace;
 
-/// How long a test may take beside a change: one that waits for ever has noticed.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// The least that a test may take beside a change before it counts as one that waits for ever, and so has noticed.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// A test hangs when it has taken so many times what it takes unchanged, and `PATIENCE`: less may be a busy machine.
+const HANGS: u32 = 10;
 
 /// A change that a test must notice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -142,8 +144,8 @@ pub fn run(only: &[String]) -> Result<ExitCode> {
     for m in &chosen {
         let began = Instant::now();
         let said = match tests[&(&m.package, &m.test)] {
-            true => judge(m, &place)?,
-            false => "FAILS",
+            Some(unchanged) => judge(m, &place, unchanged)?,
+            None => "FAILS",
         };
         bad += u32::from(said == said.to_uppercase());
         println!("{said:9} {:44} {:4.0} s", m.name, began.elapsed().as_secs_f64());
@@ -178,8 +180,10 @@ fn copy_sources(tree: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether a test passes without any change. One that does not says nothing of changes.
-fn passes_unchanged(m: &Mutant, place: &Place) -> Result<bool> {
+/// The time that a test takes to pass without any change. One that does not pass says nothing of changes.
+fn passes_unchanged(m: &Mutant, place: &Place) -> Result<Option<Duration>> {
+    m.command(place).arg("--no-run").output().context("running cargo test --no-run")?;
+    let began = Instant::now();
     let out = m.command(place).output().context("running cargo test")?;
     let text = String::from_utf8_lossy(&out.stdout);
     let ran = |l: &str| l.starts_with("test result: ok.") && !l.contains(" 0 passed");
@@ -188,21 +192,21 @@ fn passes_unchanged(m: &Mutant, place: &Place) -> Result<bool> {
     if !passes {
         eprintln!("{text}{}", String::from_utf8_lossy(&out.stderr));
     }
-    Ok(passes)
+    Ok(passes.then(|| began.elapsed()))
 }
 
 /// Makes the change, runs its test, and takes the change back; what to say of it. A result in capitals is
 /// bad.
-fn judge(m: &Mutant, place: &Place) -> Result<&'static str> {
+fn judge(m: &Mutant, place: &Place, unchanged: Duration) -> Result<&'static str> {
     let path = place.tree.join(&m.file);
     let source = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     std::fs::write(&path, m.apply(&source)?)?;
-    let verdict = judge_changed(m, place);
+    let verdict = judge_changed(m, place, unchanged * HANGS);
     std::fs::write(&path, source)?;
     verdict
 }
 
-fn judge_changed(m: &Mutant, place: &Place) -> Result<&'static str> {
+fn judge_changed(m: &Mutant, place: &Place, long: Duration) -> Result<&'static str> {
     let built = m.command(place).arg("--no-run").output().context("running cargo test --no-run")?;
     if !built.status.success() {
         eprintln!("{}", String::from_utf8_lossy(&built.stderr));
@@ -215,7 +219,7 @@ fn judge_changed(m: &Mutant, place: &Place) -> Result<&'static str> {
         if let Some(status) = test.try_wait()? {
             return Ok(if status.success() { "SURVIVED" } else { "caught" });
         }
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > PATIENCE.max(long) {
             let group = rustix::process::Pid::from_child(&test);
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
             test.wait()?;

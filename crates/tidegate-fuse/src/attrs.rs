@@ -149,4 +149,9 @@ impl Server {
     pub fn statfs(&self) -> StatFs {
         self.vfs().statfs()
     }
+
+    /// Whether any inode of the volume keeps when it was born.
+    pub fn keeps_births(&self) -> bool {
+        self.vfs().fs().keeps_births()
+    }
 }

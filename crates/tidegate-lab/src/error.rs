@@ -38,6 +38,16 @@ pub enum Error {
         "a thread of the workload could not be started: {0}; give it fewer threads, or raise the limits on them"
     )]
     Thread(std::io::Error),
+    /// A fault of the simulated world: the recording is of another run than the one that is shown.
+    #[error("{position}: one seed gave two runs, of {once} and {again} ns: please report this")]
+    Differs {
+        /// The position.
+        position: String,
+        /// What the run took that is shown.
+        once: u64,
+        /// What it took when it was recorded.
+        again: u64,
+    },
 }
 
 /// A result with [`Error`].

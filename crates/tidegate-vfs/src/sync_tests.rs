@@ -84,6 +84,20 @@ fn only_the_flusher_waits_for_a_file_before_the_next() {
     }
 }
 
+/// The thread that syncs waits for what passes have submitted, and writes nothing: pages that were dirtied since are left
+/// to the next pass.
+#[test]
+fn a_sync_waits_for_inodes_and_writes_none() {
+    for position in [SyncWait::Flusher, SyncWait::Caller] {
+        each_seed(position, TAKES, |bed| {
+            let before = bed.dirty();
+            bed.vfs.wait_sb_inodes();
+            assert_eq!((bed.dirty(), bed.writeback()), (before, 0));
+            assert!(bed.device.log().is_empty(), "{:?}", bed.device.log());
+        });
+    }
+}
+
 /// Linux's sync begins with a pass of WB_SYNC_NONE; an epoch needs none.
 #[test]
 fn syncs_begin_with_a_pass_that_waits_for_nothing() {

@@ -37,6 +37,10 @@ impl FileSystem for Ext4 {
         self.why_no_changes()
     }
 
+    fn keeps_births(&self) -> bool {
+        self.sb.inode_size > INODE_BASE as u32
+    }
+
     fn statfs(&self) -> StatFs {
         self.statfs_now()
     }

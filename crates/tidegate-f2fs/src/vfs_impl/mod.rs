@@ -47,6 +47,10 @@ impl FileSystem for F2fs {
         self.why_read_only()
     }
 
+    fn keeps_births(&self) -> bool {
+        self.sb.features.contains(Features::INODE_CRTIME)
+    }
+
     fn statfs(&self) -> StatFs {
         let c = *self.counts.lock();
         let free = c.user_blocks.saturating_sub(c.valid_blocks);

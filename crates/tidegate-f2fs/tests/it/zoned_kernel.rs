@@ -79,18 +79,31 @@ fn kernel_reads(devices: &Devices) {
     assert_eq!(out.check().unwrap().stdout.lines().last(), Some("kept"));
 }
 
+/// One by chance: a guest takes a good part of a minute.
+fn one_of(names: [&'static str; 3]) -> &'static str {
+    let chosen = names[std::process::id() as usize % names.len()];
+    println!("read by a guest: {chosen}");
+    chosen
+}
+
 #[test]
 fn what_the_kernel_left_clean() {
-    for name in ["zoned-clean", "zoned-capacity-clean", "zoned-conventional-clean"] {
+    let names = ["zoned-clean", "zoned-capacity-clean", "zoned-conventional-clean"];
+    let read = one_of(names);
+    for name in names {
         let Some((found, devices, _dir, volume)) = taken_over(name) else { return };
         assert_same(name, &Manifest::load(volume.manifest.as_deref().unwrap()).unwrap(), &found);
-        kernel_reads(&devices);
+        if name == read {
+            kernel_reads(&devices);
+        }
     }
 }
 
 #[test]
 fn what_the_kernel_fsynced() {
-    for name in ["zoned-fsynced", "zoned-capacity-fsynced", "zoned-conventional-fsynced"] {
+    let names = ["zoned-fsynced", "zoned-capacity-fsynced", "zoned-conventional-fsynced"];
+    let read = one_of(names);
+    for name in names {
         let Some((found, devices, _dir, volume)) = taken_over(name) else { return };
         let mut kernel = Manifest::load(volume.recovered.as_deref().unwrap()).unwrap();
         // Of the directory that got names back, the kernel says when that was; we, when they were given.
@@ -98,7 +111,9 @@ fn what_the_kernel_fsynced() {
         let (k, o) = (top(&kernel), top(&found));
         kernel.entries[k].mtime = found.entries[o].mtime;
         assert_same_but(name, &kernel, &found, &Options::default());
-        kernel_reads(&devices);
+        if name == read {
+            kernel_reads(&devices);
+        }
     }
 }
 

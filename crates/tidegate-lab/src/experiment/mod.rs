@@ -44,6 +44,7 @@ pub mod sweep;
 
 use jobs::Job;
 pub use jobs::Jobs;
+pub(crate) use m3::AS_MANY as M3_AS_MANY;
 pub use observer::{Looked, Observer};
 pub use outcome::Outcome;
 pub use place::Where;

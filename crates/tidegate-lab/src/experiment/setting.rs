@@ -232,8 +232,14 @@ impl Setting {
                 }
             };
             observer.ran(&format!("{name}, {position}"));
-            let same = again.elapsed_ns == measured.runs[measured.drawn].elapsed_ns;
-            debug_assert!(same || !simulated, "{position}: a seed gives one run");
+            let drawn = measured.runs[measured.drawn].elapsed_ns;
+            if simulated && again.elapsed_ns != drawn {
+                return Err(Error::Differs {
+                    position: (*position).into(),
+                    once: drawn,
+                    again: again.elapsed_ns,
+                });
+            }
             if let Some(seen) = seen {
                 measured.seen(&seen.call_tree);
                 measured.excerpt = seen.excerpt;

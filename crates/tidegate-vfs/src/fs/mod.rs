@@ -53,6 +53,14 @@ pub trait FileSystem: Send + Sync {
     /// None.
     fn statfs(&self) -> StatFs;
 
+    /// Whether any inode keeps when it was born.
+    ///
+    /// # Locks
+    /// None.
+    fn keeps_births(&self) -> bool {
+        true
+    }
+
     /// The largest size that `inode` can have, in bytes: it may depend on how the inode maps its blocks.
     ///
     /// # Locks

@@ -154,7 +154,7 @@ fn measure(plan: &MountPlan) -> Result<()> {
         format!("our mount options: {:?}; FUSE over io_uring: {}", bench.options, rings()),
     ];
     notes.extend(judge::floors(&series));
-    let bars = judge::bars(&series);
+    let bars = judge::bars(&series, bench.options.contains("transport=uring"));
     let title = format!("{} files; {} rounds", bench.plan.scaled(FILES), bench.plan.runs);
     Outcome { title, columns: COLUMNS, series: &series, notes, bars }.print(bench.plan.json)
 }

@@ -70,7 +70,7 @@ impl<'a> Trees<'a> {
         touch_memory(&self.bench.plan.dir)?;
         drop_caches()?;
         let (from, to) = (mounted.dir().join("src"), mounted.dir().join("copy"));
-        let cost = run(Command::new("cp").arg("-r").arg(from).arg(&to))?;
+        let cost = run(Command::new("cp").arg("-a").arg(from).arg(&to))?;
         fs::remove_dir_all(&to).context("removing the copy")?;
         mounted.end()?;
         Ok(self.report(cost.wall, bytes))

@@ -1,17 +1,22 @@
 //! Having the kernel offer FUSE over io_uring while it is measured.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 
 /// `N` by default.
 pub const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// The kernel offers io_uring, or does not, until this is dropped: then it is as before, after an error, too.
+/// Waits for the end of its input, which comes when this process is gone, and sets the parameter back.
+const SET_BACK: &str = "trap '' INT TERM HUP; read -r line; printf %s \"$1\" > \"$0\"";
+
+/// The kernel offers io_uring, or does not, until this is dropped or the process ends, however it does: then it is as
+/// before.
 pub struct Offered {
-    parameter: PathBuf,
-    before: String,
+    keeper: Child,
 }
 
 impl Offered {
@@ -22,7 +27,11 @@ impl Offered {
     pub fn set(parameter: &Path, offered: bool) -> Result<Offered> {
         let named = || parameter.display().to_string();
         let before = fs::read_to_string(parameter).with_context(named)?;
-        let guard = Offered { parameter: parameter.to_path_buf(), before: before.trim().to_string() };
+        // In a group of its own: a signal from the terminal ends the measurement, not its keeper.
+        let mut keeper = Command::new("sh");
+        keeper.args(["-c", SET_BACK]).arg(parameter).arg(before.trim());
+        let keeper = keeper.stdin(Stdio::piped()).process_group(0).spawn().context("sh")?;
+        let guard = Offered { keeper };
         fs::write(parameter, if offered { "Y" } else { "N" }).with_context(named)?;
         Ok(guard)
     }
@@ -30,8 +39,9 @@ impl Offered {
 
 impl Drop for Offered {
     fn drop(&mut self) {
-        if let Err(e) = fs::write(&self.parameter, &self.before) {
-            eprintln!("{} was {:?}, and could not be set back: {e}", self.parameter.display(), self.before);
+        drop(self.keeper.stdin.take());
+        if !self.keeper.wait().is_ok_and(|status| status.success()) {
+            eprintln!("{PARAMETER}: it could not be set back; look at it");
         }
     }
 }
@@ -53,5 +63,11 @@ mod tests {
         assert!(failing().is_err());
         assert_eq!(fs::read_to_string(&parameter).unwrap(), "N");
         assert!(Offered::set(&dir.path().join("none"), true).is_err());
+        // A process that is killed drops nothing: its end of the pipe is closed all the same.
+        let mut offered = std::mem::ManuallyDrop::new(Offered::set(&parameter, true).unwrap());
+        assert_eq!(fs::read_to_string(&parameter).unwrap(), "Y");
+        drop(offered.keeper.stdin.take());
+        assert!(offered.keeper.wait().unwrap().success());
+        assert_eq!(fs::read_to_string(&parameter).unwrap(), "N");
     }
 }

@@ -168,6 +168,8 @@ struct Found {
 }
 
 fn table(features: &'static str) -> Found {
+    // The features change what a checksum says, and not which numbers are possible: fewer of these will do.
+    let every = if features.is_empty() { 1 } else { 3 };
     let image = template(64, features);
     let base = image.device();
     let dir = tempfile::tempdir().unwrap();
@@ -181,7 +183,7 @@ fn table(features: &'static str) -> Found {
         let mut bytes = [0; 8];
         bytes[..field.2].copy_from_slice(&good[at..at + field.2]);
         let was = u64::from_le_bytes(bytes);
-        for value in values(field, was) {
+        for value in values(field, was).into_iter().step_by(every) {
             let b = blocks(&good, field, value);
             let device = Image::of(&base).device();
             for n in 0..2 {

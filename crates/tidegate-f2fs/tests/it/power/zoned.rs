@@ -65,8 +65,8 @@ fn what_we_promised_on_zones_is_recovered_by_the_kernel_and_by_us() {
     }
     let (n, mut rng) = kills("zones cut");
     let first = rng.below(CASES.len() as u64) as usize;
-    // A guest takes ten seconds to boot, and each cut takes two.
-    for i in 0..n.div_ceil(2) as usize {
+    // Each cut takes two guests, and a guest a good part of a minute.
+    for i in 0..n.div_ceil(4) as usize {
         let (geometry, list) = CASES[(first + i) % CASES.len()];
         let seed = rng.bits();
         cut_and_judge(geometry, list, seed, 300 + rng.below(3000));

@@ -24,6 +24,8 @@ impl Worker {
                 let x = server.getattr(h.node, (flags & GETATTR_FH != 0).then_some(fh))?;
                 with(|w| w.attr_out(&x, TTL))
             }
+            // Told so once, the kernel asks for no births again, and has all the rest by GETATTR.
+            STATX if !server.keeps_births() => Err(Errno::NOSYS),
             STATX => {
                 let x = server.getattr(h.node, None)?;
                 with(|w| w.statx(&x, TTL))

@@ -7,6 +7,7 @@
 //! idle last.
 
 use super::dispatch::{Answer, Maker, Offload, Outcome, volume_of};
+use super::has_ended;
 use super::requests;
 use super::wire::{Head, Reader};
 use crate::mount::unmount_own;
@@ -155,7 +156,7 @@ impl Post {
         self.joined(registered.is_ok());
         match registered {
             // Unmounted already.
-            Err(Errno::NOTCONN | Errno::CONNABORTED | Errno::NODEV) => return Ok(()),
+            Err(e) if e == Errno::NOTCONN || has_ended(e) => return Ok(()),
             r => r?,
         }
         let (maker, awake) = (self.workers.maker.clone(), self.workers.awake.clone());

@@ -89,7 +89,18 @@ fn a_flusher_that_waits_costs_what_was_published() {
 
 #[test]
 fn checkpoints_that_are_merged_save_what_was_published() {
-    shows("m5", 3, &["groups of weight 100 and 20"], &["without / with checkpoint_merge"]);
+    shows(
+        "m5",
+        3,
+        &["groups of weight 100 and 20"],
+        &[
+            "without / with checkpoint_merge",
+            "ms of an fsync, each its own checkpoint, least",
+            "the same, most",
+            "ms of an fsync, merged, least",
+            "the same, merged, most",
+        ],
+    );
 }
 
 /// A checkpoint beside a full queue: fewer of them than a first look has.

@@ -28,8 +28,9 @@ const ROWS: u64 = 40;
 /// Rows shown before the slowest one that a sync was in, and after it.
 const AROUND: (usize, usize) = (3, 4);
 
-pub(super) fn blocks(case: &Case) -> Vec<Block> {
-    vec![files(case), syncs(case)]
+/// The table of files is of `as_many`, the setting without a rate, where there is one; syncs are of the published one.
+pub(super) fn blocks(case: &Case, as_many: Option<&Case>) -> Vec<Block> {
+    vec![files(as_many.unwrap_or(case)), syncs(case)]
 }
 
 /// A row of fs_mark's: so many files more.

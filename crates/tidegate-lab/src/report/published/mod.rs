@@ -79,7 +79,7 @@ fn blocks(o: &Outcome, symbol: Option<&str>) -> Vec<Block> {
     let own = match o.experiment.as_str() {
         "m1" => m1::blocks(case),
         "m2" => o.cases.iter().filter(|c| c.published.is_some()).flat_map(m2::blocks).collect(),
-        "m3" => m3::blocks(case),
+        "m3" => m3::blocks(case, o.cases.iter().find(|c| c.name == crate::experiment::M3_AS_MANY)),
         "m5" => m5::blocks(case),
         _ => Vec::new(),
     };
