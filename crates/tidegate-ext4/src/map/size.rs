@@ -31,7 +31,9 @@ impl Ext4 {
     pub(super) fn size_with(&self, inode: &Inode, end: u64) -> u64 {
         // Before the look for pages: those that make the file longer now have no place yet.
         let size = inode.read_size();
-        let more = inode.mapping.next_unwritten(end.div_ceil(PAGE), u64::MAX).is_some();
+        let more = inode.mapping.next_unwritten(end.div_ceil(PAGE), u64::MAX).is_some()
+            // The page that has the end got longer since it was sent.
+            || !end.is_multiple_of(PAGE) && inode.mapping.is_dirty(end / PAGE);
         if more { end } else { size }
     }
 

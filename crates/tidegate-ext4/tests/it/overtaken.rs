@@ -107,3 +107,29 @@ fn a_file_is_as_long_as_what_was_sent_of_it() {
         v.unmount().unwrap();
     }
 }
+
+#[test]
+fn a_page_that_got_longer_on_its_way_makes_its_file_no_longer_than_it_was() {
+    if skip() {
+        return;
+    }
+    for block in ["1024", "4096"] {
+        let below = fresh(32, &["-t", "ext4", "-b", block]);
+        let gate = Gate::new(below.clone(), |rq| rq.op == Op::Write && !rq.flags.contains(BioFlags::META));
+        let (_, v) = open_rw(gate.clone(), MemoryLimits::default(), clock::realtime()).unwrap();
+        let (f, other) = (create(&v, b"f"), create(&v, b"other"));
+        v.sync().unwrap();
+        f.write_at(0, &[1; 2000]).unwrap();
+        send(&v, &f);
+        f.write_at(2000, &[2; 1000]).unwrap();
+        gate.let_go(Ok(()));
+        f.inode().mapping.wait_writeback(0, u64::MAX);
+        other.write_at(0, b"other").unwrap();
+        other.fsync(false).unwrap();
+        assert_eq!(size_after_a_cut(&below), Ok(2000), "{block}");
+        f.fsync(false).unwrap();
+        assert_eq!(size_after_a_cut(&below), Ok(3000), "{block}");
+        drop((f, other));
+        v.unmount().unwrap();
+    }
+}
