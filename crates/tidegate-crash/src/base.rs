@@ -65,7 +65,8 @@ const OF_EXT4: &[Shape] = &[
     ext4(1024, NONE),
     ext4(2048, NONE),
     ext4(4096, NONE),
-    Shape { extents: false, ..ext4(1024, &["-t", "ext3"]) },
+    // With smaller blocks its files could not have the far ends of the others.
+    Shape { extents: false, ..ext4(2048, &["-t", "ext3"]) },
     ext4(2048, &["-t", "ext4", "-O", "metadata_csum,64bit,orphan_file"]),
     ext4(4096, &["-t", "ext4", "-O", "metadata_csum,64bit,metadata_csum_seed"]),
     ext4(4096, &["-t", "ext4", "-O", "metadata_csum,64bit", "-I", "128"]),

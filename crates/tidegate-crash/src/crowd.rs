@@ -10,7 +10,7 @@ use crate::judge::{Promises, judge};
 use crate::late::Pace;
 use crate::model::{Id, Model, ROOT};
 use crate::ops::{CrashOp, Step};
-use crate::run::{Machine, Manner, Recording, SHORT_OF_MEMORY, Switches, open, simulate};
+use crate::run::{Machine, Manner, Recording, SHORT_OF_MEMORY, Switches, ended, open, simulate};
 use crate::slow::Slow;
 use crate::tape::Tape;
 use crate::walk::Tree;
@@ -107,6 +107,7 @@ fn record_here(
     let end = recorder.position();
     let tape = Arc::new(Tape::new(&base.blocks, &base.table, recorder.take()).on(&base.zones));
     zoned.check(volume.queue())?;
+    ended(volume);
     let syncs: Vec<Vec<(u64, u64)>> = runs.iter().map(syncs).collect();
     for (n, run) in runs.iter_mut().enumerate() {
         let others = syncs.iter().enumerate().filter(|s| s.0 != n);

@@ -250,7 +250,16 @@ fn record_here(
     }
     r.tape = Arc::new(Tape::new(&base.blocks, &base.table, recorder.take()).on(&base.zones));
     zoned.check(volume.queue())?;
+    ended(volume);
     Ok(r)
+}
+
+/// Lets go of a volume whose device has a thread of its own: requests on their way hold the queue, and the last
+/// of them would have it wait for itself.
+pub(super) fn ended(volume: Volume) {
+    let queue = volume.queue().clone();
+    drop(volume);
+    queue.drain();
 }
 
 pub(super) fn open(queue: Arc<RequestQueue>, options: &OpenOptions) -> tidegate::Result<Volume> {
