@@ -92,6 +92,17 @@ impl F2fs {
         if self.switches.checkpoint_data() == CheckpointData::Wait {
             stat.time(Step::PreDrain, || self.write_io.wait_begun());
         }
+        if self.checkpoint_has_no_room() {
+            // Some that are free may be waiting for a reset.
+            self.reset_zones();
+            if self.checkpoint_has_no_room() {
+                // Found in the middle of it, it would be the end of all changes.
+                return Err(Error::new(
+                    ErrorKind::NoSpace,
+                    "a checkpoint finds no free section for its logs",
+                ));
+            }
+        }
         let frozen = stat.time(Step::LockAll, || self.cp_rwsem.write());
         let _leave =
             device_wait::permit("what the volume is at this moment is written while it stands still");

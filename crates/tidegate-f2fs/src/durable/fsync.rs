@@ -149,7 +149,7 @@ impl F2fs {
             Reason::NewParent
         } else if self.cursegs.chain_is_broken() {
             Reason::NoChain
-        } else if !self.has_space_for_roll_forward() {
+        } else if !self.has_space_for_roll_forward() || self.checkpoint_comes_first(0) {
             Reason::NoSpace
         } else if named && self.name_is_vacated(inode, pino)? {
             Reason::NameVacated

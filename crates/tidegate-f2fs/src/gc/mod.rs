@@ -27,6 +27,7 @@ use crate::format::raw::*;
 use crate::format::units::SegNo;
 use crate::segment::policy::KEPT_BY_DATA;
 use crate::volume::sbi::F2fs;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use tidegate_rt::trace::SpanPoint;
@@ -113,8 +114,12 @@ impl F2fs {
     }
 
     fn make_room_for(&self, refused: bool) -> Result<()> {
-        if !self.is_short(0) || self.why_read_only().is_some() {
+        if self.why_read_only().is_some() {
             return Ok(());
+        }
+        if !self.is_short(0) {
+            // Free sections may be enough, and yet fewer than a checkpoint of what is dirty takes.
+            return if refused && self.is_zoned() { self.checkpoint(false) } else { Ok(()) };
         }
         // Those that a checkpoint made free count once they are reset.
         self.reset_zones();
@@ -240,6 +245,24 @@ impl F2fs {
         Ok(held)
     }
 
+    /// The nodes that moving what is valid in a section makes dirty, at most.
+    fn nodes_to_move(&self, section: Range<u32>) -> Result<u64> {
+        let mut nids = BTreeSet::new();
+        for segno in section {
+            let entry = self.sit.get(SegNo(segno))?;
+            if entry.valid == 0 {
+                continue;
+            }
+            let page = self.meta.read(self.sb.ssa_blkaddr + segno)?;
+            let sum =
+                RawSummaryBlock::ref_from_bytes(page.bytes()).map_err(|_| Error::corrupt("SSA block"))?;
+            let valid = (0..BLOCKS_PER_SEG as usize).filter(|i| test_bit_msb(&entry.map, *i));
+            nids.extend(valid.map(|i| sum.entries[i].nid.get()));
+        }
+        let dirty = |nid: &&u32| self.node_inode.mapping.is_dirty(u64::from(**nid));
+        Ok((nids.len() - nids.iter().filter(dirty).count()) as u64)
+    }
+
     /// Moves what is valid in a section; how many of its segments hold nodes, which the next checkpoint
     /// moves.
     ///
@@ -247,6 +270,9 @@ impl F2fs {
     /// `NoSpace` when a checkpoint must come first; `Corrupt` and those of the device, about this
     /// section.
     fn clean_section(&self, section: Range<u32>) -> Result<u32> {
+        if self.is_zoned() && self.checkpoint_comes_first(self.nodes_to_move(section.clone())?) {
+            return Err(Error::new(ErrorKind::NoSpace, "a checkpoint must write nodes first"));
+        }
         let mut nodes = 0;
         for segno in section {
             let entry = self.sit.get(SegNo(segno))?;

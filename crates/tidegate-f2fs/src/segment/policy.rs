@@ -15,6 +15,9 @@ const KEPT_BY_CLEANING: u32 = 2;
 /// Free segments that ordinary data leaves alone: one victim can still be cleaned.
 pub(crate) const KEPT_BY_DATA: u32 = 4;
 
+/// Nodes that operations under way make dirty before a checkpoint comes, in blocks.
+const UNDER_WAY: u64 = 64;
+
 /// The purpose for which blocks are allocated: how many free segments must be left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reserve {
@@ -59,40 +62,62 @@ impl F2fs {
             && self.sit.free_segments().free < self.kept_free(whom)
     }
 
+    /// Whether a checkpoint must come before so many more nodes become dirty: on zones, one that had to write them as
+    /// well might not find the sections that it takes. False for a volume without zones.
+    pub(crate) fn checkpoint_comes_first(&self, nodes: u64) -> bool {
+        self.is_zoned()
+            && self.sit.free_segments().free
+                < self.checkpoint_sections_with(nodes) * self.sit.segments_of_section()
+    }
+
+    /// Whether a checkpoint made now cannot succeed: on zones, where fewer sections are free than logs are at the end
+    /// of theirs.
+    pub(crate) fn checkpoint_has_no_room(&self) -> bool {
+        if !self.is_zoned() {
+            return false;
+        }
+        let ended = Log::ALL.iter().filter(|l| self.cursegs.left.of(**l) == 0).count() as u32;
+        self.sit.free_segments().free < ended * self.sit.segments_of_section()
+    }
+
     /// Segments that are left when the volume is full and each log has one to itself: few on the smallest
     /// volumes, which live on holes.
     pub(crate) fn spare_segments(&self) -> u32 {
         let user = self.counts.lock().user_blocks.div_ceil(BLOCKS_PER_SEG as u64) as u32;
         if let Some(zones) = &self.sit.zones {
-            let logs = NR_CURSEG_TYPE as u32 * zones.segments_in(zones.sections());
-            return zones.all_usable_segments().saturating_sub(user + logs);
+            return self.spare_sections() * zones.segments_in(zones.sections());
         }
         self.sb.main_segments.saturating_sub(user + NR_CURSEG_TYPE as u32)
     }
 
-    /// Sections that a checkpoint made now would take: each log that it writes to, and has more for than is
-    /// left in its section, goes to another, and so does one that is at the end of its own.
-    fn checkpoint_sections(&self) -> u32 {
-        let dirty = self.dirty_for_checkpoint();
-        let writes = |log: Log| log.is_node() || log == Log::HotData;
-        let needs = |log: &Log| {
-            let left = u64::from(self.cursegs.left.of(*log));
-            left == 0 || writes(*log) && left <= dirty
-        };
-        let crossing = Log::ALL.iter().filter(|l| needs(l)).count() as u32;
-        let capacity = u64::from(self.sit.zones.as_ref().map_or(BLOCKS_PER_SEG, |z| z.capacity()));
-        crossing + (dirty / capacity.max(1)) as u32
+    /// Sections that are left when the volume is full and each log has one to itself.
+    fn spare_sections(&self) -> u32 {
+        let Some(zones) = &self.sit.zones else { return 0 };
+        let spare = zones.all_usable().saturating_sub(self.counts.lock().user_blocks);
+        let spare = spare / u64::from(zones.capacity().max(1));
+        (spare as u32).saturating_sub(NR_CURSEG_TYPE as u32)
     }
 
-    /// The sections of [`F2fs::kept_free`]. A log goes on to a free section as soon as its own is full,
-    /// whatever is kept; so many of these are kept beyond what a checkpoint needs.
+    /// Sections that a checkpoint would take if so many more nodes were dirty than are: each log that it writes to,
+    /// and may have more for than is left in its section, goes to another, and so does one that is at the end of its
+    /// own. Operations that are under way dirty a few more.
+    fn checkpoint_sections_with(&self, nodes: u64) -> u32 {
+        let capacity = u64::from(self.sit.zones.as_ref().map_or(BLOCKS_PER_SEG, |z| z.capacity())).max(1);
+        let dirty = self.dirty_for_checkpoint() + nodes + UNDER_WAY.min(capacity / 8);
+        let dirs = 2 * self.gc.dir_pages.load(Relaxed);
+        let needs = |log: &Log| {
+            let left = u64::from(self.cursegs.left.of(*log));
+            left == 0 || log.is_node() && left <= dirty || *log == Log::HotData && dirs > 0 && left <= dirs
+        };
+        Log::ALL.iter().filter(|l| needs(l)).count() as u32 + (dirty / capacity) as u32
+    }
+
+    /// The sections of [`F2fs::kept_free`]: cleaning leaves those of the next checkpoint, and data some to clean with.
     fn sections_kept(&self, whom: Reserve) -> u32 {
-        let per = self.sit.zones.as_ref().map_or(1, |z| z.segments_in(z.sections())).max(1);
-        let spare = self.spare_segments() / per;
         match whom {
             Reserve::Checkpoint => 0,
-            Reserve::Cleaning => self.checkpoint_sections() + 1.min(spare / 3),
-            Reserve::Data => self.checkpoint_sections() + 4.min(spare / 2),
+            Reserve::Cleaning => self.checkpoint_sections_with(0),
+            Reserve::Data => self.checkpoint_sections_with(0) + (self.spare_sections() / 3).clamp(1, 4),
         }
     }
 

@@ -279,9 +279,10 @@ impl ZoneMap {
         self.sections() - self.first.min(self.sections())
     }
 
-    /// Segments of which anything can be written.
-    pub(crate) fn all_usable_segments(&self) -> u32 {
-        (0..self.sections()).map(|n| self.segments_in(n)).sum()
+    /// Blocks that can be written of all sections.
+    pub(crate) fn all_usable(&self) -> u64 {
+        let [anywhere, in_order] = [self.sections() - self.sequential(), self.sequential()].map(u64::from);
+        anywhere * u64::from(self.per * BLOCKS_PER_SEG) + in_order * u64::from(self.capacity)
     }
 
     /// The first section that is written in order.

@@ -43,6 +43,7 @@ mod zoned;
 mod zoned_cut;
 mod zoned_dead;
 mod zoned_finish;
+mod zoned_full;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 mod zoned_kernel;
 mod zoned_order;

@@ -78,14 +78,26 @@ impl F2fs {
         want: u32,
         mut summary: impl FnMut(u32) -> RawSummary,
     ) -> Result<Allocated> {
+        if whom != Reserve::Checkpoint && self.checkpoint_comes_first(0) {
+            return Err(Error::new(ErrorKind::NoSpace, "a checkpoint must write nodes first"));
+        }
+        // On zones a log goes to no other section for these.
+        let stays = self.is_zoned()
+            && whom != Reserve::Checkpoint
+            && !log.is_extra()
+            && self.sit.free_segments().free <= self.kept_free(whom);
         let mut room = self.room(c)?;
-        if room == 0 || self.write_io.is_bad(self.sit.segment_start(c.segno)) {
+        let is_bad = self.write_io.is_bad(self.sit.segment_start(c.segno));
+        if stays && (is_bad || self.cursegs.left.of(log) == 0) {
+            return Err(Error::new(ErrorKind::NoSpace, "free sections are short"));
+        }
+        if room == 0 || is_bad {
             // The segment could not be left when it became full, or its zone takes no more.
             self.next_segment(c, log)?;
             room = self.room(c)?;
         }
         // A log always has a segment to be in, as the checkpoint needs it; a fresh one may be out of bounds.
-        if self.is_fresh(c) && self.sit.free_segments().free < self.kept_free(whom) {
+        if !self.is_zoned() && self.is_fresh(c) && self.sit.free_segments().free < self.kept_free(whom) {
             let may_fill = !log.is_extra() && self.alloc_mode() == AllocMode::Adaptive;
             if !may_fill || !self.fill_holes(c, log)? {
                 return Err(Error::new(ErrorKind::NoSpace, "free segments are short"));
@@ -95,7 +107,9 @@ impl F2fs {
         if c.ssr && self.nodes_come_first(whom) {
             return Err(Error::new(ErrorKind::NoSpace, "a checkpoint must write nodes first"));
         }
-        let n = want.min(room);
+        // A log that is a block short of its section's end needs no other at the next checkpoint.
+        let end = if stays { self.cursegs.left.of(log).saturating_sub(1) } else { u32::MAX };
+        let n = want.min(room).min(end);
         if n == 0 {
             return Err(Error::new(ErrorKind::NoSpace, "no segment has room"));
         }

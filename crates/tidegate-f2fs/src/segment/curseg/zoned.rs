@@ -3,7 +3,6 @@
 use super::Curseg;
 use crate::format::units::{BlockAddr, SegNo};
 use crate::segment::log::LogId;
-use crate::segment::zones::ZoneMap;
 use crate::volume::options::AllocMode;
 use crate::volume::sbi::F2fs;
 
@@ -37,14 +36,57 @@ impl F2fs {
         self.sit.zones.as_ref().is_some_and(|z| z.offset(seg, off) == 0)
     }
 
-    /// Whether a log is at the start of what it took from the free: a segment, on zones a section.
+    /// Whether a log is at the start of a segment that it took from the free.
     pub(super) fn is_fresh(&self, c: &Curseg) -> bool {
-        let begins = |z: &ZoneMap| z.offset(c.segno, 0) == 0;
-        c.next_blkoff == 0 && !c.ssr && self.sit.zones.as_deref().is_none_or(begins)
+        c.next_blkoff == 0 && !c.ssr
     }
 
     /// Whether logs may fill holes: never on zones.
     pub(crate) fn alloc_mode(&self) -> AllocMode {
         if self.is_zoned() { AllocMode::Lfs } else { self.switches.mode() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::raw::RawSummary;
+    use crate::segment::log::Log;
+    use crate::segment::policy::Reserve;
+    use crate::testing::{fill_segments, new_volume_on_zones};
+    use tidegate_vfs::ErrorKind;
+    use zerocopy::FromZeros;
+
+    /// Takes all that is left in a log's section; how many blocks were to be had.
+    fn use_up(fs: &F2fs, log: Log, whom: Reserve) -> u32 {
+        let section = fs.cursegs.lock(log).segno.0 / fs.sb.segs_per_sec;
+        fill_segments(fs, |n| n / fs.sb.segs_per_sec != section);
+        assert_eq!(fs.sit.free_segments().free, 0);
+        let _op = fs.cp_rwsem.read();
+        let want = fs.cursegs.left.of(log);
+        let got = fs.allocate_extents(log.into(), whom, want, |_| RawSummary::new_zeroed()).unwrap();
+        got.iter().map(|a| a.blocks).sum()
+    }
+
+    #[test]
+    fn data_leaves_the_last_block_of_a_section_where_no_other_is_free() {
+        let (open, _) = new_volume_on_zones(12);
+        let fs = &open.fs;
+        let left = fs.cursegs.left.of(Log::WarmData);
+        assert_eq!(use_up(fs, Log::WarmData, Reserve::Data), left - 1);
+        let _op = fs.cp_rwsem.read();
+        let more = fs.allocate_extents(Log::WarmData.into(), Reserve::Data, 1, |_| RawSummary::new_zeroed());
+        assert_eq!(more.err().map(|e| e.kind()), Some(ErrorKind::NoSpace));
+        assert!(!fs.checkpoint_has_no_room());
+    }
+
+    #[test]
+    fn a_checkpoint_that_finds_no_section_is_none_and_stops_nothing() {
+        let (open, _) = new_volume_on_zones(12);
+        let fs = &open.fs;
+        use_up(fs, Log::ColdNode, Reserve::Checkpoint);
+        let failed = fs.checkpoint(false).unwrap_err();
+        assert_eq!(failed.kind(), ErrorKind::NoSpace);
+        assert!(fs.why_read_only().is_none());
     }
 }
