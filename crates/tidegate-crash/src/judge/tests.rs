@@ -269,7 +269,7 @@ fn pages_move_with_ranges_that_come_and_go() {
     // Up to the end, and at it: neither can be done.
     assert_eq!(then(&CrashOp::Collapse { file: FILE, pos: P, len: 4 * P }), [3, 6, 7, 7, 8]);
     assert_eq!(then(&CrashOp::Insert { file: FILE, pos: 5 * P, len: P }), [3, 6, 7, 7, 8]);
-    // What goes may be zeros before the rest moves; what stays may not.
+    // The range that goes may be zeros before the rest moves; the rest may not.
     let [_, run] = made(&[&three[..], &[CrashOp::Collapse { file: FILE, pos: P, len: P }]].concat());
     for (page, promise) in [(1, None), (2, Some("P4")), (3, Some("P4"))] {
         let mut tree = tree(&run, MADE + 3);

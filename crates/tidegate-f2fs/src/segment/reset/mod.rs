@@ -13,8 +13,8 @@ impl F2fs {
     }
 
     /// Resets the zones of sections that are free, and finishes those that logs have left before their end;
-    /// how many bytes were reset. Takes [`F2fs::zone_mgmt`], and is for callers that hold no lock; a durable
-    /// checkpoint has the sections free.
+    /// how many bytes were reset. Takes [`F2fs::zone_mgmt`], and is for callers that hold no lock but
+    /// `cp_global_sem`; a durable checkpoint has the sections free.
     pub(crate) fn reset_zones(&self) -> u64 {
         let Some(zones) = &self.sit.zones else { return 0 };
         let _alone = self.zone_mgmt.lock();
