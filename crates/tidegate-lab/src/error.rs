@@ -43,9 +43,9 @@ pub enum Error {
     Differs {
         /// The position.
         position: String,
-        /// What the run took that is shown.
+        /// Nanoseconds of the run that is shown.
         once: u64,
-        /// What it took when it was recorded.
+        /// Nanoseconds of the recorded one.
         again: u64,
     },
 }
