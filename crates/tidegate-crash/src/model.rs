@@ -36,6 +36,8 @@ pub struct Object {
     pub size: History<u64>,
     /// The states in which its size was set to another, and the size.
     pub truncated: Vec<(usize, u64)>,
+    /// The states in which a range was taken out or put in, and by how many pages those behind it moved.
+    pub shifted: Vec<(usize, u64)>,
     /// Its pages.
     pub pages: BTreeMap<u64, History<Page>>,
     /// Its extended attributes.
@@ -76,6 +78,7 @@ impl Model {
             atime: History::default(),
             size: History::default(),
             truncated: Vec::new(),
+            shifted: Vec::new(),
             pages: BTreeMap::new(),
             xattrs: BTreeMap::new(),
             target: Vec::new(),
@@ -379,6 +382,7 @@ impl Object {
             atime: self.atime.settled(),
             size: self.size.settled(),
             truncated: Vec::new(),
+            shifted: Vec::new(),
             pages: pages.map(|(n, h)| (n, h.settled())).collect(),
             xattrs: self.xattrs.into_iter().map(|(n, h)| (n, h.settled())).collect(),
             target: self.target,
@@ -428,6 +432,7 @@ impl Object {
             if index < first + by { h.set_through(now, None, page) } else { h.set(now, page) }
         }
         self.size.set(now, self.size.now() - len);
+        self.shifted.push((now, by));
     }
 
     /// Puts whole pages of zeros in.
@@ -440,6 +445,7 @@ impl Object {
             self.pages.entry(index).or_default().set(now, page);
         }
         self.size.set(now, self.size.now() + len);
+        self.shifted.push((now, by));
     }
 
     /// Makes a range read as zeros.

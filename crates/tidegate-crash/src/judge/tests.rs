@@ -276,4 +276,13 @@ fn pages_move_with_ranges_that_come_and_go() {
         file(&mut tree).data[0].1[page * PAGE..][..PAGE].fill(0);
         assert_eq!(broken(&run, &tree), promise, "page {page}");
     }
+    // The block of page 3 is that of page 2 now, and is written in place before the commit that has it so.
+    let then = [CrashOp::Collapse { file: FILE, pos: P, len: P }, write(2, 1)];
+    let [_, run] = made(&[&three[..], &then[..]].concat());
+    let new = file(&mut tree(&run, MADE + 5)).data[0].1[2 * PAGE..3 * PAGE].to_vec();
+    for (page, promise) in [(3, None), (4, Some("P4"))] {
+        let mut tree = tree(&run, MADE + 3);
+        file(&mut tree).data[0].1[page * PAGE..][..PAGE].copy_from_slice(&new);
+        assert_eq!(broken(&run, &tree), promise, "page {page}");
+    }
 }
