@@ -208,7 +208,7 @@ fn an_error_reaches_everybody() {
         assert_eq!(io, if merge == "checkpoint_merge" { 5 } else { 1 }, "{kinds:?}");
         assert!(kinds.iter().all(|k| matches!(k, ErrorKind::Io | ErrorKind::ReadOnly)), "{kinds:?}");
         let why = FileSystem::read_only(&*bed.fs);
-        let stopped = |e: &Error| e.what().contains("checkpoint pack");
+        let stopped = |e: &Error| e.places().any(|at| matches!(at, At::Part("checkpoint pack", _)));
         assert!(matches!(&why, Some(ReadOnly::Stopped(e)) if stopped(e)), "{why:?}");
         assert_eq!(bed.fs.write_checkpoint(true).unwrap_err().kind(), ErrorKind::ReadOnly);
         let _ = bed.vfs.unmount();
