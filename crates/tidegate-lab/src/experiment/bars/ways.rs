@@ -221,6 +221,8 @@ pub(super) const M4: &[Way] = &[
     way("waited for the lock of each stream, ms", &[(LOCK_EACH, WAITED, 0.1)], No),
 ];
 
+const MS_OF_FSYNC: &str = "ms of an fsync, weight 100";
+
 pub(super) const M5: &[Way] = &[
     way(
         "without / with checkpoint_merge",
@@ -237,4 +239,12 @@ pub(super) const M5: &[Way] = &[
         &[("nocheckpoint_merge", "", 48.0), ("checkpoint_merge", "", 68.0)],
         No,
     ),
+    way("ms of an fsync, each its own checkpoint, least", &[("nocheckpoint_merge", MS_OF_FSYNC, 37.0)], Yes),
+    way("ms of an fsync, each its own checkpoint, least", &[("nocheckpoint_merge", MS_OF_FSYNC, 30.0)], No),
+    way("the same, most", &[("nocheckpoint_merge", MS_OF_FSYNC, 37.0)], Yes),
+    way("the same, most", &[("nocheckpoint_merge", MS_OF_FSYNC, 140.0)], No),
+    way("ms of an fsync, merged, least", &[("checkpoint_merge", MS_OF_FSYNC, 29.0)], Yes),
+    way("ms of an fsync, merged, least", &[("checkpoint_merge", MS_OF_FSYNC, 20.0)], No),
+    way("the same, merged, most", &[("checkpoint_merge", MS_OF_FSYNC, 29.0)], Yes),
+    way("the same, merged, most", &[("checkpoint_merge", MS_OF_FSYNC, 100.0)], No),
 ];
