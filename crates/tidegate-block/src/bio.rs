@@ -1,7 +1,7 @@
 //! One I/O as a file system submits it.
 
 use crate::buf::PageBuf;
-use crate::{Errno, IoContext, PAGE_SIZE, SECTOR_SIZE};
+use crate::{Errno, IoContext, PAGE_SIZE, SECTOR_SIZE, completion};
 use std::sync::Arc;
 
 /// A device address in 512-byte sectors.
@@ -196,7 +196,7 @@ impl Bio {
     /// Ends the bio.
     pub fn complete(self, result: Result<(), Errno>) {
         if let Some(f) = self.end_io {
-            f(result, self.data);
+            completion::run(|| f(result, self.data));
         }
     }
 }

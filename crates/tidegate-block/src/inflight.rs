@@ -131,9 +131,10 @@ impl InFlight {
         }
     }
 
-    /// Counts a request that changes the device until its end.
+    /// Counts a request that changes the device until its end. Resets and finishes of zones are nobody's but of the
+    /// thread that asked for them, and may take a second: a checkpoint that drains the queue passes them by.
     pub fn watch(self: &Arc<Self>, rq: &mut Request) {
-        if rq.op != Op::Read {
+        if !matches!(rq.op, Op::Read | Op::ZoneReset | Op::ZoneFinish) {
             self.changes.fetch_add(1, SeqCst);
             let inflight = self.clone();
             rq.after_end(move || {

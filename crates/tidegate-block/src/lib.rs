@@ -10,6 +10,7 @@
 //! | [`buf`] | [`PageBuf`], page-aligned memory, recycled |
 //! | [`reserve`] | memory got before it is wanted |
 //! | [`bio`] | [`Bio`], its flags, segments and completion |
+//! | `completion` | whether a thread is in a bio's completion |
 //! | [`request`] | [`Request`]: adjacent bios merged, one device command |
 //! | [`queue`] | [`RequestQueue`], congestion, counters |
 //! | [`plug`] | [`Plug`]: bios of one thread that go out as fewer requests |
@@ -49,6 +50,7 @@ pub mod buf;
 mod busy;
 mod bytes;
 pub mod claim;
+mod completion;
 pub mod ctx;
 pub mod device;
 mod durable;

@@ -254,8 +254,8 @@ fn record_here(
     Ok(r)
 }
 
-/// Lets go of a volume whose device has a thread of its own: requests on their way hold the queue, and the last
-/// of them would have it wait for itself.
+/// Lets go of a volume once its device has answered everything: the last completion would let go of it otherwise,
+/// at a moment that is not in the seed.
 pub(super) fn ended(volume: Volume) {
     let queue = volume.queue().clone();
     drop(volume);

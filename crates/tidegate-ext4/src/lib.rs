@@ -11,6 +11,7 @@
 //! | [`format`](mod@format) | the bytes, their units, and the one place that validates them |
 //! | [`volume`] | the volume in memory, how it gets there, what it tells of itself |
 //! | `alloc` | groups, and what is free |
+//! | `fast_commit` | changes that follow the last commit of the journal |
 //! | `inode` | inodes in memory |
 //! | `map` | where a file's blocks are, and reading them |
 //! | `dir` | directories |
@@ -21,6 +22,7 @@
 
 mod alloc;
 mod dir;
+mod fast_commit;
 pub mod format;
 mod inode;
 mod map;

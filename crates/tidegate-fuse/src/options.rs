@@ -37,8 +37,6 @@ enum Takes {
     Value(fn(&mut MountOptions, &str) -> Result<(), String>),
     /// One of these positions.
     Position(fn(&mut MountOptions, &str) -> Result<(), String>, fn() -> Vec<String>),
-    /// It is the volume's to read, and stands here for help alone.
-    ForVolume,
 }
 
 const fn flag(name: &'static str, help: &'static str, set: fn(&mut MountOptions)) -> Word {
@@ -62,12 +60,8 @@ const fn position(
     Word { name, example: "", help, takes: Takes::Position(set, values) }
 }
 
-const fn of_volume(name: &'static str, help: &'static str) -> Word {
-    Word { name, example: "", help, takes: Takes::ForVolume }
-}
-
-/// Every word of a mount. Words that mean something to mount(8) alone are [`FOREIGN`], and the switches of the volume
-/// are declared with it: [`help`] has them, too.
+/// Every word of a mount. Words that mean something to mount(8) alone are [`FOREIGN`]; words and switches of the volume
+/// are declared with it, and [`help`] has them, too.
 const WORDS: &[Word] = &[
     flag("ro", "change nothing", |o| o.read_only = true),
     flag("rw", "allow changes (the default)", |o| o.read_only = false),
@@ -100,11 +94,6 @@ const WORDS: &[Word] = &[
         o.view.gid = Some(number(v)?);
         Ok(())
     }),
-    of_volume("offset=1M", "where in the image the volume begins: a partition of a disk"),
-    of_volume(
-        "device=/dev/sdc",
-        "another device or file of the volume, in order; block devices are found as listed",
-    ),
     value(("cache", "256M"), "memory for the serving process", |o, v| {
         let bytes = tidegate::options::bytes_of(v).ok_or("not a size such as 256M")?;
         o.cache = Some(bytes);
@@ -135,8 +124,6 @@ const WORDS: &[Word] = &[
         |o, v| set(v, &mut o.walk_ahead),
         words_of::<bool>,
     ),
-    of_volume("roll_forward", "recover what was fsynced (or disable_roll_forward: give it up)"),
-    of_volume("norecovery", "change nothing to recover, and open read-only"),
 ];
 
 /// Words for mount(8), the init system and the mount table; those with `=` may have a value. `default_permissions`
@@ -158,7 +145,9 @@ pub fn help() -> Vec<(String, String)> {
     };
     let words = WORDS.iter().filter(|w| !w.help.is_empty()).map(|w| (shown(w), w.help.to_string()));
     let switches = tidegate::OpenOptions::switches().into_iter();
-    words.chain(switches.map(|s| (s.to_string(), format!("{} ({})", s.help, s.option(&s.default))))).collect()
+    let of_volume = tidegate::OpenOptions::words().into_iter().map(|(w, help)| (w.into(), help.to_string()));
+    let switches = switches.map(|s| (s.to_string(), format!("{} ({})", s.help, s.option(&s.default))));
+    words.chain(of_volume).chain(switches).collect()
 }
 
 /// Whether an option is about mounting, rather than about the volume.
@@ -247,7 +236,7 @@ impl MountOptions {
                 return wrong(format!("it needs a value, as in {name}=..."));
             }
             (Some(Takes::Nothing(_)), Some(_)) => return wrong(format!("{name} takes no value")),
-            (Some(Takes::ForVolume) | None, _) => match is_foreign(name) {
+            (None, _) => match is_foreign(name) {
                 None => self.switch(word),
                 Some(false) if given.is_some() => return wrong(format!("{name} takes no value")),
                 Some(_) => {}

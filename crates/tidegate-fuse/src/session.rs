@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate::error::{Refusal, path_bytes, show};
+use tidegate::error::{Refusal, path_bytes};
 use tidegate::within::{canonical, within};
 use tidegate::{Error, OpenOptions, Result, Volume};
 use tidegate_block::Reserve;
@@ -175,7 +175,7 @@ fn mountpoint(dir: &Path) -> Result<PathBuf> {
     }
     let found = std::fs::canonicalize(dir).map_err(|e| at(dir, e))?;
     if !found.is_dir() {
-        return Err(Error::refused(Refusal::NotADirectory, show(path_bytes(dir)), "not a directory"));
+        return Err(Error::refused(Refusal::NotADirectory, dir, "not a directory"));
     }
     Ok(found)
 }

@@ -37,6 +37,6 @@ pub use cache::{Block, BufferState, Cache, CacheStats};
 pub use format::Superblock;
 pub use journal::{CommitHooks, Credits, Handle, Journal, JournalMode, JournalOptions, Reserved};
 pub use log::{Log, Run};
-pub use recover::{Replay, recover, salvage};
+pub use recover::{Changed, Replay, recover, salvage};
 pub use stats::{CommitTimes, JournalStats, RunStats};
 pub use units::{FsBlock, LogBlock, Tid};

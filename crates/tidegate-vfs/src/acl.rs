@@ -1,4 +1,6 @@
-//! POSIX ACLs in the form user space sees: `posix_acl_xattr` version 2.
+//! POSIX ACLs: in the form user space sees, `posix_acl_xattr` version 2, and in the form that volumes keep.
+//!
+//! ext4 and F2FS keep the same form: version 1, and an id in those entries alone that name somebody.
 
 use crate::types::Cred;
 
@@ -23,6 +25,7 @@ pub const OTHER: u16 = 0x20;
 /// The id of entries that name nobody.
 pub const NO_ID: u32 = u32::MAX;
 const VERSION: u32 = 2;
+const DISK_VERSION: u32 = 1;
 
 /// One entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +36,17 @@ pub struct Entry {
     pub perm: u16,
     /// User or group, for entries that name one.
     pub id: u32,
+}
+
+impl Entry {
+    fn names_somebody(&self) -> bool {
+        matches!(self.tag, USER | GROUP)
+    }
+
+    /// Whether the tag and the permissions are some that there are.
+    fn is_known(&self) -> bool {
+        (self.names_somebody() || matches!(self.tag, USER_OBJ | GROUP_OBJ | MASK | OTHER)) && self.perm <= 7
+    }
 }
 
 /// A list of entries, in the order of their tags.
@@ -54,10 +68,42 @@ impl Acl {
                 id: u32::from_le_bytes([e[4], e[5], e[6], e[7]]),
             })
             .collect();
-        let known = entries
-            .iter()
-            .all(|e| matches!(e.tag, USER_OBJ | USER | GROUP_OBJ | GROUP | MASK | OTHER) && e.perm <= 7);
-        known.then_some(Acl(entries))
+        entries.iter().all(Entry::is_known).then_some(Acl(entries))
+    }
+
+    /// Reads the form that volumes keep; `None` when it is malformed, or [`Acl::parse`] would not take it back.
+    pub fn from_disk(v: &[u8]) -> Option<Acl> {
+        let (version, mut rest) = v.split_first_chunk::<4>()?;
+        if u32::from_le_bytes(*version) != DISK_VERSION {
+            return None;
+        }
+        let mut entries = Vec::new();
+        while !rest.is_empty() {
+            let (head, mut tail) = rest.split_first_chunk::<4>()?;
+            let (tag, perm) =
+                (u16::from_le_bytes([head[0], head[1]]), u16::from_le_bytes([head[2], head[3]]));
+            let mut entry = Entry { tag, perm, id: NO_ID };
+            if entry.names_somebody() {
+                let (id, behind) = tail.split_first_chunk::<4>()?;
+                (entry.id, tail) = (u32::from_le_bytes(*id), behind);
+            }
+            entries.push(entry);
+            rest = tail;
+        }
+        entries.iter().all(Entry::is_known).then_some(Acl(entries))
+    }
+
+    /// The form that volumes keep.
+    pub fn to_disk(&self) -> Vec<u8> {
+        let mut v = DISK_VERSION.to_le_bytes().to_vec();
+        for e in &self.0 {
+            v.extend(e.tag.to_le_bytes());
+            v.extend(e.perm.to_le_bytes());
+            if e.names_somebody() {
+                v.extend(e.id.to_le_bytes());
+            }
+        }
+        v
     }
 
     /// The user-space form.
@@ -66,7 +112,7 @@ impl Acl {
         for e in &self.0 {
             v.extend(e.tag.to_le_bytes());
             v.extend(e.perm.to_le_bytes());
-            v.extend(if matches!(e.tag, USER | GROUP) { e.id } else { NO_ID }.to_le_bytes());
+            v.extend(if e.names_somebody() { e.id } else { NO_ID }.to_le_bytes());
         }
         v
     }
@@ -87,12 +133,12 @@ impl Acl {
             _ => 5,
         };
         let count = |tag| self.0.iter().filter(|e| e.tag == tag).count();
-        let named = self.0.iter().any(|e| matches!(e.tag, USER | GROUP));
+        let named = self.0.iter().any(Entry::names_somebody);
         self.0.windows(2).all(|w| place(&w[0]) <= place(&w[1]))
             && [USER_OBJ, GROUP_OBJ, OTHER].into_iter().all(|t| count(t) == 1)
             && count(MASK) <= 1
             && (!named || count(MASK) == 1)
-            && self.0.iter().all(|e| !matches!(e.tag, USER | GROUP) || e.id != NO_ID)
+            && self.0.iter().all(|e| !e.names_somebody() || e.id != NO_ID)
     }
 
     /// Whether somebody who is not the owner may do all of `want`. Of the group entries that match, one
@@ -142,5 +188,34 @@ impl Acl {
                 & 7;
             e.perm = if keep { e.perm & bits } else { bits };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_on_disk_are_as_long_as_their_tags_say() {
+        let disk =
+            [1, 0, 0, 0, 1, 0, 7, 0, 2, 0, 5, 0, 0xe8, 3, 0, 0, 4, 0, 4, 0, 0x10, 0, 7, 0, 0x20, 0, 0, 0];
+        let acl = Acl::from_disk(&disk).unwrap();
+        assert!(acl.is_valid());
+        assert_eq!(
+            acl.0.iter().map(|e| (e.tag, e.perm)).collect::<Vec<_>>(),
+            [(1, 7), (2, 5), (4, 4), (16, 7), (32, 0)]
+        );
+        assert_eq!(acl.0[1].id, 1000);
+        assert_eq!(acl.to_disk(), disk);
+        assert_eq!(Acl::parse(&acl.to_xattr()).as_ref(), Some(&acl));
+        assert_eq!(Acl::from_disk(&disk[..14]), None);
+        assert_eq!(Acl::from_disk(&disk[..3]), None);
+    }
+
+    #[test]
+    fn a_list_that_user_space_would_refuse_is_none() {
+        assert_eq!(Acl::from_disk(&[1, 0, 0, 0, 3, 0, 7, 0]), None, "an unknown tag");
+        assert_eq!(Acl::from_disk(&[1, 0, 0, 0, 1, 0, 8, 0]), None, "unknown permissions");
+        assert_eq!(Acl::from_disk(&[2, 0, 0, 0]), None, "another version");
     }
 }

@@ -386,13 +386,13 @@ impl Vfs {
             if !inode.mapping.has(index) {
                 self.fill(inode, index, 1)?;
             }
-            let run = inode.mapping.get(index, 1);
-            if unless_zero && run.is_some_and(|r| r.bytes()[range.clone()].iter().all(|&b| b == 0)) {
+            // Clean pages may go at any time. Nothing is reserved for one that may turn out to be zero.
+            let Some(run) = inode.mapping.get(index, 1) else { continue };
+            if unless_zero && run.bytes()[range.clone()].iter().all(|&b| b == 0) {
                 return Ok(());
             }
             let _change = self.begin_write(inode, index..index + 1);
             self.fs.reserve(inode, from..to, None)?;
-            // Clean pages may go at any time.
             if inode.mapping.modify(index, |p| p[range.clone()].fill(0)).is_some() {
                 break;
             }

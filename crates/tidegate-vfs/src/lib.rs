@@ -15,6 +15,7 @@
 //! | [`vfs`] | a mounted file system: mount, unmount |
 //! | `sync` | sync(2): who waits, and for what |
 //! | [`switch`] | options that can be turned while a volume is in use |
+//! | [`word`] | options that are read once, when a volume is opened |
 //! | [`namei`] | path walk |
 //! | `dir_ops`, `rename`, `tmpfile` | operations on names; files without one |
 //! | [`attr_ops`] | operations on attributes |
@@ -64,6 +65,7 @@ mod tmpfile;
 pub mod types;
 pub mod vfs;
 pub mod volume_ops;
+pub mod word;
 mod written;
 
 pub use bdi::{Bdi, MemoryLimits};

@@ -8,10 +8,12 @@ use crate::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use tidegate_block::PAGE_SIZE;
 use tidegate_rt::rng::Rng;
 use tidegate_rt::{Nanos, sim, thread};
 
 const ROOT: &Cred = &Cred::ROOT;
+const PAGE: u64 = PAGE_SIZE as u64;
 
 fn open(vfs: &Arc<Vfs>, path: &str) -> File {
     let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
@@ -280,4 +282,37 @@ fn an_unmounted_volume_takes_nothing() {
     assert_eq!(kind(f.write_at(0, b"y")), ErrorKind::Stale);
     assert_eq!([kind(f.truncate(0)), kind(f.fsync(false)), kind(vfs.sync())], [ErrorKind::Stale; 3]);
     assert_eq!(kind(root.and_then(|root| vfs.mkdir(ROOT, &root, b"d", 0o755))), ErrorKind::Stale);
+}
+
+/// A clean page may leave the cache and come back between any two looks at it: a hole stays one all the same.
+#[test]
+fn a_hole_that_is_punched_stays_one_while_its_page_comes_and_goes() {
+    for seed in 0..40 {
+        // Others move between any two locks.
+        let config = sim::Config { seed, quantum: Nanos(0), jitter: 4, ..sim::Config::default() };
+        let outcome = sim::run_with(&config, move || {
+            let (vfs, fs) = mount();
+            let f = Arc::new(open(&vfs, "/f"));
+            f.write_at(8 * PAGE, b"the end").unwrap();
+            f.fsync(false).unwrap();
+            let blocks = fs.blocks(f.inode());
+            let reader = f.clone();
+            let reader = thread::spawn("reader", move || {
+                for _ in 0..100 {
+                    reader.inode().mapping.reclaim(false);
+                    reader.read_at(3 * PAGE, &mut [0]).unwrap();
+                }
+            });
+            for _ in 0..100 {
+                let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                f.fallocate(punch, 3 * PAGE, 100).unwrap();
+                assert!(!f.inode().mapping.is_dirty(3), "seed {seed}: zeros are to be written to a hole");
+            }
+            reader.unwrap().join();
+            f.fsync(false).unwrap();
+            assert_eq!(fs.blocks(f.inode()), blocks, "seed {seed}");
+            vfs.unmount().unwrap();
+        });
+        assert!(outcome.is_ok(), "seed {seed}: {}", outcome.unwrap_err());
+    }
 }

@@ -1,5 +1,6 @@
 //! The format of an image.
 
+use crate::error::Subject;
 use crate::error::{Error, Refusal, Result};
 use crate::found::{Found, NO_VOLUME, tell};
 use crate::partitions::{self, Partition};
@@ -54,7 +55,8 @@ const LOOKED_AT: u64 = 17;
 ///
 /// # Errors
 /// A message that names another kind of image.
-pub fn detect(image: &str, queue: &RequestQueue) -> Result<Format> {
+pub fn detect(image: impl Into<Subject>, queue: &RequestQueue) -> Result<Format> {
+    let image = &image.into();
     let size = queue.device().size();
     let pages = (size / PAGE_SIZE as u64).min(LOOKED_AT) as usize;
     let front = || queue.read_wait(Sector(0), pages, BioFlags::empty());
@@ -65,7 +67,7 @@ pub fn detect(image: &str, queue: &RequestQueue) -> Result<Format> {
     if tidegate_f2fs::is_f2fs(queue) {
         return Ok(Format::F2fs);
     }
-    queue.read_wait(Sector(0), 1, BioFlags::empty()).map_err(|e| Error::Os(image.to_string(), e.into()))?;
+    queue.read_wait(Sector(0), 1, BioFlags::empty()).map_err(|e| Error::Os(image.clone(), e.into()))?;
     if tidegate_ext4::is_ext4(queue) {
         return Ok(Format::Ext4);
     }
@@ -89,7 +91,7 @@ pub(crate) fn is_unmarked(queue: &RequestQueue) -> bool {
 }
 
 /// The message for something too small for any volume.
-pub(crate) fn too_short(image: &str, size: u64, found: Found) -> Error {
+pub(crate) fn too_short(image: &Subject, size: u64, found: Found) -> Error {
     match found {
         Found::Other(what) if what != NO_VOLUME => no_volume(image, what),
         _ if size == 0 => {
@@ -103,12 +105,12 @@ pub(crate) fn too_short(image: &str, size: u64, found: Found) -> Error {
     }
 }
 
-fn no_volume(image: &str, what: &str) -> Error {
+fn no_volume(image: &Subject, what: &str) -> Error {
     Error::refused(Refusal::NoVolume, image, format!("not an f2fs or ext4 volume, but {what}{}", cure(what)))
 }
 
 /// The message for a disk, with the name of the first partition that can be opened.
-fn disk(image: &str, parts: &[Partition]) -> String {
+fn disk(image: &Subject, parts: &[Partition]) -> String {
     let part = |p: &Partition| format!("partition {} at {} holds {}", p.number, short(p.offset), p.holds);
     let told: Vec<String> = parts.iter().map(part).collect();
     let told = told.join(", ");

@@ -4,6 +4,7 @@
 //! another image beside it, whose bytes would be shown and changed. So such a path is followed only from a block device
 //! to a block device, as Linux does. All others are named by the caller.
 
+use crate::error::Subject;
 use crate::error::{About, Error, Refusal, Result, path_bytes, show};
 use crate::image::{Claim, Existing, dir_of, existing};
 use crate::mkfs::Request;
@@ -24,7 +25,7 @@ const MAX_PATH: usize = 63;
 /// # Errors
 /// One is missing, in use, too small, in another's place or not to be opened unasked; more are named than there are.
 pub(crate) fn all_of(
-    image: &str,
+    image: &Subject,
     file: &Path,
     queue: &RequestQueue,
     options: &OpenOptions,
@@ -97,7 +98,7 @@ fn distinct(path: &Path, others: &[PathBuf]) -> Result<()> {
     };
     match id(path) {
         Some(own) if others.iter().any(|o| id(o) == Some(own)) => {
-            Err(Error::argument(show(path_bytes(path)), "two devices of one volume"))
+            Err(Error::argument(path, "two devices of one volume"))
         }
         _ => Ok(()),
     }
@@ -118,7 +119,7 @@ fn in_order(path: &Path, n: usize, listed: &[(String, u64)]) -> Result<()> {
         n + 1,
         other + 1
     );
-    Err(Error::argument(show(path_bytes(path)), what))
+    Err(Error::argument(path, what))
 }
 
 fn open(path: &Path, bytes: u64, options: &OpenOptions) -> Result<Arc<dyn Device>> {
@@ -129,17 +130,16 @@ fn open(path: &Path, bytes: u64, options: &OpenOptions) -> Result<Arc<dyn Device
         claimed: false,
         create: None,
     };
-    let device =
-        tidegate_block::file::open(path, how).map_err(|e| Error::open(&show(path_bytes(path)), e))?;
+    let device = tidegate_block::file::open(path, how).map_err(|e| Error::open(&path.into(), e))?;
     if device.size() < bytes { Err(too_small(path, device.size(), bytes)) } else { Ok(device) }
 }
 
 fn too_small(path: &Path, has: u64, takes: u64) -> Error {
     let what = format!("{has} bytes long, and the volume has {takes} there: not this device of it");
-    Error::refused(Refusal::NoVolume, show(path_bytes(path)), what)
+    Error::refused(Refusal::NoVolume, path, what)
 }
 
-fn together(image: &str, all: Vec<(Arc<dyn Device>, u64)>) -> Result<Linear> {
+fn together(image: &Subject, all: Vec<(Arc<dyn Device>, u64)>) -> Result<Linear> {
     Linear::new(all).ok_or_else(|| {
         let what =
             "its devices do not go together: those with zones come last, and all zones are of one size";
@@ -159,10 +159,9 @@ impl Others {
         let mut all = Vec::new();
         let mut paths = vec![request.image.clone()];
         for path in &request.devices {
-            let shown = || show(path_bytes(path));
             if matches!(existing(path)?, Existing::Nothing | Existing::File(..SEGMENT, _)) {
                 let what = "a volume's other devices are there before it is made; truncate -s 1G makes a file of 1 GiB";
-                return Err(Error::argument(shown(), what));
+                return Err(Error::argument(path, what));
             }
             distinct(path, &paths)?;
             all.push((path.clone(), Claim::new(path, request.force, request.open.backend)?));
@@ -198,7 +197,7 @@ impl Others {
             return Ok((first, Vec::new()));
         }
         if first.size() < SEGMENT {
-            return Err(Error::argument(show(path_bytes(image)), "a device of several has 2 MiB at least"));
+            return Err(Error::argument(image, "a device of several has 2 MiB at least"));
         }
         let all: Vec<_> = std::iter::once((image, &first)).chain(self.devices()).collect();
         let part = |(path, d): &(&Path, &Arc<dyn Device>)| {
@@ -206,7 +205,7 @@ impl Others {
         };
         let parts = all.iter().map(part).collect::<Result<_>>()?;
         let all = all.into_iter().map(|(_, d)| (d.clone(), whole(d.size()))).collect();
-        Ok((Arc::new(together(&show(path_bytes(image)), all)?), parts))
+        Ok((Arc::new(together(&image.into(), all)?), parts))
     }
 }
 
@@ -233,7 +232,7 @@ fn listed(path: &Path, image: &Path) -> Result<String> {
         _ => {
             let what =
                 "a superblock lists devices by at most 63 bytes of UTF-8: make a link with a shorter path";
-            Err(Error::argument(show(about), what))
+            Err(Error::argument(path, what))
         }
     }
 }

@@ -1,6 +1,7 @@
 //! How large a volume has to be that is made to fit its content.
 
 use crate::detect::Format;
+use crate::error::Subject;
 use crate::error::{Error, Refusal, Result};
 use crate::estimate::Content;
 use crate::new_volume::{Ext4Shape, NewVolume, Room, largest};
@@ -30,7 +31,7 @@ fn with_inodes(options: &NewVolume, inodes: u64) -> NewVolume {
 /// Says of a volume of `bytes` bytes that it has fewer inodes than its content takes, if it has, and which
 /// number would do.
 fn lacking(options: &NewVolume, content: &Content, bytes: u64) -> Option<String> {
-    let free = options.room("", bytes).ok()?.inodes.filter(|n| *n < content.inodes)?;
+    let free = options.room(&"".into(), bytes).ok()?.inodes.filter(|n| *n < content.inodes)?;
     let (takes, wanted) = (content.inodes, enough_inodes(content));
     Some(format!("the source takes {takes} inodes, and the volume has {free} free: --inodes {wanted}"))
 }
@@ -39,7 +40,7 @@ fn lacking(options: &NewVolume, content: &Content, bytes: u64) -> Option<String>
 pub(crate) fn few_inodes(options: &NewVolume, content: &Content, bytes: u64) -> Option<String> {
     let lacking = lacking(options, content, bytes)?;
     let options = &mut with_inodes(options, enough_inodes(content));
-    let size = fit("", content, 0, options).ok().filter(|n| *n > bytes);
+    let size = fit(&"".into(), content, 0, options).ok().filter(|n| *n > bytes);
     let size = size.map_or(String::new(), |n| format!(" with --size {}M", n.div_ceil(1 << 20)));
     Some(format!("{lacking}{size} would do"))
 }
@@ -66,7 +67,7 @@ pub(crate) fn more(format: Format, bytes: u64) -> u64 {
 /// # Errors
 /// `Argument` for options that go with no size; `NoRoom` where none would do, or the number of inodes that was
 /// chosen is too low.
-pub(crate) fn fit(image: &str, content: &Content, free: u64, options: &mut NewVolume) -> Result<u64> {
+pub(crate) fn fit(image: &Subject, content: &Content, free: u64, options: &mut NewVolume) -> Result<u64> {
     // Errors that do not depend on the size.
     options.room(image, 1 << 30).or_else(|_| options.room(image, 1 << 40))?;
     let (step, smallest) = steps(options.format);
@@ -156,10 +157,10 @@ mod tests {
             NewVolume { format: Format::Ext4, ext4, ..NewVolume::default() }
         };
         let content = Content { inodes: 5000, blocks: [5000, 2000], ..Content::default() };
-        let told = fit("a.img", &content, 0, &mut with(100)).unwrap_err().to_string();
+        let told = fit(&"a.img".into(), &content, 0, &mut with(100)).unwrap_err().to_string();
         assert!(told.starts_with("a.img: the source takes 5000 inodes"), "{told}");
         let wanted = told.split("--inodes ").nth(1).and_then(|t| t.strip_suffix(" would do")).unwrap();
-        let bytes = fit("a.img", &content, 0, &mut with(wanted.parse().unwrap())).unwrap();
+        let bytes = fit(&"a.img".into(), &content, 0, &mut with(wanted.parse().unwrap())).unwrap();
         assert!(bytes < 32 << 20, "{bytes}");
     }
 }

@@ -4,7 +4,7 @@
 //! until then; so neither a failure nor a kill leaves half of one. Only a device, and a file with other
 //! names is written in place: see [`Unfinished`].
 
-use crate::error::{About, Error, Refusal, Result, path_bytes, show};
+use crate::error::{About, Error, Refusal, Result, path_bytes};
 use crate::export::replace::temporary;
 use crate::found::{Found, found};
 use crate::host;
@@ -39,12 +39,11 @@ pub fn existing(path: &Path) -> Result<Existing> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Existing::Nothing),
         r => r.about(path_bytes(path))?,
     };
-    let shown = show(path_bytes(path));
     match m.file_type() {
         t if t.is_file() => Ok(Existing::File(m.len(), (m.dev(), m.ino()))),
         t if t.is_block_device() => Ok(Existing::Device),
-        t if t.is_dir() => Err(Error::refused(Refusal::NoVolume, shown, "not an image: is a directory")),
-        _ => Err(Error::refused(Refusal::NoVolume, shown, "not an image: neither a file nor a block device")),
+        t if t.is_dir() => Err(Error::refused(Refusal::NoVolume, path, "not an image: is a directory")),
+        _ => Err(Error::refused(Refusal::NoVolume, path, "not an image: neither a file nor a block device")),
     }
 }
 
@@ -58,7 +57,7 @@ pub fn refuse_within(path: &Path) -> Result<()> {
     }
     let what =
         "a place in a disk, where no volume can be made; losetup --offset --sizelimit makes a device of it";
-    Err(Error::argument(show(path_bytes(path)), what))
+    Err(Error::argument(path, what))
 }
 
 /// The right to make a volume at a path: nobody has the old file open, and nobody misses it.
@@ -87,7 +86,6 @@ impl Claim {
         }
         claim.held = Some(open(path, path, None, backend)?);
         claim.found = found(path)?;
-        let shown = show(path_bytes(path));
         let why = match claim.found {
             Found::Other(what) => what,
             Found::F2fs => "an f2fs volume",
@@ -97,7 +95,7 @@ impl Claim {
             return Ok(claim);
         }
         let how = "mkfs would destroy it; if that is wanted, add --force (-f)";
-        Err(Error::refused(Refusal::Occupied, shown, format!("holds {why}: {how}")))
+        Err(Error::refused(Refusal::Occupied, path, format!("holds {why}: {how}")))
     }
 
     /// The file that is there.
@@ -224,7 +222,7 @@ impl NewImage {
 /// Opens `at`, which errors call `path`.
 fn open(path: &Path, at: &Path, create: Option<u64>, backend: Backend) -> Result<Arc<dyn Device>> {
     let o = OpenOptions { read_only: false, backend, direct: true, claimed: false, create };
-    tidegate_block::file::open(at, o).map_err(|e| match Error::open(&show(path_bytes(path)), e) {
+    tidegate_block::file::open(at, o).map_err(|e| match Error::open(&path.into(), e) {
         Error::Os(what, e) if e.raw_os_error() == Some(Errno::FBIG.raw_os_error()) => Error::refused(
             Refusal::NoRoom,
             what,

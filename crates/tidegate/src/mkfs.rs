@@ -2,7 +2,7 @@
 
 use crate::detect::Format;
 use crate::devices::Others;
-use crate::error::{About, Error, Result, path_bytes, show};
+use crate::error::{About, Error, Result, Subject, path_bytes, show};
 use crate::estimate::{self, Content};
 use crate::fit::{LARGEST_BLOCK, few_inodes, fit, more};
 use crate::found::is_superblock;
@@ -107,7 +107,7 @@ pub fn mkfs(mut request: Request) -> Result<Made> {
     let mut summary = Summary::default();
     if request.open.offset > 0 {
         let what = "option \"offset\": a volume is made of a whole image or device";
-        return Err(Error::argument(show(path_bytes(&request.image)), what));
+        return Err(Error::argument(&request.image, what));
     }
     if let Some((uid, gid)) = request.root_owner {
         request.options.root_owner = (uid, gid);
@@ -122,22 +122,23 @@ pub fn mkfs(mut request: Request) -> Result<Made> {
     }
     // Nobody has seen the volume before it is complete.
     request.open.format.ext4.filling = true;
-    let shown = show(path_bytes(&request.image));
+    let image = Subject::from(&request.image);
+    request.options.check(&image, !request.devices.is_empty())?;
     let mut claim = Claim::new(&request.image, request.force, request.open.backend)?;
     let others = Others::claim(&request)?;
-    request.unfinished.begin(&shown, &claim);
+    request.unfinished.begin(&image.to_string(), &claim);
     let there = claim.there();
     let mut bytes = match (request.size, there) {
         (Size::Bytes(_) | Size::Fit, Existing::Device) => {
-            return Err(Error::argument(shown, "a device has its size; leave --size out"));
+            return Err(Error::argument(image, "a device has its size; leave --size out"));
         }
         (Size::Bytes(n), _) => n,
         (_, Existing::Device) => 0,
         (Size::Keep, Existing::File(n, _)) if n > 0 => n,
-        (Size::Keep, _) => return Err(Error::argument(shown, "a new image needs a size or content to fit")),
+        (Size::Keep, _) => return Err(Error::argument(image, "a new image needs a size or content to fit")),
         (Size::Fit, _) if !others.is_empty() => {
             return Err(Error::argument(
-                shown,
+                image,
                 "on several devices a volume is not made to fit: give --size for this one",
             ));
         }
@@ -145,7 +146,7 @@ pub fn mkfs(mut request: Request) -> Result<Made> {
             let content = measure(&mut request, there)?;
             summary.phase("measure", start);
             request.progress.expect(content.files + content.dirs, content.bytes);
-            fit(&shown, &content, request.free, &mut request.options)?
+            fit(&image, &content, request.free, &mut request.options)?
         }
     };
     for attempt in 1.. {
@@ -197,7 +198,7 @@ fn too_small(request: &mut Request, e: Error, there: Existing, bytes: u64) -> Er
     if let Some(why) = measured.as_ref().and_then(|c| few_inodes(&request.options, c, bytes)) {
         return e.and(why);
     }
-    match measured.and_then(|c| fit("", &c, 0, &mut request.options.clone()).ok()) {
+    match measured.and_then(|c| fit(&"".into(), &c, 0, &mut request.options.clone()).ok()) {
         Some(n) if n > bytes => {
             e.and(format_args!("--size {}M would do; left out, it is chosen to fit", n.div_ceil(1 << 20)))
         }
@@ -207,7 +208,7 @@ fn too_small(request: &mut Request, e: Error, there: Existing, bytes: u64) -> Er
 
 /// The options that lift the limit that a volume of `bytes` bytes has met, if there are some.
 fn higher_limit(options: &NewVolume, e: &Error, bytes: u64) -> Option<&'static str> {
-    let small = options.room("", bytes).ok()?.block_size < LARGEST_BLOCK;
+    let small = options.room(&"".into(), bytes).ok()?.block_size < LARGEST_BLOCK;
     let large_dir = options.features.iter().any(|f| f == "large_dir");
     match (options.format, e.kind()?) {
         (Format::F2fs, _) => None,
@@ -224,8 +225,8 @@ fn higher_limit(options: &NewVolume, e: &Error, bytes: u64) -> Option<&'static s
 
 /// Measures the content that goes in. A stream is kept in a file, so that it can be read again.
 fn measure(request: &mut Request, there: Existing) -> Result<Content> {
-    let shown = show(path_bytes(&request.image));
-    let geometry = request.options.geometry(&shown)?;
+    let image = Subject::from(&request.image);
+    let geometry = request.options.geometry(&image)?;
     if let Some(From::Stream(read, name)) = &mut request.from {
         let file = spool(read, name, image::dir_of(&request.image))?;
         let name = std::mem::take(name);
@@ -258,12 +259,12 @@ fn make(
     (claim, others): (&mut Claim, &Others),
     summary: &mut Summary,
 ) -> Result<([u8; 16], Vec<String>)> {
-    let shown = show(path_bytes(&request.image));
+    let subject = Subject::from(&request.image);
     let start = clock::now();
     let there = claim.there();
     // Without an existing volume, refuse before anything is changed.
     if there != Existing::Device {
-        request.options.room(&shown, bytes + others.bytes())?;
+        request.options.room(&subject, bytes + others.bytes())?;
     }
     let (filled, unfinished) = (request.from.is_some(), request.unfinished.clone());
     // An old volume that lost its other devices to the new one must not stay valid behind it.
@@ -276,13 +277,13 @@ fn make(
     let (device, devices) = others.behind(&request.image, device)?;
     let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
     let options = NewVolume { no_discard: there != Existing::Device, devices, ..request.options.clone() };
-    let uuid = options.make(&shown, &queue)?;
+    let uuid = options.make(&subject, &queue)?;
     summary.phase("format", start);
     let mut notes = Vec::new();
     let io;
     if let Some(source) = source(&mut request.from)? {
         let start = clock::now();
-        let volume = Volume::from_queue(&shown, queue, &request.open)?;
+        let volume = Volume::from_queue(&subject, queue, &request.open)?;
         let target = Target { dir: volume.resolve(b"/", true)?, path: b"/".to_vec(), name: None, over: None };
         let options = ImportOptions {
             clamp: request.reproducible,
@@ -316,7 +317,7 @@ fn make(
         ..io
     };
     unfinished.finish(|| {
-        held.map_or(Ok(()), |h| h.release()).map_err(|e| Error::os(shown.as_bytes(), e))?;
+        held.map_or(Ok(()), |h| h.release()).map_err(|e| Error::Os(subject, e.into()))?;
         image.finish()
     })?;
     Ok((uuid, notes))

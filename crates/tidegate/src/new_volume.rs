@@ -1,6 +1,7 @@
 //! An empty volume on the whole of a device, of any format.
 
 use crate::detect::Format;
+use crate::error::Subject;
 use crate::error::{Error, Result};
 use crate::estimate::{self, Geometry, ext4, f2fs};
 use tidegate_block::RequestQueue;
@@ -40,8 +41,14 @@ pub struct NewVolume {
 
 pub use tidegate_f2fs::mkfs::DevicePart;
 
-/// How long the journal of an ext4 volume is.
-pub use tidegate_ext4::mkfs::JournalSize;
+/// The journal of a new ext4 volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewJournal {
+    /// There is none, and no orphan file, which needs one.
+    None,
+    /// One of so many bytes.
+    Bytes(u64),
+}
 
 /// Properties for ext4 alone; if none is chosen, those of `mke2fs -t ext4`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -56,8 +63,41 @@ pub struct Ext4Shape {
     pub inodes: Option<u64>,
     /// Share of the blocks that only the superuser may take, in percent.
     pub reserved_percent: Option<f64>,
-    /// How long the journal is, where the volume has one.
-    pub journal: Option<JournalSize>,
+    /// Its journal; left out, one as the size of the volume has it, if its features have one.
+    pub journal: Option<NewJournal>,
+}
+
+impl Ext4Shape {
+    /// The first property that is chosen, called as the option of `mkfs` is.
+    fn chosen(&self) -> Option<&'static str> {
+        let Ext4Shape { block_size, inode_size, inode_ratio, inodes, reserved_percent, journal } = self;
+        let all = [
+            (block_size.is_some(), "block-size"),
+            (inode_size.is_some(), "inode-size"),
+            (inode_ratio.is_some(), "inode-ratio"),
+            (inodes.is_some(), "inodes"),
+            (reserved_percent.is_some(), "reserved"),
+            (journal.is_some(), "journal"),
+        ];
+        all.into_iter().find(|p| p.0).map(|p| p.1)
+    }
+
+    /// Why its journal does not go with `features`.
+    fn journal_conflict(&self, features: &[String]) -> Option<&'static str> {
+        let asks = |name: &str| features.iter().any(|f| f == name);
+        match self.journal? {
+            NewJournal::None if asks("has_journal") => {
+                Some("journal \"none\" and feature \"has_journal\": leave one out")
+            }
+            NewJournal::None if asks("orphan_file") => {
+                Some("feature \"orphan_file\" needs a journal: leave journal \"none\" out")
+            }
+            NewJournal::Bytes(_) if asks("^has_journal") => {
+                Some("a journal's size and feature \"^has_journal\": leave one out")
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The space of a new volume.
@@ -102,24 +142,56 @@ pub fn largest(format: Format) -> u64 {
 }
 
 impl NewVolume {
+    /// Refuses properties that its format does not have, that cannot be made, or that do not go together; with
+    /// `devices` it is to lie on several.
+    ///
+    /// # Errors
+    /// The first such property, called as the option of `mkfs` is.
+    pub(crate) fn check(&self, image: &Subject, devices: bool) -> Result<()> {
+        let misplaced = match self.format {
+            Format::F2fs => self.ext4.chosen().map(|property| (property, Format::Ext4)),
+            Format::Ext4 if self.zoned || self.segments_per_section.is_some() => {
+                Some(("zoned", Format::F2fs))
+            }
+            Format::Ext4 => devices.then_some(("device", Format::F2fs)),
+        };
+        if let Some((property, format)) = misplaced {
+            let what = format!("{property} is for {0}: choose format {0}, or leave it out", format.name());
+            return Err(Error::argument(image, what));
+        }
+        for name in &self.features {
+            let plain = match self.format {
+                Format::F2fs => name,
+                Format::Ext4 => name.trim_start_matches('^'),
+            };
+            if !features(self.format).any(|known| known == plain) {
+                let known: Vec<_> = features(self.format).collect();
+                let what = format!("{name}: not a feature that can be made; there are {}", known.join(", "));
+                return Err(Error::argument(image, what));
+            }
+        }
+        self.ext4.journal_conflict(&self.features).map_or(Ok(()), |why| Err(Error::argument(image, why)))
+    }
+
     /// Makes it on the whole of `queue`'s device, on which everything is lost; its identity. Errors call it `image`.
     ///
     /// # Errors
     /// The fault for which no volume can be made, and nothing was written; or an error of the device, and it
     /// holds none.
-    pub fn make(&self, image: &str, queue: &RequestQueue) -> Result<[u8; 16]> {
+    pub fn make(&self, image: impl Into<Subject>, queue: &RequestQueue) -> Result<[u8; 16]> {
+        let image = &image.into();
+        self.check(image, !self.devices.is_empty())?;
         match self.format {
             Format::F2fs => {
-                let made = self.f2fs(image).map(|o| tidegate_f2fs::mkfs::mkfs(queue, &o))?;
-                made.map(|r| r.uuid).map_err(|e| match e {
-                    MkfsError::Io { source, .. } => Error::Os(image.into(), source.into()),
+                tidegate_f2fs::mkfs::mkfs(queue, &self.f2fs()).map(|r| r.uuid).map_err(|e| match e {
+                    MkfsError::Io { source, .. } => Error::Os(image.clone(), source.into()),
                     e => Error::argument(image, e),
                 })
             }
             Format::Ext4 => {
                 let made = self.mke2fs(image).map(|o| mke2fs::mkfs(queue, &o))?;
                 made.map(|r| r.uuid).map_err(|e| match e {
-                    mke2fs::MkfsError::Io { source, .. } => Error::Os(image.into(), source.into()),
+                    mke2fs::MkfsError::Io { source, .. } => Error::Os(image.clone(), source.into()),
                     e => Error::argument(image, e),
                 })
             }
@@ -130,10 +202,10 @@ impl NewVolume {
     ///
     /// # Errors
     /// The fault for which no volume can be made there.
-    pub(crate) fn room(&self, image: &str, bytes: u64) -> Result<Room> {
+    pub(crate) fn room(&self, image: &Subject, bytes: u64) -> Result<Room> {
         match self.format {
             Format::F2fs => {
-                let room = self.f2fs(image).map(|o| layout(bytes, &o).map(|l| l.user_block_count))?;
+                let room = layout(bytes, &self.f2fs()).map(|l| l.user_block_count);
                 let blocks = room.map_err(|e: MkfsError| Error::argument(image, e))?;
                 Ok(Room { block_size: 4096, blocks, kept: 0, inodes: None, kind: 0 })
             }
@@ -156,9 +228,9 @@ impl NewVolume {
     ///
     /// # Errors
     /// The fault for which no volume of any size can be made.
-    pub(crate) fn geometry(&self, image: &str) -> Result<Geometry> {
+    pub(crate) fn geometry(&self, image: &Subject) -> Result<Geometry> {
         match self.format {
-            Format::F2fs => self.f2fs_features(image).map(|f| Geometry::F2fs(f2fs::Geometry::new(f))),
+            Format::F2fs => Ok(Geometry::F2fs(f2fs::Geometry::new(self.f2fs_features()))),
             Format::Ext4 => {
                 let inode_size = self.mke2fs(image)?.inode_size as usize;
                 let sizes: [u32; estimate::KINDS] = match self.ext4.block_size {
@@ -171,10 +243,14 @@ impl NewVolume {
         }
     }
 
-    fn mke2fs(&self, image: &str) -> Result<mke2fs::MkfsOptions> {
+    fn mke2fs(&self, image: &Subject) -> Result<mke2fs::MkfsOptions> {
         let (usual, own) = (mke2fs::MkfsOptions::default(), &self.ext4);
         let mut features = usual.features;
-        for name in &self.features {
+        let without: &[&str] = match own.journal {
+            Some(NewJournal::None) => &["^has_journal", "^orphan_file"],
+            _ => &[],
+        };
+        for name in without.iter().copied().chain(self.features.iter().map(String::as_str)) {
             features.change(name).map_err(|e| Error::argument(image, e))?;
         }
         Ok(mke2fs::MkfsOptions {
@@ -186,7 +262,10 @@ impl NewVolume {
             inodes: own.inodes,
             reserved_percent: own.reserved_percent.unwrap_or(usual.reserved_percent),
             features,
-            journal: own.journal.unwrap_or(usual.journal),
+            journal: match own.journal {
+                Some(NewJournal::Bytes(n)) => mke2fs::JournalSize::Bytes(n),
+                _ => usual.journal,
+            },
             time: self.time.unwrap_or(usual.time),
             root_uid: self.root_owner.0,
             root_gid: self.root_owner.1,
@@ -198,20 +277,17 @@ impl NewVolume {
     }
 
     /// Its features, if it is F2FS.
-    fn f2fs_features(&self, image: &str) -> Result<Features> {
-        self.features.iter().try_fold(Features::empty(), |all, name| {
-            let known = F2FS_FEATURES.iter().find(|f| f.0 == name).map(|f| all | f.1);
-            known.ok_or_else(|| Error::argument(image, format!("{name}: not a feature that can be made")))
-        })
+    fn f2fs_features(&self) -> Features {
+        let chosen = F2FS_FEATURES.iter().filter(|f| self.features.iter().any(|name| name == f.0));
+        chosen.fold(Features::empty(), |all, f| all | f.1)
     }
 
-    fn f2fs(&self, image: &str) -> Result<MkfsOptions> {
+    fn f2fs(&self) -> MkfsOptions {
         let usual = MkfsOptions::default();
-        Ok(MkfsOptions {
+        MkfsOptions {
             label: self.label.clone(),
             uuid: self.uuid,
-            features: self.f2fs_features(image)?
-                | if self.zoned { Features::BLKZONED } else { Features::empty() },
+            features: self.f2fs_features() | if self.zoned { Features::BLKZONED } else { Features::empty() },
             time: self.time.unwrap_or(usual.time),
             root_uid: self.root_owner.0,
             root_gid: self.root_owner.1,
@@ -219,7 +295,7 @@ impl NewVolume {
             devices: self.devices.clone(),
             segs_per_sec: self.segments_per_section.unwrap_or(usual.segs_per_sec),
             ..usual
-        })
+        }
     }
 }
 
@@ -231,8 +307,34 @@ mod tests {
     fn every_feature_that_can_be_made_has_a_name() {
         let features = F2FS_FEATURES.iter().fold(Features::empty(), |all, f| all | f.1);
         assert_eq!(features, tidegate_f2fs::mkfs::SUPPORTED_FEATURES);
-        let wrong = NewVolume { features: vec!["journal".into()], ..NewVolume::default() };
-        let e = wrong.room("a.img", 1 << 30).unwrap_err().to_string();
-        assert_eq!(e, "a.img: journal: not a feature that can be made");
+    }
+
+    #[test]
+    fn properties_of_another_format_are_refused_and_not_passed_over() {
+        let refusal = |volume: &NewVolume, devices| {
+            volume.check(&"a.img".into(), devices).map_err(|e| e.to_string()).expect_err("refused")
+        };
+        let ext4 = |ext4| NewVolume { ext4, ..NewVolume::default() };
+        let shape = Ext4Shape::default;
+        for (property, shape) in [
+            ("block-size", Ext4Shape { block_size: Some(1024), ..shape() }),
+            ("inode-size", Ext4Shape { inode_size: Some(256), ..shape() }),
+            ("inode-ratio", Ext4Shape { inode_ratio: Some(4096), ..shape() }),
+            ("inodes", Ext4Shape { inodes: Some(64), ..shape() }),
+            ("reserved", Ext4Shape { reserved_percent: Some(1.0), ..shape() }),
+            ("journal", Ext4Shape { journal: Some(NewJournal::None), ..shape() }),
+        ] {
+            let said = format!("a.img: {property} is for ext4: choose format ext4, or leave it out");
+            assert_eq!(refusal(&ext4(shape), false), said);
+        }
+        let on = |zoned| NewVolume { format: Format::Ext4, zoned, ..NewVolume::default() };
+        for (property, volume, devices) in [("zoned", on(true), false), ("device", on(false), true)] {
+            let said = format!("a.img: {property} is for f2fs: choose format f2fs, or leave it out");
+            assert_eq!(refusal(&volume, devices), said);
+        }
+        let odd = NewVolume { features: vec!["64bit".into()], ..NewVolume::default() };
+        assert!(
+            refusal(&odd, false).starts_with("a.img: 64bit: not a feature that can be made; there are extra")
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! Checking and repairing a volume that nobody uses, whatever format it has.
 
 use crate::detect::{Format, detect, is_unmarked};
+use crate::error::Subject;
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use tidegate_block::RequestQueue;
@@ -14,13 +15,18 @@ pub use tidegate_vfs::offline::{
 /// # Errors
 /// It holds no volume, or one so damaged that there is nothing to begin with; those of the device. All other
 /// damage is in the report.
-pub fn check(image: &str, queue: &Arc<RequestQueue>, options: CheckOptions) -> Result<CheckReport> {
-    let format = detect(image, queue)?;
+pub fn check(
+    image: impl Into<Subject>,
+    queue: &Arc<RequestQueue>,
+    options: CheckOptions,
+) -> Result<CheckReport> {
+    let image = image.into();
+    let format = detect(&image, queue)?;
     let report = match format {
         Format::F2fs => tidegate_f2fs::check::check(queue, options),
         Format::Ext4 => tidegate_ext4::check::check(queue, options),
     };
-    report.map_err(|source| Error::Volume { about: image.into(), format, source })
+    report.map_err(|source| Error::Volume { about: image, format, source })
 }
 
 /// Mends the faults that a check of the volume behind `queue` finds. Each change is told before it is made.
@@ -29,13 +35,14 @@ pub fn check(image: &str, queue: &Arc<RequestQueue>, options: CheckOptions) -> R
 /// # Errors
 /// As [`check`]; a volume that must be left as it is.
 pub fn repair(
-    image: &str,
+    image: impl Into<Subject>,
     queue: &Arc<RequestQueue>,
     options: RepairOptions,
     on_change: OnChange<'_>,
 ) -> Result<RepairReport> {
     // Of a volume whose superblock is gone, a copy tells: unless something else was made there since, which left it.
-    let format = match detect(image, queue) {
+    let image = image.into();
+    let format = match detect(&image, queue) {
         Err(_) if is_unmarked(queue) && tidegate_ext4::repair::has_copy(queue) => Format::Ext4,
         found => found?,
     };
@@ -43,5 +50,5 @@ pub fn repair(
         Format::F2fs => tidegate_f2fs::repair::repair(queue, options, on_change),
         Format::Ext4 => tidegate_ext4::repair::repair(queue, options, on_change),
     };
-    report.map_err(|source| Error::Volume { about: image.into(), format, source })
+    report.map_err(|source| Error::Volume { about: image, format, source })
 }

@@ -143,6 +143,24 @@ impl OpenOptions {
         self.format.set(option)
     }
 
+    /// The options that are no switches, as help shows them, with their effects.
+    pub fn words() -> Vec<(&'static str, &'static str)> {
+        let mut words = vec![
+            ("offset=1M", "where in the image the volume begins: a partition of a disk"),
+            (
+                "device=/dev/sdc",
+                "another device or file of the volume, in order; block devices are found as listed",
+            ),
+        ];
+        // A word of several formats is shown once.
+        for word in F2fsOptions::words().chain(Ext4Options::words()) {
+            if !words.contains(&word) {
+                words.push(word);
+            }
+        }
+        words
+    }
+
     /// The descriptions of the switches that a volume can have.
     pub fn switches() -> Vec<SwitchInfo> {
         VolumeSwitches::switches()

@@ -242,8 +242,7 @@ impl Volume {
         path: &[u8],
         what: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Error {
-        let slash = if path.starts_with(b"/") { "" } else { "/" };
-        Error::refused(kind, format!("{}:{slash}{}", self.image(), crate::error::show(path)), what)
+        Error::refused(kind, self.subject().inside(path), what)
     }
 }
 

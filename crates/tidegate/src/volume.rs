@@ -2,7 +2,7 @@
 
 use crate::detect::{Format, detect, too_short};
 use crate::devices;
-use crate::error::{Error, Refusal, Result, path_bytes, show};
+use crate::error::{Error, Refusal, Result, Subject};
 use crate::found::found;
 use crate::info::Info;
 use crate::options::{OpenOptions, VolumeSwitches};
@@ -25,6 +25,8 @@ enum Engine {
 
 /// A volume in an image or on a device. Dropping it without [`Volume::unmount`] keeps synced files.
 pub struct Volume {
+    subject: Subject,
+    /// The subject, as it is shown.
     image: String,
     path: PathBuf,
     /// The other files and devices of the volume that it was opened with.
@@ -45,7 +47,7 @@ impl Volume {
     /// Each begins with the path: missing, in use, not a volume, an unsupported feature, damaged.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Volume> {
         let queue = Arc::new(open_queue(path, options)?);
-        let volume = Self::from_queue(&show(path_bytes(path)), queue, options)?;
+        let volume = Self::from_queue(path, queue, options)?;
         Ok(Volume { path: within(path).0, devices: options.devices.clone(), ..volume })
     }
 
@@ -53,10 +55,15 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Volume::open`].
-    pub fn from_queue(image: &str, queue: Arc<RequestQueue>, options: &OpenOptions) -> Result<Volume> {
+    pub fn from_queue(
+        image: impl Into<Subject>,
+        queue: Arc<RequestQueue>,
+        options: &OpenOptions,
+    ) -> Result<Volume> {
         let started = clock::now();
-        let format = detect(image, &queue)?;
-        let of = |source| Error::Volume { about: image.to_string(), format, source };
+        let image = image.into();
+        let format = detect(&image, &queue)?;
+        let of = |source| Error::Volume { about: image.clone(), format, source };
         queue.set_wbt(options.switches.wbt);
         let bdi = Bdi::new(options.memory);
         let (engine, ops) = match format {
@@ -76,15 +83,31 @@ impl Volume {
             sync_wait: options.switches.sync_wait,
         };
         let vfs = Vfs::mount(ops.clone(), bdi, mount).map_err(of)?;
-        let (image, path) = (image.to_string(), image.into());
+        let path = image.host_path().map_or_else(|| image.to_string().into(), Path::to_path_buf);
         let without_effect = options.format.without_effect(format);
         let devices = Vec::new();
-        Ok(Volume { image, path, devices, queue, engine, ops, vfs, started, without_effect })
+        Ok(Volume {
+            image: image.to_string(),
+            subject: image,
+            path,
+            devices,
+            queue,
+            engine,
+            ops,
+            vfs,
+            started,
+            without_effect,
+        })
     }
 
     /// The name that errors have for it: the image's path, as it can be shown.
     pub fn image(&self) -> &str {
         &self.image
+    }
+
+    /// The subject of this volume's errors.
+    pub(crate) fn subject(&self) -> &Subject {
+        &self.subject
     }
 
     /// The file or device that the image is, or is in.
@@ -199,22 +222,22 @@ impl Volume {
     pub fn check_writable(&self) -> Result<()> {
         match self.ops.read_only() {
             None => Ok(()),
-            Some(why) => {
-                Err(Error::refused(Refusal::ReadOnly, &self.image, format!("the volume is read-only: {why}")))
-            }
+            Some(why) => Err(Error::refused(
+                Refusal::ReadOnly,
+                &self.subject,
+                format!("the volume is read-only: {why}"),
+            )),
         }
     }
 
     /// An error of this volume.
     pub fn error(&self, source: tidegate_vfs::Error) -> Error {
-        Error::Volume { about: self.image.clone(), format: self.kind(), source }
+        Error::Volume { about: self.subject.clone(), format: self.kind(), source }
     }
 
     /// An error at a path in this volume.
     pub fn error_at(&self, path: &[u8], source: tidegate_vfs::Error) -> Error {
-        let slash = if path.starts_with(b"/") { "" } else { "/" };
-        let about = format!("{}:{slash}{}", self.image, show(path));
-        Error::Volume { about, format: self.kind(), source }
+        Error::Volume { about: self.subject.inside(path), format: self.kind(), source }
     }
 
     /// Makes everything written so far durable.
@@ -274,7 +297,7 @@ pub fn open_queue(path: &Path, options: &OpenOptions) -> Result<RequestQueue> {
         claimed: options.claimed,
         create: None,
     };
-    let (image, (file, at)) = (show(path_bytes(path)), within(path));
+    let (image, (file, at)) = (Subject::from(path), within(path));
     let device = tidegate_block::file::open(&file, how).map_err(|e| Error::open(&image, e))?;
     // The queue reads whole pages.
     if device.size() < PAGE_SIZE as u64 && device.size() > 0 {

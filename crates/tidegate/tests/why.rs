@@ -141,9 +141,10 @@ fn slowest_of(seed: u64, preset: Preset, words: &'static str, make: fn(&Arc<Requ
     simulate(seed, 2, 0, body).1
 }
 
-/// Of all that was slow of these kinds, as good as all of the time has a name, and of each so much at least; there
-/// are so many of each kind.
-fn assert_explained(report: &Report, what: &str, each: f64, least: &[(Operation, usize)]) {
+/// Of each that was slow of these kinds, as good as all of the time has a name; there are so many of each kind. The
+/// least share that has one.
+fn assert_explained(report: &Report, what: &str, least: &[(Operation, usize)]) -> f64 {
+    let mut share = 1.0_f64;
     for (operation, least) in least {
         let k = report.kinds.iter().find(|k| k.operation == *operation).unwrap();
         let slowest = k.slowest.len();
@@ -151,52 +152,89 @@ fn assert_explained(report: &Report, what: &str, each: f64, least: &[(Operation,
         for s in &k.slowest {
             let sum: u64 = s.parts.iter().map(|p| p.ns).sum();
             assert!(sum.abs_diff(s.ns) <= s.ns / 1000 + 10, "{what}: {sum} of {s:#?}");
-            assert!(s.named >= each, "{what}: {s:#?}");
+            assert!(s.named >= 0.95, "{what}: {s:#?}");
+            share = share.min(s.named);
         }
-        let all: u64 = k.slowest.iter().map(|s| s.ns).sum();
-        let named: f64 = k.slowest.iter().map(|s| s.ns as f64 * s.named).sum();
-        assert!(named >= all as f64 * 0.95, "{what}: {:.3} of {operation:?}", named / all as f64);
     }
     assert!(!report.advice.is_empty(), "{what}");
+    share
 }
 
-#[test]
-fn each_slow_operation_of_a_volume_is_explained() {
-    let _turn = TURN.lock();
+/// The least share of a slow operation's time that has a name on F2FS.
+fn f2fs_is_explained(seed: u64, preset: Preset) -> f64 {
     let make = |queue: &Arc<RequestQueue>| _ = mkfs(queue, &MkfsOptions::default()).unwrap();
-    for (seed, preset) in [(1, Preset::Hdd), (2, Preset::Nvme), (3, Preset::Hdd)] {
-        let report = slowest_of(seed, preset, "", make);
-        let least = [(Operation::Fsync, 60), (Operation::Sync, 6), (Operation::Checkpoint, 10)];
-        assert_explained(&report, &format!("seed {seed}"), 0.95, &least);
-        let checkpoints = &report.kinds[2].slowest;
-        let asked = checkpoints.iter().filter(|s| !s.asked_by.is_empty()).count();
-        assert!(asked * 2 >= checkpoints.len(), "seed {seed}: {checkpoints:#?}");
-    }
+    let report = slowest_of(seed, preset, "", make);
+    let least = [(Operation::Fsync, 60), (Operation::Sync, 6), (Operation::Checkpoint, 10)];
+    let share = assert_explained(&report, &format!("seed {seed} on {preset:?}"), &least);
+    let checkpoints = &report.kinds[2].slowest;
+    let asked = checkpoints.iter().filter(|s| !s.asked_by.is_empty()).count();
+    assert!(asked * 2 >= checkpoints.len(), "seed {seed}: {checkpoints:#?}");
+    share
 }
 
-/// Likewise on ext4, with its journal in each of its ways. One that waits for a commit which waits for the one before
-/// may have a gap.
-#[test]
-fn each_slow_operation_of_an_ext4_volume_is_explained() {
-    let _turn = TURN.lock();
+/// Likewise on ext4, with its journal in each of its ways.
+fn ext4_is_explained(seed: u64, preset: Preset, words: &'static str) -> f64 {
     use tidegate_ext4::mkfs::{JournalSize, MkfsOptions, mkfs};
     let make = |queue: &Arc<RequestQueue>| {
         // So short that commits also wait for checkpoints.
         let journal = JournalSize::Bytes(4 << 20);
         mkfs(queue, &MkfsOptions { journal, ..MkfsOptions::default() }).unwrap();
     };
-    let ways = [
-        "journal=pipelined",
-        "journal=jbd2",
-        "nomap_first=on,journal=jbd2",
-        "nomap_first=off",
-        "data=writeback",
-    ];
-    for (n, words) in ways.into_iter().enumerate() {
+    let report = slowest_of(seed, preset, words, make);
+    let least = [(Operation::Fsync, 60), (Operation::Sync, 6), (Operation::Commit, 10)];
+    assert_explained(&report, &format!("{words}, seed {seed} on {preset:?}"), &least)
+}
+
+const JOURNALS: [&str; 5] =
+    ["journal=pipelined", "journal=jbd2", "nomap_first=on,journal=jbd2", "nomap_first=off", "data=writeback"];
+
+/// Seeds in which a holder of an inner lock, or a row of short holds, keeps others waiting are among them.
+#[test]
+fn each_slow_operation_of_a_volume_is_explained() {
+    let _turn = TURN.lock();
+    let seeds =
+        [(1, Preset::Hdd), (31, Preset::Hdd), (10, Preset::Nvme), (25, Preset::Nvme), (39, Preset::Nvme)];
+    for (seed, preset) in seeds {
+        f2fs_is_explained(seed, preset);
+    }
+}
+
+#[test]
+fn each_slow_operation_of_an_ext4_volume_is_explained() {
+    let _turn = TURN.lock();
+    for (n, words) in JOURNALS.into_iter().enumerate() {
         for preset in [Preset::Hdd, Preset::Nvme] {
-            let report = slowest_of(n as u64 + 1, preset, words, make);
-            let least = [(Operation::Fsync, 60), (Operation::Sync, 6), (Operation::Commit, 10)];
-            assert_explained(&report, &format!("{words} on {preset:?}"), 0.8, &least);
+            ext4_is_explained(n as u64 + 1, preset, words);
+        }
+    }
+    // The flusher waits for a map that is kept by a thread which waits for the device.
+    ext4_is_explained(10, Preset::Nvme, "nomap_first=on,journal=jbd2");
+    ext4_is_explained(18, Preset::Nvme, "journal=jbd2");
+}
+
+/// With many seeds; prints the least share of each kind of volume.
+#[test]
+#[ignore = "a minute of simulated volumes"]
+fn each_slow_operation_is_explained_whatever_the_seed() {
+    let _turn = TURN.lock();
+    let seeds = std::env::var("TIDEGATE_SEEDS").map_or(10, |n| n.parse().expect("a number"));
+    let print = |what: &str, mut shares: Vec<f64>| {
+        shares.sort_by(f64::total_cmp);
+        println!(
+            "{what}: least named {:.4}, median {:.4} of {}",
+            shares[0],
+            shares[shares.len() / 2],
+            shares.len()
+        );
+    };
+    for preset in [Preset::Hdd, Preset::Nvme] {
+        print(
+            &format!("f2fs on {preset:?}"),
+            (1..=seeds).map(|seed| f2fs_is_explained(seed, preset)).collect(),
+        );
+        for words in JOURNALS {
+            let shares = (1..=seeds).map(|seed| ext4_is_explained(seed, preset, words)).collect();
+            print(&format!("ext4 {words} on {preset:?}"), shares);
         }
     }
 }

@@ -89,7 +89,7 @@ fn locals_are_followed_where_the_text_tells_their_type() {
 const UPWARD: &str = include_str!("../../upward.txt");
 
 /// The lines of [`UPWARD`] and the entries of [`UP`]. A list that became shorter takes its number along.
-const UPWARD_LINES: usize = 66;
+const UPWARD_LINES: usize = 65;
 const UP_ENTRIES: usize = 24;
 
 #[test]

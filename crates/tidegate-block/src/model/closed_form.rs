@@ -266,6 +266,26 @@ fn zones_are_written_at_once_as_far_as_the_device_goes() {
     near(rate(&done, Nanos(0)) * 4096.0, f64::from(200 << 20), 0.01);
 }
 
+#[test]
+fn resets_and_finishes_of_zones_take_what_was_measured() {
+    let zone = Preset::Zns.spec().zones.unwrap();
+    let took = |kind, len| {
+        let mut t = Timing::new(&Preset::Zns.spec(), 100 * GB);
+        load(&mut t, Nanos(0), 1, 1, |_| Command::new(kind, 0, len))[0].0 as f64 / 1e6
+    };
+    for (written, ms) in [(0.0, 1.59), (0.0625, 5.15), (0.375, 9.5), (0.5, 11.25), (1.0, 15.43)] {
+        near(took(Kind::Reset, (zone.capacity as f64 * written) as u64), ms, 0.001);
+    }
+    near(took(Kind::Finish, zone.capacity / 8 * 7), 792.5, 0.001);
+    near(took(Kind::Finish, 4096), 2.57, 0.01);
+    // As much of the time for so much less data.
+    let shorter = Preset::Zns.spec().with_shorter_zones(64);
+    let mut t = Timing::new(&shorter, 100 * GB);
+    let full = shorter.zones.unwrap().capacity;
+    let reset = load(&mut t, Nanos(0), 1, 1, |_| Command::new(Kind::Reset, 0, full))[0].0;
+    near(reset as f64 / 1e6, 15.43 / 64.0, 0.001);
+}
+
 /// A file that is written while another's flush is under way gets no second zone's worth of time.
 #[test]
 fn a_zone_is_no_faster_for_flushes() {

@@ -109,7 +109,7 @@ impl Array {
                 self.unblock(at, done);
             }
             Kind::Flush if self.spec.volatile && self.cached > 0 => self.flushes.push(id),
-            Kind::Flush | Kind::Discard => {
+            Kind::Flush | Kind::Discard | Kind::Reset | Kind::Finish => {
                 done.insert((ready, id));
             }
         }

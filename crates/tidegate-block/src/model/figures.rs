@@ -125,6 +125,16 @@ const ZNS: &[Figure] = &[
         "200 MiB/s one after the other (of 4 KiB), 988 MiB/s in one zone with 128 at once, 2,048 MiB/s on the device",
         "fio on a ZN540, by zones and depth: nicktehrany/msF2FS-bench",
     ),
+    figure(
+        "resets",
+        "1.59 ms of an empty zone, 5.15, 7.75, 11.25 and 15.43 of one that is written by 1/16, 1/4, 1/2 and wholly; most of them",
+        "data/custom/zns-a/partial_reset/run4 of a ZN540 in Krien/NVMeBenchmarks",
+    ),
+    figure(
+        "finishes",
+        "792.5 ms of a zone that is written by 1/8, 2.57 of one with a block left; most of them, and a straight line between",
+        "data/custom/zns-a/fin_dat of a ZN540 in Krien/NVMeBenchmarks",
+    ),
 ];
 
 #[cfg(test)]

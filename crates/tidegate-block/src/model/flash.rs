@@ -5,7 +5,8 @@
 //! of the latest writes, no less than a random write costs in the steady state, cleaning included. It is
 //! acknowledged after the device's write latency, or when earlier writes have left room in the buffer,
 //! whichever is later. Where zones have a rate of their own, a write passes its zone's as well, and the later
-//! of the two counts; each zone has a buffer. Reads and writes do not slow each other down.
+//! of the two counts; each zone has a buffer. Reads and writes do not slow each other down, nor do resets and
+//! finishes of zones slow down either.
 
 use super::timing::{Command, Kind, later, transfer};
 use std::cmp::Reverse;
@@ -19,6 +20,39 @@ pub struct ZoneRate {
     pub size: u64,
     /// Its sequential write rate.
     pub write_rate: u64,
+    /// How long a reset takes: bytes written to the zone, in ascending order, and nanoseconds.
+    pub resets: [(u64, u64); 5],
+    /// How long it takes to finish a zone that is nearly full, in nanoseconds.
+    pub finish_ns: u64,
+    /// The rate at which a zone's rest is filled when it is finished.
+    pub finish_rate: u64,
+}
+
+impl ZoneRate {
+    /// A zone that is `by` times shorter: resets and finishes take so much less time, so that a volume on many
+    /// short zones spends as much of its time on them as one on as many long ones.
+    pub fn shorter(self, by: u64) -> Self {
+        let resets = self.resets.map(|(bytes, ns)| (bytes / by, ns / by));
+        ZoneRate { size: self.size / by, resets, finish_ns: self.finish_ns / by, ..self }
+    }
+
+    /// How long it takes to fill a zone that has room for so many bytes.
+    fn finish_ns(&self, bytes: u64) -> u64 {
+        self.finish_ns + transfer(bytes, self.finish_rate)
+    }
+
+    /// How long the reset of a zone with so many bytes takes, between the measured points in a straight line.
+    fn reset_ns(&self, bytes: u64) -> u64 {
+        let line = |((b0, n0), (b1, n1)): ((u64, u64), (u64, u64))| {
+            n0 + (u128::from(n1 - n0) * u128::from(bytes - b0) / u128::from((b1 - b0).max(1))) as u64
+        };
+        let behind = self.resets.iter().position(|(b, _)| *b > bytes);
+        match behind {
+            Some(0) => self.resets[0].1,
+            Some(i) => line((self.resets[i - 1], self.resets[i])),
+            None => self.resets[self.resets.len() - 1].1,
+        }
+    }
 }
 
 /// The abilities of a flash device. Rates are bytes a second.
@@ -98,6 +132,8 @@ impl Flash {
             Kind::Write => self.write(at, c),
             Kind::Flush => self.flush(at),
             Kind::Discard => later(at, self.spec.write_ns),
+            Kind::Reset => later(at, self.spec.zone.map_or(self.spec.write_ns, |z| z.reset_ns(c.len))),
+            Kind::Finish => later(at, self.spec.zone.map_or(self.spec.write_ns, |z| z.finish_ns(c.len))),
         }
     }
 

@@ -208,16 +208,19 @@ impl Shared {
         if pos.checked_add(rq.bytes).is_none_or(|end| end > Bytes::size(&self.memory)) {
             return Err(Errno::IO);
         }
-        let kind = match rq.op {
-            Op::Read => Kind::Read,
-            Op::Write | Op::WriteZeroes => Kind::Write,
-            Op::Flush => Kind::Flush,
-            Op::Discard | Op::ZoneReset | Op::ZoneFinish => Kind::Discard,
+        let zone = || st.zones.as_ref().and_then(|z| z.at(pos));
+        let (kind, len) = match rq.op {
+            Op::Read => (Kind::Read, rq.bytes),
+            Op::Write | Op::WriteZeroes => (Kind::Write, rq.bytes),
+            Op::Flush => (Kind::Flush, rq.bytes),
+            Op::Discard => (Kind::Discard, rq.bytes),
+            Op::ZoneReset => (Kind::Reset, zone().map_or(0, |z| z.pointer - z.start)),
+            Op::ZoneFinish => (Kind::Finish, zone().map_or(0, |z| z.start + z.capacity - z.pointer)),
         };
         let command = Command {
             kind,
             pos,
-            len: rq.bytes,
+            len,
             preflush: rq.flags.contains(BioFlags::PREFLUSH),
             fua: rq.flags.contains(BioFlags::FUA),
         };

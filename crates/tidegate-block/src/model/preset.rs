@@ -2,8 +2,7 @@
 //!
 //! Other figures follow from these by arithmetic: a device with k random reads a second of t each has k × t
 //! channels, or with c channels reads take c / k; a device that names no write latency acknowledges a write
-//! once it is programmed. Not modelled: the time a zone reset takes, how reads and writes on flash disturb
-//! each other, the rate's fall towards a disk's inner tracks, parity; that a zone is slower with few commands
+//! once it is programmed. Not modelled: how reads, writes and resets of zones on flash disturb each other, the rate's fall towards a disk's inner tracks, parity; that a zone is slower with few commands
 //! (744 MiB/s were measured with 16 of 4 KiB), and two a little slower together (1,706 MiB/s) than twice one.
 
 use super::arm::Mechanics;
@@ -90,6 +89,20 @@ impl Preset {
 }
 
 impl Spec {
+    /// With zones `by` times shorter, at the same rates: as many of them are filled with so much less. As much as
+    /// metadata takes can be written anywhere.
+    pub fn with_shorter_zones(mut self, by: u64) -> Spec {
+        self.zones = self.zones.map(|z| {
+            let size = z.size / by;
+            let conventional = z.conventional.max((64 * MIB).div_ceil(size) as usize);
+            ZoneSpec { size, capacity: z.capacity / by, conventional, ..z }
+        });
+        if let Medium::Flash(f) = &mut self.medium {
+            f.zone = f.zone.map(|z| z.shorter(by));
+        }
+        self
+    }
+
     /// The bounds of a queue in front of such a device.
     pub fn queue_limits(&self) -> QueueLimits {
         let limits = QueueLimits::default();
@@ -159,7 +172,20 @@ const ZN540: FlashSpec = FlashSpec {
     read_rate: 3_050 * MB,
     write_ns: 4096 * 1_000_000_000 / (200 * MIB),
     write_rate: 2_048 * MIB,
-    zone: Some(ZoneRate { size: ZONES.size, write_rate: 988 * MIB }),
+    zone: Some(ZoneRate {
+        size: ZONES.size,
+        write_rate: 988 * MIB,
+        resets: [
+            (0, 1_590_000),
+            (ZONES.capacity / 16, 5_150_000),
+            (ZONES.capacity / 4, 7_750_000),
+            (ZONES.capacity / 2, 11_250_000),
+            (ZONES.capacity, 15_430_000),
+        ],
+        finish_ns: 2_570_000,
+        // The seven eighths of a zone that an eighth of it was written of.
+        finish_rate: ZONES.capacity / 8 * 7 * 1000 / (792_500 - 2_570) * 1000,
+    }),
     buffer: 960 << 10,
     volatile: true,
     ..PLAIN

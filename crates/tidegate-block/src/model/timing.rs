@@ -18,8 +18,12 @@ pub enum Kind {
     Write,
     /// All that the device has acknowledged becomes durable.
     Flush,
-    /// Nothing is moved: discards, zone resets.
+    /// Nothing is moved.
     Discard,
+    /// A zone begins anew; the length is that of what was written to it.
+    Reset,
+    /// A zone is made full; the length is that of what was not written to it.
+    Finish,
 }
 
 /// One command.

@@ -3,22 +3,24 @@
 //! Lock owned: `queue->ended` 978. Callers: file systems, through bios, and the page cache.
 
 mod ordered;
+mod stats;
 
 pub use ordered::ZoneWriter;
+pub use stats::{QueueStats, SizeClass};
 
 use crate::bio::{Bio, BioData, BioFlags, Op, Sector};
-use crate::busy::Busy;
+use crate::completion;
 use crate::inflight::{InFlight, Place};
 use crate::traced::{self, Traced};
 use crate::wbt::Wbt;
 use crate::wfq::{Slot, Wfq};
 use crate::zones::plug::ZonePlugs;
 use crate::{Device, Elevator, ElevatorStats, Errno, PageBuf, Request};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use stats::Counters;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use tidegate_rt::{Distribution, Histogram, clock, device_wait, sim, trace::SpanPoint};
+use std::sync::atomic::Ordering::Relaxed;
+use tidegate_rt::{clock, device_wait, thread, trace::SpanPoint};
 
 static SUBMIT_BIO_WAIT: SpanPoint<0> = SpanPoint::new("submit_bio_wait", []);
 
@@ -46,112 +48,6 @@ impl Default for QueueLimits {
             max_bytes: 1 << 20,
             max_segments: 256,
             wbt: None,
-        }
-    }
-}
-
-/// The requests that went through a queue since it was made, and those in it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct QueueStats {
-    /// Bios that read.
-    pub read_bios: u64,
-    /// Bytes in them.
-    pub read_bytes: u64,
-    /// Bios that wrote.
-    pub write_bios: u64,
-    /// Bytes in them.
-    pub write_bytes: u64,
-    /// Requests written, after merging.
-    pub write_requests: u64,
-    /// Flushes, PREFLUSH and FUA included.
-    pub flushes: u64,
-    /// Discards, and zones that were reset or finished.
-    pub discards: u64,
-    /// Times that a submitter waited since the queue was full.
-    pub congested: u64,
-    /// How long they waited together, in nanoseconds.
-    #[serde(default)]
-    pub congested_ns: u64,
-    /// How much of that with a lock held under which nobody is to wait for a device ([`tidegate_rt::device_wait`]).
-    #[serde(default)]
-    pub congested_holding_ns: u64,
-    /// Bytes × time that requests that have ended were on their way, in KiB × µs: its growth in a time, by
-    /// that time, is the mean of bytes on their way.
-    #[serde(default)]
-    pub kib_us: u64,
-    /// Writes to zones that failed by themselves: not at the write pointer, or refused by the device.
-    #[serde(default)]
-    pub zone_refused: u64,
-    /// Requests submitted and not ended, now.
-    pub in_flight: u64,
-    /// Bios by size, smallest first.
-    pub sizes: Vec<SizeClass>,
-}
-
-/// Bios of a size.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SizeClass {
-    /// They have at least so many bytes (a power of two), and less than twice as many.
-    pub bytes: u64,
-    /// Those that read.
-    pub reads: u64,
-    /// Those that wrote.
-    pub writes: u64,
-}
-
-fn sizes(reads: &Distribution, writes: &Distribution) -> Vec<SizeClass> {
-    let mut by_size: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
-    let class = |largest: u64| 1 << largest.checked_ilog2().unwrap_or(0);
-    for (largest, n) in &reads.buckets {
-        by_size.entry(class(*largest)).or_default().0 += n;
-    }
-    for (largest, n) in &writes.buckets {
-        by_size.entry(class(*largest)).or_default().1 += n;
-    }
-    by_size.into_iter().map(|(bytes, (reads, writes))| SizeClass { bytes, reads, writes }).collect()
-}
-
-#[derive(Default)]
-struct Counters {
-    read_bios: AtomicU64,
-    read_bytes: AtomicU64,
-    write_bios: AtomicU64,
-    write_bytes: AtomicU64,
-    write_requests: AtomicU64,
-    flushes: AtomicU64,
-    discards: AtomicU64,
-    busy: Busy,
-    read_sizes: Histogram,
-    write_sizes: Histogram,
-}
-
-impl Counters {
-    fn count(&self, bio: &Bio) {
-        sim::bio();
-        let len = bio.data.len();
-        match bio.op {
-            Op::Read => {
-                self.read_bios.fetch_add(1, Relaxed);
-                self.read_bytes.fetch_add(len, Relaxed);
-                self.read_sizes.record(len);
-            }
-            Op::Write | Op::WriteZeroes => {
-                self.write_bios.fetch_add(1, Relaxed);
-                self.write_bytes.fetch_add(len, Relaxed);
-                self.write_sizes.record(len);
-            }
-            Op::Flush => {
-                self.flushes.fetch_add(1, Relaxed);
-            }
-            Op::Discard | Op::ZoneReset | Op::ZoneFinish => {
-                self.discards.fetch_add(1, Relaxed);
-            }
-        }
-        if bio.flags.intersects(BioFlags::PREFLUSH | BioFlags::FUA) {
-            self.flushes.fetch_add(
-                bio.flags.intersection(BioFlags::PREFLUSH | BioFlags::FUA).bits().count_ones() as u64,
-                Relaxed,
-            );
         }
     }
 }
@@ -320,24 +216,8 @@ impl RequestQueue {
 
     /// Figures of the requests so far.
     pub fn stats(&self) -> QueueStats {
-        let n = &self.n;
-        let [congested, congested_ns, congested_holding_ns, kib_us] = n.busy.read();
-        QueueStats {
-            read_bios: n.read_bios.load(Relaxed),
-            read_bytes: n.read_bytes.load(Relaxed),
-            write_bios: n.write_bios.load(Relaxed),
-            write_bytes: n.write_bytes.load(Relaxed),
-            write_requests: n.write_requests.load(Relaxed),
-            flushes: n.flushes.load(Relaxed),
-            discards: n.discards.load(Relaxed),
-            congested,
-            congested_ns,
-            congested_holding_ns,
-            kib_us,
-            zone_refused: self.zones.as_ref().map_or(0, |z| z.refused()),
-            in_flight: self.in_flight() as u64,
-            sizes: sizes(&n.read_sizes.read(), &n.write_sizes.read()),
-        }
+        let zone_refused = self.zones.as_ref().map_or(0, |z| z.refused());
+        QueueStats { zone_refused, in_flight: self.in_flight() as u64, ..self.n.read() }
     }
 
     /// Requests that were submitted and have not ended; those that somebody does himself not among them.
@@ -420,7 +300,8 @@ impl RequestQueue {
         place
     }
 
-    /// Waits until nothing that anybody submitted and that changes the device is in flight. Reads may be.
+    /// Waits until nothing that anybody submitted and that changes the device is in flight. Reads may be, and resets and
+    /// finishes of zones, whose end those threads wait for that asked.
     pub fn drain(&self) {
         device_wait::check();
         self.inflight.wait_for_changes();
@@ -428,10 +309,35 @@ impl RequestQueue {
 }
 
 impl Drop for RequestQueue {
+    /// Waits until no request is left, then lets go of the device. In a completion that would be a wait for the
+    /// request that ends, by the thread that ends it: a thread of its own waits there.
     fn drop(&mut self) {
+        let last =
+            Last { wfq: self.wfq.take(), inflight: self.inflight.clone(), device: self.device.clone() };
+        if !completion::within() {
+            return last.wait();
+        }
+        // Without a thread the device is never closed, which is better than one that waits for itself.
+        let last = ManuallyDrop::new(last);
+        let _ = thread::spawn("tg-last", move || ManuallyDrop::into_inner(last).wait());
+    }
+}
+
+/// The parts that a queue holds until its last request has ended.
+struct Last {
+    wfq: Option<Wfq>,
+    inflight: Arc<InFlight>,
+    /// Let go of last.
+    device: Arc<dyn Device>,
+}
+
+impl Last {
+    fn wait(self) {
         if let Some(w) = &self.wfq {
             w.close();
         }
         self.inflight.wait_for_all();
+        drop(self.wfq);
+        drop(self.device);
     }
 }

@@ -10,7 +10,7 @@ use tidegate::detect::Format;
 use tidegate::found::{Found, found};
 use tidegate::image::{Existing, existing, refuse_within};
 use tidegate::mkfs::{From, Request, Size};
-use tidegate::new_volume::{self, Ext4Shape, JournalSize, NewVolume};
+use tidegate::new_volume::{self, Ext4Shape, NewJournal, NewVolume};
 use tidegate::{Error, Progress, Result, Unfinished};
 
 /// Arguments of `tidegate mkfs`.
@@ -94,34 +94,14 @@ struct Ext4Args {
     reserved: Option<f64>,
     /// Size of the journal, or `none`; left out, as the size of the volume has it
     #[arg(long, value_name = "SIZE|none", value_parser = journal)]
-    journal: Option<Journal>,
+    journal: Option<NewJournal>,
 }
 
-/// The journal that is asked for.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Journal {
-    None,
-    Bytes(u64),
-}
-
-fn journal(text: &str) -> std::result::Result<Journal, String> {
-    if text == "none" { Ok(Journal::None) } else { units::size(text).map(Journal::Bytes) }
+fn journal(text: &str) -> std::result::Result<NewJournal, String> {
+    if text == "none" { Ok(NewJournal::None) } else { units::size(text).map(NewJournal::Bytes) }
 }
 
 impl Ext4Args {
-    /// The first option that is given.
-    fn given(&self) -> Option<&'static str> {
-        let all = [
-            (self.block_size.is_some(), "--block-size"),
-            (self.inode_size.is_some(), "--inode-size"),
-            (self.inode_ratio.is_some(), "--inode-ratio"),
-            (self.inodes.is_some(), "--inodes"),
-            (self.reserved.is_some(), "--reserved"),
-            (self.journal.is_some(), "--journal"),
-        ];
-        all.into_iter().find(|o| o.0).map(|o| o.1)
-    }
-
     fn shape(&self) -> Ext4Shape {
         // A number too large for the type is too large for the format.
         let narrow = |n: Option<u64>| n.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
@@ -131,10 +111,7 @@ impl Ext4Args {
             inode_ratio: self.inode_ratio,
             inodes: self.inodes,
             reserved_percent: self.reserved,
-            journal: match self.journal {
-                Some(Journal::Bytes(n)) => Some(JournalSize::Bytes(n)),
-                _ => None,
-            },
+            journal: self.journal,
         }
     }
 }
@@ -151,63 +128,19 @@ impl Args {
             _ => Some("--all-root is for what --from holds; --root-owner 0:0 is for the root directory"),
         }
     }
-
-    /// Why the journal that is asked for does not go with the features.
-    fn journal_conflict(&self) -> Option<&'static str> {
-        let asks = |name: &str| self.features.iter().any(|f| f == name);
-        match self.ext4.journal? {
-            Journal::None if asks("has_journal") => Some("--journal none and -O has_journal: leave one out"),
-            Journal::None if asks("orphan_file") => {
-                Some("-O orphan_file needs a journal: leave --journal none out")
-            }
-            Journal::Bytes(_) if asks("^has_journal") => Some("--journal and -O ^has_journal: leave one out"),
-            _ => None,
-        }
-    }
 }
 
 /// The volume that is asked for, without its size.
 fn new_volume(args: &Args) -> Result<NewVolume> {
-    let image = || shown(&args.image);
-    let format = args.format;
-    let mut features = args.features.clone();
-    let plain =
-        |f: &str| if format == Format::Ext4 { f.trim_start_matches('^').to_string() } else { f.into() };
-    for name in &features {
-        if !new_volume::features(format).any(|f| f == plain(name)) {
-            let known: Vec<_> = new_volume::features(format).collect();
-            let what = format!("{name}: not a feature that can be made; there are {}", known.join(", "));
-            return Err(Error::argument(image(), what));
-        }
-    }
-    if format == Format::F2fs
-        && let Some(option) = args.ext4.given()
-    {
-        return Err(Error::argument(
-            image(),
-            format!("{option} is for ext4: add --format ext4, or leave it out"),
-        ));
-    }
-    if format == Format::Ext4 && !args.devices.is_empty() {
-        return Err(Error::argument(image(), "--device is for f2fs: leave it out"));
-    }
-    if let Some(why) = args.journal_conflict() {
-        return Err(Error::argument(image(), why));
-    }
-    if args.ext4.journal == Some(Journal::None) {
-        features.extend(["^has_journal", "^orphan_file"].map(String::from));
-    }
-    let (label, ext4) = (args.label.clone(), args.ext4.shape());
-    let segments_per_section = args.zoned.map(|bytes| zone(image, format, bytes)).transpose()?;
-    let zoned = args.zoned.is_some();
+    let segments_per_section = args.zoned.map(|bytes| zone(&args.image, bytes)).transpose()?;
     Ok(NewVolume {
-        format,
-        label,
+        format: args.format,
+        label: args.label.clone(),
         uuid: args.uuid,
-        features,
-        ext4,
+        features: args.features.clone(),
+        ext4: args.ext4.shape(),
         segments_per_section,
-        zoned,
+        zoned: args.zoned.is_some(),
         ..NewVolume::default()
     })
 }
@@ -216,12 +149,9 @@ fn new_volume(args: &Args) -> Result<NewVolume> {
 const SEGMENT: u64 = 2 << 20;
 
 /// Segments in a zone of so many bytes.
-fn zone(image: impl Fn() -> String, format: Format, bytes: u64) -> Result<u32> {
-    if format != Format::F2fs {
-        return Err(Error::argument(image(), "--zoned is for f2fs: leave it out"));
-    }
+fn zone(image: &Path, bytes: u64) -> Result<u32> {
     let segments = u32::try_from(bytes / SEGMENT).ok().filter(|n| *n > 0 && bytes.is_multiple_of(SEGMENT));
-    segments.ok_or_else(|| Error::argument(image(), "--zoned: a zone is a multiple of 2M"))
+    segments.ok_or_else(|| Error::argument(image, "--zoned: a zone is a multiple of 2M"))
 }
 
 fn size(text: &str) -> std::result::Result<Size, String> {
@@ -265,7 +195,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     refuse_within(&args.image)?;
     let size = choose_size(args)?;
     if let Some(why) = args.without_effect(size) {
-        return Err(Error::argument(shown(&args.image), why));
+        return Err(Error::argument(&args.image, why));
     }
     let request = Request {
         image: args.image.clone(),

@@ -7,7 +7,7 @@ use crate::units::{bytes, size, size_or_0};
 use serde_json::json;
 use std::ffi::OsString;
 use std::path::Path;
-use tidegate::error::{Refusal, path_bytes, show};
+use tidegate::error::Refusal;
 use tidegate::vfs::ErrorKind;
 use tidegate::{Error, Result, Volume};
 
@@ -55,7 +55,7 @@ fn refuse_mounted(place: &Path) -> Result<()> {
         return Ok(());
     }
     let text = "is a directory; tidegate trim takes an image, for what is mounted there is fstrim(8)";
-    Err(Error::argument(show(path_bytes(place)), text))
+    Err(Error::argument(place, text))
 }
 
 fn trim(args: &Args, volume: &Volume) -> Result<u64> {

@@ -87,15 +87,13 @@ fn mounted(dir: &Path) -> Result<(Mounted, bool)> {
             let at = show(m.directory.as_bytes());
             Error::refused(
                 Refusal::NotMounted,
-                show(path_bytes(dir)),
+                dir,
                 format!("not a mount point; the volume is mounted at {at}"),
             )
         }
-        None => Error::refused(
-            Refusal::NotMounted,
-            show(path_bytes(dir)),
-            "not a directory, and nothing of ours is mounted there",
-        ),
+        None => {
+            Error::refused(Refusal::NotMounted, dir, "not a directory, and nothing of ours is mounted there")
+        }
     })
 }
 

@@ -139,7 +139,9 @@ fn devices_that_make_no_volume_are_refused() {
     assert!(mkfs(&["-c", "none", "--size", "32M", "a.img"]).contains("truncate -s 1G makes"));
     assert!(mkfs(&["-c", "empty", "--size", "32M", "a.img"]).contains("truncate -s 1G makes"));
     assert!(mkfs(&["-c", "b.img", "-c", "b.img", "--size", "32M", "a.img"]).contains("two devices"));
-    assert!(mkfs(&["-c", "b.img", "-t", "ext4", "--size", "32M", "a.img"]).contains("--device is for f2fs"));
+    assert!(
+        mkfs(&["-c", "b.img", "-t", "ext4", "--size", "32M", "a.img"]).contains("device is for f2fs: choose")
+    );
     assert!(mkfs(&["-c", "b.img", "--size", "1M", "a.img"]).contains("has 2 MiB at least"));
     assert!(mkfs(&["-c", "b.img", "--size", "auto", "a.img"]).contains("give --size for this one"));
     assert!(!b.path("a.img").exists());

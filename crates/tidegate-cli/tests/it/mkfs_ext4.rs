@@ -298,7 +298,7 @@ fn wrong_options_are_told() {
         assert!(!b.path("a.img").exists(), "{options:?}");
     }
     let line = b.fails(&["mkfs", "--size", "64M", "--journal", "none", "a.img"], 1);
-    assert!(line.contains("--journal is for ext4: add --format ext4"), "{line}");
+    assert!(line.contains("journal is for ext4: choose format ext4"), "{line}");
     let line = b.fails(&["mkfs", "--size", "64M", "-O", "64bit", "a.img"], 1);
     assert!(line.contains("64bit: not a feature that can be made; there are extra_attr"), "{line}");
 }

@@ -210,7 +210,7 @@ impl Ext4 {
     }
 
     /// Stores a bitmap and its checksum; `freed` blocks more are free than before.
-    fn store_block_bitmap(
+    pub(super) fn store_block_bitmap(
         &self,
         handle: &mut Handle<'_>,
         desc: &GroupDesc,

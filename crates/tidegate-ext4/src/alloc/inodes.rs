@@ -150,7 +150,7 @@ impl Ext4 {
     }
 
     /// The first inode of a group's table behind which nothing may ever have been written.
-    fn never_written(&self, desc: &GroupDesc) -> u32 {
+    pub(super) fn never_written(&self, desc: &GroupDesc) -> u32 {
         let all = self.sb.inodes_per_group;
         match desc.flags {
             _ if !self.sb.has_group_csum() => all,
@@ -191,7 +191,7 @@ impl Ext4 {
     }
 
     /// Stores a bitmap, its checksum and the counts; `freed` inodes more are free than before.
-    fn store_inode_bitmap(
+    pub(super) fn store_inode_bitmap(
         &self,
         handle: &mut Handle<'_>,
         desc: &GroupDesc,

@@ -9,6 +9,7 @@
 //! | `group` | reading and changing a group's descriptor |
 //! | `bitmap` | bitmaps, those that were never written included |
 //! | `blocks` | taking runs of blocks near a goal, and giving them back |
+//! | `claim` | blocks and inodes that somebody has chosen already |
 //! | `damaged` | groups that nothing is taken from, as their bitmap is damaged or cannot be read |
 //! | `freed` | blocks that a commit frees |
 //! | `inodes` | taking inodes near their directory, and giving them back |
@@ -18,6 +19,7 @@
 
 mod bitmap;
 mod blocks;
+mod claim;
 mod damaged;
 mod freed;
 mod group;

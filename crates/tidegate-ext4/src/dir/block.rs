@@ -54,11 +54,7 @@ impl Ext4 {
         }
         let end = block.len() - DIR_TAIL;
         let tail = RawDirTail::read_from_bytes(&block[end..]).map_err(|_| Error::corrupt("too short"))?;
-        let is_tail = tail.det_reserved_zero1.get() == 0
-            && usize::from(tail.det_rec_len.get()) == DIR_TAIL
-            && tail.det_reserved_zero2 == 0
-            && tail.det_reserved_ft == FT_DIR_CSUM;
-        rule(is_tail, "there is no checksum at its end")?;
+        rule(tail.is_tail(), "there is no checksum at its end")?;
         rule(crc32c(dir.csum_seed, &block[..end]) == tail.det_checksum.get(), "the checksum does not match")
     }
 }

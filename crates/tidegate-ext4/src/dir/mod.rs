@@ -22,7 +22,7 @@ mod hold;
 mod htree;
 mod inline;
 mod list;
-mod names;
+pub(crate) mod names;
 pub(crate) mod nokey;
 
 use crate::format::units::FileBlock;

@@ -339,7 +339,12 @@ impl Ext4 {
     }
 
     /// Frees the blocks of an inode and of its attributes.
-    fn free_content(&self, handle: &mut Handle<'_>, now: &mut Ext4Inode, attr: &mut Attr) -> Result<()> {
+    pub(crate) fn free_content(
+        &self,
+        handle: &mut Handle<'_>,
+        now: &mut Ext4Inode,
+        attr: &mut Attr,
+    ) -> Result<()> {
         if has_map(now, attr) {
             self.cut(handle, now, attr, 0..u64::MAX)?;
         }
@@ -349,7 +354,7 @@ impl Ext4 {
 }
 
 /// Whether an inode has a map. A short link lies where others have that.
-fn has_map(own: &Ext4Inode, attr: &Attr) -> bool {
+pub(crate) fn has_map(own: &Ext4Inode, attr: &Attr) -> bool {
     let is_short = attr.size < I_BLOCK_SIZE as u64 && !own.is(InodeFlags::EXTENTS);
     match attr.file_type {
         FileType::Regular | FileType::Directory => true,

@@ -89,7 +89,7 @@ static I_SENT: LockClass = LockClass::new("ei->i_sent_lock", 593);
 
 impl Own {
     /// An inode whose last change may be in `changed`, or in a transaction before.
-    fn new(inode: Ext4Inode, changed: Option<Tid>) -> Box<Self> {
+    pub(crate) fn new(inode: Ext4Inode, changed: Option<Tid>) -> Box<Self> {
         let own = Own {
             data: RwLock::new(&I_DATA, Arc::new(inode)),
             delayed: Mutex::new(&I_ES, Ranges::default()),
@@ -187,7 +187,7 @@ impl Ext4 {
     }
 
     /// Whether a number above the reserved ones belongs to the volume itself.
-    fn is_system(&self, ino: u32) -> bool {
+    pub(crate) fn is_system(&self, ino: u32) -> bool {
         let r = &self.sb.raw;
         let orphan = self.sb.compat.contains(Compat::ORPHAN_FILE) && ino == r.s_orphan_file_inum.get();
         let quota = self.sb.ro_compat.contains(RoCompat::QUOTA)

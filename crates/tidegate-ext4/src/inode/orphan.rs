@@ -152,6 +152,16 @@ impl Ext4 {
         Ok(list)
     }
 
+    /// The numbers of inodes that the volume's list and its orphan file have.
+    ///
+    /// # Errors
+    /// As [`Ext4::clear_orphans`].
+    pub(crate) fn orphan_numbers(&self) -> Result<HashSet<u32>> {
+        let listed: Vec<u32> = self.listed_orphans()?.iter().map(|l| l.ino).collect();
+        let noted = self.noted_orphans(&listed)?;
+        Ok(noted.iter().map(|n| n.0).chain(listed).collect())
+    }
+
     /// Frees what the volume's list and its orphan file have without a name, and cuts off what lies behind
     /// the end of what has one.
     ///

@@ -71,16 +71,14 @@ impl Ext4 {
             return Err(Error::corrupt("it is missing").at(n.place()).at(ORPHAN_FILE));
         };
         let bytes = self.blocks.read(block).map_err(|e| e.at(ORPHAN_FILE))?;
-        let end = bytes.len() - size_of::<RawOrphanTail>();
-        let whole =
-            !self.sb.has_csum() || le32(&bytes, end + 4) == checksum(file.csum_seed, block, &bytes[..end]);
-        rule(le32(&bytes, end) == ORPHAN_MAGIC && whole, "the checksum does not match")
+        let crc = checksum(file.csum_seed, block, &bytes[..RawOrphanTail::offset(&bytes)]);
+        let whole = |tail: RawOrphanTail| {
+            let sealed = !self.sb.has_csum() || tail.ob_checksum.get() == crc;
+            tail.ob_magic.get() == ORPHAN_MAGIC && sealed
+        };
+        rule(RawOrphanTail::of(&bytes).is_some_and(whole), "the checksum does not match")
             .map_err(|e| e.at(block.place()).at(ORPHAN_FILE))?;
-        for at in (0..end).step_by(4) {
-            let ino = le32(&bytes, at);
-            if ino == 0 {
-                continue;
-            }
+        for (at, ino) in RawOrphanTail::numbers(&bytes) {
             let can_be = ino >= self.sb.first_ino && ino <= self.sb.raw.s_inodes_count.get();
             rule(can_be && seen.insert(ino), "the orphan file has it twice, or cannot have it")
                 .map_err(|e| e.in_inode(ino))?;
@@ -93,10 +91,12 @@ impl Ext4 {
     pub(super) fn remove_noted(&self, handle: &mut Handle<'_>, noted: Noted) -> Result<()> {
         handle.write(noted.block, |bytes| {
             bytes[noted.at..noted.at + 4].fill(0);
-            let end = bytes.len() - size_of::<RawOrphanTail>();
-            if self.sb.has_csum() {
-                let crc = checksum(noted.seed, noted.block, &bytes[..end]);
-                bytes[end + 4..].copy_from_slice(&crc.to_le_bytes());
+            let end = RawOrphanTail::offset(bytes);
+            let crc = checksum(noted.seed, noted.block, &bytes[..end]);
+            if self.sb.has_csum()
+                && let Some(tail) = at_mut::<RawOrphanTail>(bytes, end)
+            {
+                tail.ob_checksum = crc.into();
             }
         })
     }

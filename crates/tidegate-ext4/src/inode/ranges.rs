@@ -52,6 +52,11 @@ impl Ranges {
         gone
     }
 
+    /// The runs, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Range<u64>> {
+        self.0.iter().map(|(start, end)| *start..*end)
+    }
+
     /// How many blocks of a range are in.
     pub(crate) fn count(&self, range: Range<u64>) -> u64 {
         let hit = self.0.range(..range.end).rev().take_while(|r| *r.1 > range.start);

@@ -83,7 +83,7 @@ impl Ext4 {
     }
 
     /// Sets the checksum of the bytes of inode `ino`, whose fields are right already.
-    pub(super) fn seal_inode(&self, ino: u32, bytes: &mut [u8]) {
+    pub(crate) fn seal_inode(&self, ino: u32, bytes: &mut [u8]) {
         if !self.sb.has_csum() {
             return;
         }

@@ -279,6 +279,31 @@ impl Ext4 {
         gone.iter().try_for_each(|p| self.free_blocks(handle, p.start, p.len))
     }
 
+    /// Takes a range out of a file's map, and puts a piece there if one is given; the pieces that were there. They are
+    /// not freed. Attributes and the inode in memory follow; storing is the caller's.
+    ///
+    /// # Errors
+    /// As [`Tree::remove`] and [`Tree::insert`].
+    pub(crate) fn remap(
+        &self,
+        handle: &mut Handle<'_>,
+        own: &mut Ext4Inode,
+        attr: &mut Attr,
+        range: Range<u64>,
+        piece: Option<Piece>,
+    ) -> Result<Vec<Piece>> {
+        let (gone, nodes) = self.with_map(handle, own, |map| {
+            let gone = map.remove(range)?;
+            piece.map_or(Ok(()), |piece| map.insert(piece))?;
+            Ok(gone)
+        });
+        let gone = gone?;
+        let blocks = |all: &[Piece]| all.iter().map(|p| p.len as i64).sum::<i64>();
+        let more = nodes + blocks(piece.as_slice()) - blocks(&gone);
+        attr.blocks = attr.blocks.saturating_add_signed(self.sectors_of(more));
+        Ok(gone)
+    }
+
     /// Says that the unwritten blocks of a range hold data now, of as many as a change has room for; the
     /// first block that was not reached. Takes `ei->i_data_sem` exclusive.
     ///

@@ -46,6 +46,7 @@ mod tree;
 mod truncate;
 mod write;
 
+pub(crate) use leaf::Piece;
 pub(crate) use size::Behind;
 pub(crate) use tree::EMPTY_ROOT;
 

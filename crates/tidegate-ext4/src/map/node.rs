@@ -71,7 +71,7 @@ impl Ext4 {
                 block = self.blocks.read(addr).map_err(|e| e.in_inode(inode.ino))?;
                 let head = self.header(way, &block).map_err(|e| way.bad(inode, e))?;
                 if !block.is_verified() {
-                    self.check_extent_csum(inode, &block, head).map_err(|e| way.bad(inode, e))?;
+                    self.check_extent_csum(inode, &block).map_err(|e| way.bad(inode, e))?;
                     self.blocks.set_verified(addr, &block);
                 }
                 (&block, head)
@@ -103,13 +103,12 @@ impl Ext4 {
         Ok(h)
     }
 
-    fn check_extent_csum(&self, inode: &Ext4Inode, node: &[u8], h: RawExtentHeader) -> Result<()> {
+    fn check_extent_csum(&self, inode: &Ext4Inode, node: &[u8]) -> Result<()> {
         if !self.sb.has_csum() {
             return Ok(());
         }
-        let end = EXTENT_ENTRY * (1 + usize::from(h.eh_max.get()));
-        let crc = crc32c(inode.csum_seed, &node[..end]);
-        let sealed = read_at::<RawExtentTail>(node, end).is_some_and(|tail| tail.et_checksum.get() == crc);
+        let tail = RawExtentTail::of(node);
+        let sealed = tail.is_some_and(|(bytes, sum)| crc32c(inode.csum_seed, bytes) == sum);
         rule(sealed, "the checksum does not match")
     }
 

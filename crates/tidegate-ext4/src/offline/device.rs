@@ -1,9 +1,9 @@
 //! Reading the volume's blocks as its journal would leave them, through a small cache that reads ahead.
 
+use crate::volume::overlay::Overlay;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use tidegate_block::{BioFlags, PAGE_SIZE, PageBuf, RequestQueue, Sector};
-use tidegate_jbd2::{FsBlock, Replay};
 use tidegate_rt::hash::HashMap;
 use tidegate_vfs::{Error, Result};
 
@@ -19,7 +19,7 @@ pub(in crate::offline) struct Reader<'q> {
     windows: HashMap<u64, Rc<PageBuf>>,
     /// In the order in which they came.
     order: VecDeque<u64>,
-    overlay: Option<Replay>,
+    overlay: Option<Overlay>,
 }
 
 impl<'q> Reader<'q> {
@@ -29,12 +29,12 @@ impl<'q> Reader<'q> {
     }
 
     /// From here on, blocks that the journal holds are read in place of the volume's.
-    pub(in crate::offline) fn lay_over(&mut self, replay: Replay) {
-        self.overlay = Some(replay);
+    pub(in crate::offline) fn lay_over(&mut self, overlay: Overlay) {
+        self.overlay = Some(overlay);
     }
 
     /// Gives that back.
-    pub(in crate::offline) fn lift(&mut self) -> Option<Replay> {
+    pub(in crate::offline) fn lift(&mut self) -> Option<Overlay> {
         self.overlay.take()
     }
 
@@ -42,8 +42,8 @@ impl<'q> Reader<'q> {
     pub(in crate::offline) fn block(&mut self, block: u64) -> Result<Vec<u8>> {
         let size = self.block_size as usize;
         let mut bytes = vec![0; size];
-        if let Some(replay) = &self.overlay
-            && replay.read(FsBlock(block), &mut bytes)?
+        if let Some(overlay) = &self.overlay
+            && overlay.read(block, &mut bytes)?
         {
             return Ok(bytes);
         }

@@ -7,7 +7,7 @@
 //! | [`check`](mod@check) | holding a volume against named rules, without changing it |
 //! | [`repair`](mod@repair) | mending what the check finds |
 //! | [`mkfs`](mod@mkfs) | making an empty one, as mke2fs does |
-//! | `bits`, `device`, `node` | what check and repair share: bitmaps, reading through the journal, inodes as bytes |
+//! | `bits`, `device`, `node`, `xattr` | what check and repair share: bitmaps, reading through the journal, inodes as bytes, attributes |
 
 mod bits;
 pub mod check;
@@ -15,3 +15,4 @@ mod device;
 pub mod mkfs;
 mod node;
 pub mod repair;
+mod xattr;

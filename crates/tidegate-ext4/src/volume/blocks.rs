@@ -3,6 +3,7 @@
 use crate::format::units::BlockAddr;
 use crate::volume::buffers::Buffers;
 use crate::volume::overlay::Overlay;
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use tidegate_block::{BioFlags, PAGE_SIZE, PageBuf, RequestQueue, SECTOR_SIZE, Sector};
@@ -77,7 +78,7 @@ impl Blocks {
     }
 
     /// Keeps blocks that change from now on, in `journal` if there is one.
-    pub(super) fn allow_changes(&mut self, journal: Option<Journal>) {
+    pub(crate) fn allow_changes(&mut self, journal: Option<Journal>) {
         self.changes = journal.map_or_else(|| Changes::Buffers(Buffers::new()), Changes::Journal);
     }
 
@@ -140,6 +141,11 @@ impl Blocks {
             Some(buffers) => buffers.write_out(&self.queue, self.block_size as usize),
             None => Ok(()),
         }
+    }
+
+    /// The blocks that changed in memory, by number; each begins a page.
+    pub(crate) fn changed(&self) -> BTreeMap<u64, Arc<PageBuf>> {
+        self.buffers().map(Buffers::changed).unwrap_or_default()
     }
 
     /// Writes changed blocks if there are many: before a change, so that memory for them has a bound.

@@ -149,6 +149,12 @@ impl Buffers {
         });
     }
 
+    /// Every changed block.
+    pub(super) fn changed(&self) -> BTreeMap<u64, Bytes> {
+        let state = self.state.lock();
+        state.map.iter().filter(|(_, b)| b.dirty).map(|(addr, b)| (*addr, b.bytes.clone())).collect()
+    }
+
     /// Whether changed blocks had better be written before more are changed.
     pub(super) fn are_many(&self) -> bool {
         self.state.lock().dirty > MANY

@@ -90,7 +90,7 @@ impl<'a> Handle<'a> {
     ///
     /// # Errors
     /// When the journal was aborted.
-    pub(super) fn new(blocks: &'a Blocks, kind: HandleType) -> Result<Self> {
+    pub(crate) fn new(blocks: &'a Blocks, kind: HandleType) -> Result<Self> {
         let way = match blocks.journal() {
             Some(journal) => Way::Logged(journal.start(kind.begin(0))?),
             None => Way::Direct(blocks),

@@ -1,22 +1,19 @@
 //! Opening a volume: the superblock, and why the volume is not changed.
 
-use crate::alloc::{DATA_PER_MAP, DATA_PER_MAP_NEW, Damaged, Free, Freed, GroupLocks, Space};
+use crate::alloc::Space;
+use crate::fast_commit;
 use crate::format::gate::{Journal, Superblock, rule};
 use crate::format::raw::*;
-use crate::inode::orphan::Orphans;
-use crate::map::Behind;
 use crate::volume::blocks::Blocks;
 use crate::volume::conversion::Conversions;
-use crate::volume::options::{DataMode, Ext4Options, Switches};
-use crate::volume::ordered::Ordered;
-use crate::volume::overlay::{Overlay, logged_superblock};
+use crate::volume::options::{DataMode, Ext4Options};
+use crate::volume::overlay::Overlay;
 use crate::volume::sbi::Ext4;
-use crate::xattr;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
-use tidegate_block::{BioFlags, PAGE_SIZE, RequestQueue, Sector, SharedPlug};
-use tidegate_jbd2::JournalOptions;
-use tidegate_rt::{Mutex, clock};
+use tidegate_block::{BioFlags, PAGE_SIZE, RequestQueue, Sector};
+use tidegate_jbd2::{JournalOptions, recover};
+use tidegate_rt::clock;
 use tidegate_vfs::{At, Bdi, Error, ErrorKind, FileType, Ino, ReadOnly, Result};
 
 /// Bytes of clean metadata in memory, where the volume may have so much.
@@ -57,38 +54,12 @@ impl Ext4 {
         if wants_recovery && sb.journal == Journal::Device {
             return Err(not_recovered());
         }
-        let blocks = Blocks::new(queue.clone(), bdi.clone(), sb.block_size);
-        let plug = Arc::new(SharedPlug::new(queue.clone()));
-        let mut fs = Ext4 {
-            sb,
-            blocks,
-            read_only: None,
-            counts: OnceLock::new(),
-            tables: OnceLock::new(),
-            journal_blocks: Vec::new(),
-            space: None,
-            freed: Freed::default(),
-            ordered: Ordered::new(plug.clone()),
-            plug,
-            conversions: None,
-            behind: Behind::new(),
-            damaged: Damaged::new(),
-            orphans: Orphans::new(),
-            shared_xattrs: Mutex::new(&xattr::SHARED, ()),
-            group_locks: GroupLocks::default(),
-            announced: Default::default(),
-            next_generation: AtomicU32::new(0),
-            filling: options.filling,
-            fixed_time: options.fixed_time,
-            failure: OnceLock::new(),
-            stats: Default::default(),
-            switches: Switches::new(&options),
-        };
+        let mut fs = Ext4::bare(&queue, &bdi, sb, &options);
         let first = fs.fixed_time.map_or_else(clock::entropy, |_| le32(&fs.sb.raw.s_uuid, 0).into());
         fs.next_generation = AtomicU32::new(first as u32);
         if wants_recovery && let Some(overlay) = fs.recover_in_memory()? {
             // The superblock, too, may be newer in the journal; blocks that were read so far are not kept.
-            if let Some(bytes) = logged_superblock(&overlay, &fs.sb)? {
+            if let Some(bytes) = overlay.superblock(&fs.sb)? {
                 let logged = Superblock::parse(&bytes, queue.device().size());
                 fs.sb = logged.and_then(|sb| goes_on(&fs.sb, sb)).map_err(|e| e.of("in the journal"))?;
             }
@@ -117,6 +88,20 @@ impl Ext4 {
         Ok(fs)
     }
 
+    /// Recovers the volume in memory: the content of its journal, if that is not empty.
+    ///
+    /// # Errors
+    /// `Corrupt` where the journal is; those of the device.
+    pub(crate) fn recover_in_memory(&self) -> Result<Option<Overlay>> {
+        let Journal::Inode(ino) = self.sb.journal else { return Ok(None) };
+        let log = self.journal_log(ino).map_err(|e| e.of("the journal"))?;
+        let replay = recover(Arc::new(log), self.sb.blocks)?;
+        if replay.is_clean() {
+            return Ok(None);
+        }
+        fast_commit::lay_over(&self.blocks.queue, &self.sb, replay).map(Some)
+    }
+
     /// Recovers the volume for good, and takes it into use.
     fn begin_changes(
         &mut self,
@@ -140,6 +125,14 @@ impl Ext4 {
                 self.read_only = Some(ReadOnly::Unrepaired { what, tool: "e2fsck" });
                 return Ok(());
             }
+            match self.blocks.overlay.as_ref().map(|o| o.settle(queue)) {
+                Some(Err(e)) if e.kind() == ErrorKind::NoSpace => {
+                    let what = "its journal has no room for what its fast commits change";
+                    self.read_only = Some(ReadOnly::Unrepaired { what, tool: "e2fsck" });
+                    return Ok(());
+                }
+                settled => settled.transpose()?,
+            };
             let options = JournalOptions {
                 mode: options.journal,
                 interval: options.interval(),
@@ -161,15 +154,12 @@ impl Ext4 {
             self.blocks = Blocks::new(queue.clone(), bdi.clone(), self.sb.block_size);
             (self.counts, self.tables) = (OnceLock::new(), OnceLock::new());
         }
-        let c = self.counts()?;
+        let free = self.free()?;
         if self.tables().shared().is_some() {
             let what = "tables of its groups lie in each other";
             self.read_only = Some(ReadOnly::Unrepaired { what, tool: "e2fsck" });
             return journal.map_or(Ok(()), |j| j.close());
         }
-        let (blocks, inodes, directories) = (c.free_blocks, c.free_inodes, c.directories);
-        let data_per_map = if self.filling { DATA_PER_MAP_NEW } else { DATA_PER_MAP };
-        let free = Free { blocks, inodes, directories, data_per_map, ..Free::default() };
         self.space = Some(Space::new(free));
         self.blocks.allow_changes(journal);
         self.enter_use()?;

@@ -2,6 +2,7 @@
 
 use tidegate_jbd2::JournalMode;
 use tidegate_rt::Timespec;
+use tidegate_vfs::word::{NORECOVERY, NORECOVERY_HELP, Word, set_word, shown};
 use tidegate_vfs::{Error, ErrorKind, Result, positions, switches};
 
 positions! {
@@ -77,22 +78,24 @@ const MOST_SECONDS: u64 = 3600;
 /// Those of `commit=0`.
 const USUAL_SECONDS: u64 = 5;
 
+const WORDS: &[Word<Ext4Options>] = &[
+    Word { name: "ro", help: "", set: |o| o.read_only = true },
+    Word { name: NORECOVERY, help: NORECOVERY_HELP, set: |o| o.norecovery = true },
+    Word { name: "noload", help: "", set: |o| o.norecovery = true },
+];
+
 impl Ext4Options {
     /// Applies an option, spelled as for mount(8); false if there is none of this name.
     ///
     /// # Errors
     /// `InvalidArgument` when its value is wrong.
     pub fn set(&mut self, option: &str) -> Result<bool> {
-        let name = option.split('=').next().unwrap_or(option);
-        match name {
-            "ro" => self.read_only = true,
-            "norecovery" | "noload" => self.norecovery = true,
-            _ => return self.set_known(option),
-        }
-        if option.contains('=') {
-            return Err(invalid(format!("option \"{option}\": {name} takes no value")));
-        }
-        Ok(true)
+        Ok(set_word(WORDS, self, option)? || self.set_known(option)?)
+    }
+
+    /// The words that are no switches, with their effects.
+    pub fn words() -> impl Iterator<Item = (&'static str, &'static str)> {
+        shown(WORDS)
     }
 
     /// Applies a switch; false if there is none of this name.

@@ -1,28 +1,87 @@
 //! Blocks that the journal holds and the volume does not: read in place of the volume's blocks, and never
 //! written there.
 
-use crate::format::gate::{Journal, Superblock, rule};
-use crate::format::raw::InodeFlags;
-use crate::format::units::{BlockAddr, FileBlock};
-use crate::map::Place;
-use crate::volume::sbi::Ext4;
-use std::collections::BTreeSet;
+use crate::format::gate::Superblock;
+use crate::format::raw::{SUPER_OFFSET, SUPER_SIZE};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
-use tidegate_jbd2::{FsBlock, Log, Replay, Run, recover};
-use tidegate_vfs::{Error, FileType, Result, Unseen};
-
-/// Pieces that a journal may lie in; a map that repeats itself has any number.
-const PIECES: usize = 1 << 20;
+use tidegate_block::{PageBuf, RequestQueue};
+use tidegate_jbd2::{Changed, FsBlock, Replay};
+use tidegate_vfs::{Result, Unseen};
 
 /// The journal's blocks of the volume.
 pub(crate) struct Overlay {
     replay: Replay,
-    /// Which those are.
+    /// Those that fast commits change.
+    changed: Changed,
+    /// The numbers of both kinds of blocks.
     blocks: BTreeSet<u64>,
+    /// Fast commits are among them, if there are any.
+    applied: bool,
 }
 
 impl Overlay {
+    /// The blocks that the transactions hold.
+    pub(crate) fn new(replay: Replay) -> Self {
+        let blocks = replay.blocks().map(|b| b.0).collect();
+        Overlay { replay, changed: Changed::new(), blocks, applied: false }
+    }
+
+    /// Adds the blocks that fast commits change.
+    pub(crate) fn add(&mut self, changed: BTreeMap<u64, Arc<PageBuf>>) {
+        self.blocks.extend(changed.keys());
+        self.changed = changed.into_iter().map(|(at, page)| (FsBlock(at), page)).collect();
+        self.applied = true;
+    }
+
+    /// The content of the log.
+    pub(crate) fn replay(&self) -> &Replay {
+        &self.replay
+    }
+
+    /// Whether fast commits follow that are not among the blocks.
+    pub(crate) fn lacks_fast_commits(&self) -> bool {
+        self.replay.has_fast_commits() && !self.applied
+    }
+
+    /// Puts the blocks that fast commits change into the log, durably, if there are any: whether there were. The log
+    /// is to be recovered anew then.
+    ///
+    /// # Errors
+    /// As [`Replay::settle`].
+    pub(crate) fn settle(&self, queue: &RequestQueue) -> Result<bool> {
+        if self.applied {
+            self.replay.settle(queue, &self.changed)?;
+        }
+        Ok(self.applied)
+    }
+
+    /// Copies what it has of `block` to `to`, which has the size of a block; whether it has any.
+    ///
+    /// # Errors
+    /// Those of reading the journal.
+    pub(crate) fn read(&self, block: u64, to: &mut [u8]) -> Result<bool> {
+        match self.changed.get(&FsBlock(block)) {
+            Some(page) => {
+                to.copy_from_slice(&page[..to.len()]);
+                Ok(true)
+            }
+            None => self.replay.read(FsBlock(block), to),
+        }
+    }
+
+    /// The bytes of the superblock, if it is among the blocks.
+    ///
+    /// # Errors
+    /// Those of reading the journal.
+    pub(crate) fn superblock(&self, sb: &Superblock) -> Result<Option<Vec<u8>>> {
+        let (bs, at) = (sb.block_size as usize, SUPER_OFFSET);
+        let (block, skip) = ((at / bs) as u64, at % bs);
+        let mut bytes = vec![0; bs];
+        Ok(self.read(block, &mut bytes)?.then(|| bytes[skip..skip + SUPER_SIZE].to_vec()))
+    }
+
     /// Whether any block in `range` is in the journal.
     pub(crate) fn touches(&self, range: Range<u64>) -> bool {
         self.blocks.range(range).next().is_some()
@@ -37,7 +96,7 @@ impl Overlay {
         let n = (bytes.len() / block_size) as u64;
         for block in self.blocks.range(first..first + n) {
             let at = (block - first) as usize * block_size;
-            self.replay.read(FsBlock(*block), &mut bytes[at..at + block_size])?;
+            self.read(*block, &mut bytes[at..at + block_size])?;
         }
         Ok(())
     }
@@ -47,88 +106,11 @@ impl Overlay {
         if let Some(tid) = self.replay.failed_commit() {
             return Some(Unseen::Transaction(tid.0));
         }
-        self.replay.has_fast_commits().then_some(Unseen::FastCommits)
+        self.lacks_fast_commits().then_some(Unseen::FastCommits)
     }
 
     /// An error that the journal tells of, if any: an errno.
     pub(crate) fn errno(&self) -> i32 {
         self.replay.errno()
     }
-}
-
-impl Ext4 {
-    /// Recovers the volume in memory: the content of its journal, if that is not empty.
-    ///
-    /// # Errors
-    /// `Corrupt` where the journal is; those of the device.
-    pub(crate) fn recover_in_memory(&self) -> Result<Option<Overlay>> {
-        let Journal::Inode(ino) = self.sb.journal else { return Ok(None) };
-        let log = self.journal_log(ino).map_err(|e| e.of("the journal"))?;
-        let replay = recover(Arc::new(log), self.sb.blocks)?;
-        if replay.is_clean() {
-            return Ok(None);
-        }
-        let blocks = replay.blocks().map(|b| b.0).collect();
-        Ok(Some(Overlay { replay, blocks }))
-    }
-
-    /// The journal's log.
-    pub(super) fn journal_log(&self, ino: u32) -> Result<Log> {
-        Log::new(self.blocks.queue.clone(), self.sb.block_size, self.journal_runs(ino)?)
-    }
-
-    /// The blocks of the journal, which no file may have. None of one that cannot be found: the volume is not changed.
-    pub(super) fn find_journal_blocks(&self) -> Vec<Range<u64>> {
-        let Journal::Inode(ino) = self.sb.journal else { return Vec::new() };
-        let runs = self.journal_runs(ino).unwrap_or_default();
-        runs.iter().map(|run| run.first.0..run.first.0 + u64::from(run.len)).collect()
-    }
-
-    /// Where the journal lies.
-    fn journal_runs(&self, ino: u32) -> Result<Vec<Run>> {
-        self.find_journal_runs(ino).map_err(|e| e.in_inode(ino))
-    }
-
-    fn find_journal_runs(&self, ino: u32) -> Result<Vec<Run>> {
-        let (attr, inode) = self.load_system_inode(ino)?;
-        let is_file = attr.file_type == FileType::Regular && !inode.is(InodeFlags::INLINE_DATA);
-        rule(is_file, "it is no file with blocks")?;
-        let blocks = attr.size / u64::from(self.sb.block_size);
-        rule(blocks <= self.sb.blocks, format_args!("{blocks} blocks, the volume has {}", self.sb.blocks))?;
-        let (mut at, mut runs) = (0, Vec::<Run>::new());
-        while at < blocks {
-            let m = self.map_blocks(&inode, FileBlock(at), (blocks - at).min(u32::MAX.into()))?;
-            let Place::Data(BlockAddr(first)) = m.place else {
-                return Err(Error::corrupt("it is missing").at(FileBlock(at).place()));
-            };
-            let len = u32::try_from(m.blocks).unwrap_or(u32::MAX);
-            at += u64::from(len);
-            if let Some(before) = runs.last_mut()
-                && before.first.0 + u64::from(before.len) == first
-                && let Some(both) = before.len.checked_add(len)
-            {
-                before.len = both;
-                continue;
-            }
-            rule(runs.len() < PIECES, format_args!("more than {PIECES} pieces"))?;
-            runs.push(Run { first: FsBlock(first), len });
-        }
-        Ok(runs)
-    }
-}
-
-/// The bytes of the superblock as the journal has them, if it does.
-///
-/// # Errors
-/// Those of reading the journal.
-pub(crate) fn logged_superblock(overlay: &Overlay, sb: &Superblock) -> Result<Option<Vec<u8>>> {
-    let bs = sb.block_size as usize;
-    let at = crate::format::raw::SUPER_OFFSET;
-    let (block, skip) = ((at / bs) as u64, at % bs);
-    if !overlay.touches(block..block + 1) {
-        return Ok(None);
-    }
-    let mut bytes = vec![0; bs];
-    overlay.patch(block, bs, &mut bytes)?;
-    Ok(Some(bytes.split_off(skip)))
 }

@@ -4,13 +4,14 @@
 //! are read as a list, changed, and written whole, with the hashes that Linux and e2fsck compare blocks by.
 
 use super::area::Area;
-use super::{posix_acl, split_name};
+use super::split_name;
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
 use crate::inode::Ext4Inode;
 use crate::volume::handle::Handle;
 use crate::volume::sbi::Ext4;
 use tidegate_rt::LockClass;
+use tidegate_vfs::acl::Acl;
 use tidegate_vfs::{Attr, Error, ErrorKind, Result, XattrFlags};
 use zerocopy::IntoBytes;
 
@@ -91,7 +92,7 @@ impl Ext4 {
         }
         let acl = matches!(index, INDEX_ACL_ACCESS | INDEX_ACL_DEFAULT);
         let value = match value {
-            Some(v) if acl => Some(posix_acl::to_disk(v).ok_or(ErrorKind::InvalidArgument)?),
+            Some(v) if acl => Some(Acl::parse(v).ok_or(ErrorKind::InvalidArgument)?.to_disk()),
             v => v.map(<[u8]>::to_vec),
         };
         let (mut inside, mut outside) = (self.kept_inside(own)?, self.kept_in_block(own)?);

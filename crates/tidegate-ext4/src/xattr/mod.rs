@@ -7,11 +7,9 @@
 //! |---|---|
 //! | `area` | the entries of an inode or a block, checked |
 //! | `change` | setting and removing |
-//! | `posix_acl` | ACLs, which the volume keeps in a form of their own |
 
 mod area;
 mod change;
-mod posix_acl;
 
 pub(crate) use change::SHARED;
 
@@ -24,7 +22,8 @@ use crate::map::Place;
 use crate::volume::blocks::Block;
 use crate::volume::sbi::Ext4;
 use area::{Area, Stored};
-use tidegate_vfs::{At, Error, ErrorKind, Result, acl};
+use tidegate_vfs::acl::{self, Acl};
+use tidegate_vfs::{At, Error, ErrorKind, Result};
 
 /// Splits a full name into the format's namespace number and the rest.
 fn split_name(name: &[u8]) -> Result<(u8, &[u8])> {
@@ -63,7 +62,8 @@ impl Ext4 {
         let (index, rest) = split_name(name)?;
         let value = self.stored_xattr(inode, index, rest)?.ok_or(ErrorKind::NoData)?;
         match index {
-            INDEX_ACL_ACCESS | INDEX_ACL_DEFAULT => posix_acl::from_disk(&value)
+            INDEX_ACL_ACCESS | INDEX_ACL_DEFAULT => Acl::from_disk(&value)
+                .map(|a| a.to_xattr())
                 .ok_or_else(|| Error::corrupt("its ACL is damaged").in_inode(inode.ino)),
             _ => Ok(value),
         }

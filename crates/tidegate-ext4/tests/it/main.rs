@@ -11,6 +11,7 @@ mod datasync;
 mod defaults;
 mod encrypted;
 mod failing;
+mod fast_commits;
 mod flagged;
 mod foreign;
 mod hashes;

@@ -312,7 +312,7 @@ impl F2fs {
         let fail = |e| Error::device_at(e, "writing", At::Part("checkpoint pack", p.cp.pack.into()));
         let bits_at = BLOCKS_PER_SEG as usize - p.nat_bits.len();
         let write = |first: usize, blocks: &[PageBuf], flags: BioFlags| {
-            self.stats.bio(crate::volume::stats::BlockKind::Meta, blocks.len() as u64);
+            self.stats.meta_bio(p.cp.start + first as u32, blocks.len() as u64);
             let segs = blocks.iter().map(|b| Segment::pages(std::sync::Arc::new(b.clone()), 0, 1)).collect();
             self.queue
                 .submit_wait(Bio::write(at(first), segs, flags | BioFlags::SYNC | BioFlags::META))

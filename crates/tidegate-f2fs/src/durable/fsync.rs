@@ -238,7 +238,7 @@ impl F2fs {
                 set.extend(Some(f.xattr_nid.load(Relaxed)).filter(|n| *n != 0));
                 set.into_iter().map(u64::from).filter(|n| mapping.is_dirty(*n)).collect()
             }
-            None => mapping.dirty_indices(0, u64::MAX, usize::MAX),
+            None => mapping.dirty_indices(0, u64::MAX).collect(),
         };
         Ok(found.into_iter().filter(|n| ours(*n)).map(|n| Nid(n as u32)).collect())
     }

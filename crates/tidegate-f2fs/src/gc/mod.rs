@@ -90,7 +90,7 @@ impl F2fs {
         // A checkpoint now and then is cheaper than filling holes.
         let cheaper = after - free > self.sb.main_segments / 50 + 1 && free <= self.ssr_threshold();
         if cheaper && self.write_io.failed_pages.is_empty() && self.why_read_only().is_none() {
-            self.checkpoint(false)?;
+            self.checkpoint_for_room()?;
         }
         self.make_room()
     }
@@ -119,7 +119,7 @@ impl F2fs {
         }
         if !self.is_short(0) {
             // Free sections may be enough, and yet fewer than a checkpoint of what is dirty takes.
-            return if refused && self.is_zoned() { self.checkpoint(false) } else { Ok(()) };
+            return if refused && self.is_zoned() { self.checkpoint_for_room() } else { Ok(()) };
         }
         // Those that a checkpoint made free count once they are reset.
         self.reset_zones();
@@ -152,7 +152,7 @@ impl F2fs {
                 self.gc_threshold() + AHEAD * self.sit.segments_of_section(),
                 max,
             )?;
-            self.checkpoint(false)?;
+            self.checkpoint_for_room()?;
             victims.judge(&self.sit, &held.sections)?;
             let moved = !held.sections.is_empty() || max == 0;
             drop(held);
@@ -162,6 +162,13 @@ impl F2fs {
                 break;
             }
         }
+        Ok(())
+    }
+
+    /// A checkpoint for the room that it makes: zones that it frees are reset at once.
+    fn checkpoint_for_room(&self) -> Result<()> {
+        self.checkpoint(false)?;
+        self.reset_zones();
         Ok(())
     }
 
@@ -186,7 +193,7 @@ impl F2fs {
             return Ok(false);
         }
         self.stats.gc_background.fetch_add(1, Relaxed);
-        self.checkpoint(false)?;
+        self.checkpoint_for_room()?;
         victims.judge(&self.sit, &held.sections)?;
         Ok(true)
     }
@@ -248,17 +255,10 @@ impl F2fs {
     /// The nodes that moving what is valid in a section makes dirty, at most.
     fn nodes_to_move(&self, section: Range<u32>) -> Result<u64> {
         let mut nids = BTreeSet::new();
-        for segno in section {
-            let entry = self.sit.get(SegNo(segno))?;
-            if entry.valid == 0 {
-                continue;
-            }
-            let page = self.meta.read(self.sb.ssa_blkaddr + segno)?;
-            let sum =
-                RawSummaryBlock::ref_from_bytes(page.bytes()).map_err(|_| Error::corrupt("SSA block"))?;
-            let valid = (0..BLOCKS_PER_SEG as usize).filter(|i| test_bit_msb(&entry.map, *i));
-            nids.extend(valid.map(|i| sum.entries[i].nid.get()));
-        }
+        self.each_segment(section, |_, sum, valid| {
+            nids.extend(valid.iter().map(|i| sum.entries[*i].nid.get()));
+            Ok(())
+        })?;
         let dirty = |nid: &&u32| self.node_inode.mapping.is_dirty(u64::from(**nid));
         Ok((nids.len() - nids.iter().filter(dirty).count()) as u64)
     }
@@ -274,29 +274,45 @@ impl F2fs {
             return Err(Error::new(ErrorKind::NoSpace, "a checkpoint must write nodes first"));
         }
         let mut nodes = 0;
-        for segno in section {
-            let entry = self.sit.get(SegNo(segno))?;
+        self.each_segment(section, |segno, sum, valid| {
+            if sum.entry_type == SUM_TYPE_NODE {
+                self.move_nodes(segno, sum, valid)?;
+                nodes += 1;
+            } else {
+                self.move_data(segno, sum, valid)?;
+            }
+            self.stats.gc_segments.fetch_add(1, Relaxed);
+            Ok(())
+        })?;
+        Ok(nodes)
+    }
+
+    /// Calls `f` for each segment of a section that holds anything, with its summary and its valid blocks.
+    ///
+    /// # Errors
+    /// `Corrupt` where SIT and SSA disagree; those of the device and of `f`.
+    fn each_segment(
+        &self,
+        section: Range<u32>,
+        mut f: impl FnMut(SegNo, &RawSummaryBlock, &[usize]) -> Result<()>,
+    ) -> Result<()> {
+        for segno in section.map(SegNo) {
+            let entry = self.sit.get(segno)?;
             if entry.valid == 0 {
                 continue;
             }
-            let page = self.meta.read(self.sb.ssa_blkaddr + segno)?;
+            let page = self.meta.read(self.sb.ssa_blkaddr + segno.0)?;
             let sum =
                 RawSummaryBlock::ref_from_bytes(page.bytes()).map_err(|_| Error::corrupt("SSA block"))?;
-            let valid: Vec<usize> =
-                (0..BLOCKS_PER_SEG as usize).filter(|i| test_bit_msb(&entry.map, *i)).collect();
             if (sum.entry_type == SUM_TYPE_NODE) != entry.holds_nodes() {
                 let what = "SIT and SSA disagree whether it holds nodes";
-                return Err(Error::corrupt(what).at(At::Part("segment", segno.into())));
+                return Err(Error::corrupt(what).at(At::Part("segment", segno.0.into())));
             }
-            if entry.holds_nodes() {
-                self.move_nodes(SegNo(segno), sum, &valid)?;
-                nodes += 1;
-            } else {
-                self.move_data(SegNo(segno), sum, &valid)?;
-            }
-            self.stats.gc_segments.fetch_add(1, Relaxed);
+            let valid: Vec<usize> =
+                (0..BLOCKS_PER_SEG as usize).filter(|i| test_bit_msb(&entry.map, *i)).collect();
+            f(segno, sum, &valid)?;
         }
-        Ok(nodes)
+        Ok(())
     }
 }
 

@@ -22,6 +22,8 @@ const MOVE_SLOTS: usize = 64;
 pub(super) struct Thread {
     pub(super) stop: bool,
     pub(super) has_discards: bool,
+    /// A checkpoint made zones free, or left some to be finished.
+    pub(super) has_zones: bool,
     pub(super) running: Option<thread::JoinHandle<()>>,
 }
 
@@ -107,5 +109,15 @@ impl Gc {
             self.wake.notify_all();
         }
         t.has_discards
+    }
+
+    /// Has the thread reset and finish zones; false when there is none.
+    pub(crate) fn wake_for_zones(&self) -> bool {
+        let mut t = self.thread.lock();
+        t.has_zones = t.running.is_some() && !t.stop;
+        if t.has_zones {
+            self.wake.notify_all();
+        }
+        t.has_zones
     }
 }

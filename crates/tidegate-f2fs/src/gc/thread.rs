@@ -1,4 +1,4 @@
-//! The thread that cleans while nobody waits for it, and discards what checkpoints freed.
+//! The thread that cleans while nobody waits for it, and discards or resets what checkpoints freed.
 
 use crate::volume::options::BackgroundGc;
 use crate::volume::sbi::F2fs;
@@ -30,7 +30,7 @@ impl F2fs {
         t.running = thread::spawn("tg-f2fs-gc", move || run(&owner)).ok();
     }
 
-    /// Sleeps for `d`, and discards meanwhile when it is time for that; false when the thread is to end.
+    /// Sleeps for `d`, and resets zones or discards meanwhile when it is time for that; false when the thread is to end.
     fn gc_sleep(&self, d: Duration) -> bool {
         let until = clock::now() + d;
         let mut seen = (self.bios(), clock::now());
@@ -38,6 +38,12 @@ impl F2fs {
         loop {
             if t.stop {
                 return false;
+            }
+            if std::mem::take(&mut t.has_zones) {
+                drop(t);
+                self.reset_zones();
+                t = self.gc.thread.lock();
+                continue;
             }
             let (now, bios) = (clock::now(), self.bios());
             if bios != seen.0 {

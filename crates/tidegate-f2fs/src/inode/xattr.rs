@@ -108,42 +108,6 @@ fn serialise(list: &[Stored<'_>]) -> Vec<u8> {
     out
 }
 
-/// The format's ACL: version 1, and no id in entries that name nobody.
-fn acl_to_disk(value: &[u8]) -> Result<Vec<u8>> {
-    let a = Acl::parse(value).ok_or(ErrorKind::InvalidArgument)?;
-    let mut out = 1u32.to_le_bytes().to_vec();
-    for e in a.0 {
-        out.extend(e.tag.to_le_bytes());
-        out.extend(e.perm.to_le_bytes());
-        if matches!(e.tag, acl::USER | acl::GROUP) {
-            out.extend(e.id.to_le_bytes());
-        }
-    }
-    Ok(out)
-}
-
-pub(crate) fn acl_from_disk(value: &[u8]) -> Option<Vec<u8>> {
-    let (version, mut rest) = value.split_first_chunk::<4>()?;
-    if u32::from_le_bytes(*version) != 1 {
-        return None;
-    }
-    let mut entries = Vec::new();
-    while let Some((head, tail)) = rest.split_first_chunk::<4>() {
-        let (tag, perm) = (u16::from_le_bytes([head[0], head[1]]), u16::from_le_bytes([head[2], head[3]]));
-        rest = tail;
-        let mut id = acl::NO_ID;
-        if matches!(tag, acl::USER | acl::GROUP) {
-            let (b, tail) = rest.split_first_chunk::<4>()?;
-            id = u32::from_le_bytes(*b);
-            rest = tail;
-        }
-        entries.push(acl::Entry { tag, perm, id });
-    }
-    let value = Acl(entries).to_xattr();
-    // A list that user space would not take back is damage.
-    (rest.is_empty() && Acl::parse(&value).is_some()).then_some(value)
-}
-
 fn is_acl(index: u8) -> bool {
     matches!(index, index::POSIX_ACL_ACCESS | index::POSIX_ACL_DEFAULT)
 }
@@ -153,7 +117,11 @@ fn is_acl(index: u8) -> bool {
 /// # Errors
 /// `InvalidArgument` for an ACL that is none, `NoSpace` when it is longer than the format allows.
 fn value_to_disk(index: u8, value: &[u8]) -> Result<Vec<u8>> {
-    let v = if is_acl(index) { acl_to_disk(value)? } else { value.to_vec() };
+    let v = if is_acl(index) {
+        Acl::parse(value).ok_or(ErrorKind::InvalidArgument)?.to_disk()
+    } else {
+        value.to_vec()
+    };
     if v.len() > VALID_XATTR_BLOCK_SIZE {
         return Err(Error::new(ErrorKind::NoSpace, "an attribute's value too long for the format"));
     }
@@ -265,7 +233,8 @@ impl F2fs {
         let list = parse(&area, inode.ino.0)?;
         let hit = list.iter().find(|s| s.index == index && s.name == rest).ok_or(ErrorKind::NoData)?;
         if is_acl(index) {
-            return acl_from_disk(hit.value)
+            return Acl::from_disk(hit.value)
+                .map(|a| a.to_xattr())
                 .ok_or_else(|| Error::corrupt("its ACL is damaged").in_inode(inode.ino));
         }
         Ok(hit.value.to_vec())

@@ -83,8 +83,8 @@ impl F2fs {
         if wbc.nr_to_write == 0 {
             return Ok(Batch::End);
         }
-        let found =
-            mapping.dirty_indices(*at, wbc.end, BATCH.min(wbc.nr_to_write.min(BATCH as u64) as usize));
+        let most = BATCH.min(wbc.nr_to_write.min(BATCH as u64) as usize);
+        let found: Vec<u64> = mapping.dirty_indices(*at, wbc.end).take(most).collect();
         let Some(last) = found.last() else { return Ok(Batch::End) };
         *at = last + 1;
         let mut busy = None;

@@ -66,12 +66,14 @@ impl Sit {
 }
 
 impl F2fs {
-    /// After a checkpoint: the thread discards what it freed. A volume without one whose bytes must not
-    /// depend on the clock does so at once.
+    /// After a checkpoint: the thread discards what it freed, or resets those zones, so that nobody who asked for the
+    /// checkpoint waits for that. A volume without one whose bytes must not depend on the clock does so at once.
     pub(crate) fn discard_freed(&self) {
         if self.is_zoned() {
             self.gc.to_discard.lock().clear();
-            self.reset_zones();
+            if !self.gc.wake_for_zones() {
+                self.reset_zones();
+            }
             return;
         }
         if !self.gc.wake_for_discards() && self.gc.deterministic {
@@ -88,8 +90,11 @@ impl F2fs {
         while self.discard_some() {}
     }
 
-    /// At unmount: discards all that is on the list.
+    /// At unmount: discards all that is on the list, or resets the zones that are free.
     pub(crate) fn discard_all_freed(&self) {
+        if self.is_zoned() {
+            self.reset_zones();
+        }
         while !self.is_zoned() && !self.gc.to_discard.lock().is_empty() && self.discard_batch(BATCH) {}
     }
 

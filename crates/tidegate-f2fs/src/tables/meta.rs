@@ -5,7 +5,7 @@
 
 use crate::format::raw::RawNodeFooter;
 use crate::format::units::BlockAddr;
-use crate::volume::stats::{BlockKind, Counters};
+use crate::volume::stats::Counters;
 use std::ops::Range;
 use std::sync::Arc;
 use tidegate_block::{Bio, BioData, BioFlags, Errno, PageBuf, Plug, RequestQueue};
@@ -182,7 +182,7 @@ impl Meta {
                     at = run.index + run.pages as u64;
                     wbc.written += run.pages as u64;
                     wbc.nr_to_write = wbc.nr_to_write.saturating_sub(run.pages as u64);
-                    self.stats.bio(BlockKind::Meta, run.pages as u64);
+                    self.stats.meta_bio(run.index as u32, run.pages as u64);
                     let inode = self.inode.clone();
                     let (index, pages) = (run.index, run.pages);
                     // Also when the flusher sends them: the next checkpoint waits for them while operations stand

@@ -124,7 +124,7 @@ impl F2fs {
             meta_inode,
             queue.clone(),
             bdi.clone(),
-            Arc::new(Counters::opened_now()),
+            Arc::new(Counters::opened_now([sb.sit_blkaddr, sb.nat_blkaddr, sb.ssa_blkaddr])),
             sb.main_blkaddr,
         );
         let zones = ZoneMap::load(&queue, &sb)?;

@@ -4,6 +4,7 @@ pub use crate::segment::streams::Streams;
 use crate::volume::planted::Planted;
 use std::borrow::Cow;
 use tidegate_vfs::switch::SwitchValue;
+use tidegate_vfs::word::{NORECOVERY, NORECOVERY_HELP, Word, set_word, shown};
 use tidegate_vfs::{Error, ErrorKind, Result, positions, switches};
 
 positions! {
@@ -231,22 +232,34 @@ impl F2fsOptions {
     /// # Errors
     /// `InvalidArgument` when its value is wrong.
     pub fn set(&mut self, option: &str) -> Result<bool> {
-        let name = option.split('=').next().unwrap_or(option);
-        match name {
-            "ro" => self.read_only = true,
-            "rw" => self.read_only = false,
-            "roll_forward" => self.recovery = Recovery::RollForward,
-            "disable_roll_forward" => self.recovery = Recovery::Disabled,
-            "norecovery" => (self.recovery, self.read_only) = (Recovery::None, true),
-            _ => return self.set_switch(&spelling(option)),
-        }
-        if option.contains('=') {
-            let what = format!("option \"{option}\": {name} takes no value");
-            return Err(Error::new(ErrorKind::InvalidArgument, what));
-        }
-        Ok(true)
+        Ok(set_word(WORDS, self, option)? || self.set_switch(&spelling(option))?)
+    }
+
+    /// The words that are no switches, with their effects.
+    pub fn words() -> impl Iterator<Item = (&'static str, &'static str)> {
+        shown(WORDS)
     }
 }
+
+const WORDS: &[Word<F2fsOptions>] = &[
+    Word { name: "ro", help: "", set: |o| o.read_only = true },
+    Word { name: "rw", help: "", set: |o| o.read_only = false },
+    Word {
+        name: "roll_forward",
+        help: "recover what was fsynced (the default)",
+        set: |o| o.recovery = Recovery::RollForward,
+    },
+    Word {
+        name: "disable_roll_forward",
+        help: "give up what was fsynced after the last checkpoint",
+        set: |o| o.recovery = Recovery::Disabled,
+    },
+    Word {
+        name: NORECOVERY,
+        help: NORECOVERY_HELP,
+        set: |o| (o.recovery, o.read_only) = (Recovery::None, true),
+    },
+];
 
 #[cfg(test)]
 mod tests {

@@ -20,6 +20,10 @@ pub(crate) enum BlockKind {
 pub(crate) struct Counters {
     bios: [AtomicU64; 3],
     blocks: [AtomicU64; 3],
+    /// Where SIT, NAT and SSA begin; packs of checkpoints are in front.
+    areas: [u32; 3],
+    /// Blocks written to packs, SIT, NAT and SSA.
+    area_blocks: [AtomicU64; 4],
     pub checkpoints: AtomicU64,
     pub checkpoint_ns: AtomicU64,
     /// When the last one ended, or the volume was opened, on the monotonic clock.
@@ -44,14 +48,21 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Nothing done yet.
-    pub(crate) fn opened_now() -> Self {
-        Counters { last_checkpoint: AtomicU64::new(clock::now().0), ..Counters::default() }
+    /// Nothing done yet; `areas`: the first blocks of SIT, NAT and SSA.
+    pub(crate) fn opened_now(areas: [u32; 3]) -> Self {
+        Counters { areas, last_checkpoint: AtomicU64::new(clock::now().0), ..Counters::default() }
     }
 
     pub(crate) fn bio(&self, kind: BlockKind, blocks: u64) {
         self.bios[kind as usize].fetch_add(1, Relaxed);
         self.blocks[kind as usize].fetch_add(blocks, Relaxed);
+    }
+
+    /// Blocks in front of the main area, from `addr` on, are written by one bio.
+    pub(crate) fn meta_bio(&self, addr: u32, blocks: u64) {
+        self.bio(BlockKind::Meta, blocks);
+        let area = self.areas.iter().take_while(|first| **first <= addr).count();
+        self.area_blocks[area].fetch_add(blocks, Relaxed);
     }
 
     /// Data blocks got a place: moved by cleaning, or written for users.
@@ -124,6 +135,11 @@ impl Counters {
             // Data blocks that cleaning moved, and nodes that it had written elsewhere.
             ("gc_data_blocks", &self.gc_data),
             ("gc_node_blocks", &self.gc_nodes),
+            // Blocks written in front of the main area.
+            ("pack_blocks", &self.area_blocks[0]),
+            ("sit_blocks", &self.area_blocks[1]),
+            ("nat_blocks", &self.area_blocks[2]),
+            ("ssa_blocks", &self.area_blocks[3]),
         ];
         counts.into_iter().map(|(name, n)| (name.into(), n.load(Relaxed))).collect()
     }

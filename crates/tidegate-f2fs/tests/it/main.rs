@@ -48,3 +48,4 @@ mod zoned_full;
 mod zoned_kernel;
 mod zoned_order;
 mod zoned_repair;
+mod zoned_sim;

@@ -364,3 +364,23 @@ fn linux_reads_and_recovers_what_streams_left() {
         again.finish();
     }
 }
+
+/// A checkpoint of more logs writes the summaries of the extra ones, and nothing else that is more.
+#[test]
+fn the_blocks_of_checkpoints_are_counted_by_area() {
+    let areas = ["pack_blocks", "sit_blocks", "nat_blocks", "ssa_blocks"];
+    let of = |options: &str| {
+        let v = Mounted::new(128, "", options);
+        write(&v, 0..4, 0);
+        v.vfs.sync().unwrap();
+        let s = VolumeOps::stats(&*v.fs);
+        let by_area = areas.map(|a| s.own[a]);
+        assert_eq!(by_area.iter().sum::<u64>(), s.log.blocks, "{options}");
+        v.finish();
+        by_area
+    };
+    let (one, four) = (of("warm_streams=1"), of("warm_streams=4,stream_policy=spf"));
+    assert_eq!(four[3], one[3] + 3, "one for each extra stream: {one:?} {four:?}");
+    // The journal in the pack has six entries of segments.
+    assert_eq!((four[0], four[2], four[1] <= 1), (one[0], one[2], true), "{one:?} {four:?}");
+}

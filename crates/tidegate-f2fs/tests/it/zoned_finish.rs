@@ -2,9 +2,12 @@
 
 use crate::common::volume::mount_with;
 use crate::common::zoned::{Bed, MIB, ROOT, content, file, spec};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
-use tidegate_block::{Device, Errno, Fault, Faulty, Op, Request, Rule, ZoneSpec};
+use tidegate_block::{Device, DeviceInfo, Errno, Fault, Faulty, Op, Request, Rule, Zone, ZoneSpec};
 use tidegate_f2fs::F2fsOptions;
+use tidegate_rt::{LockClass, Mutex};
 use tidegate_vfs::*;
 
 /// Where the zone begins that holds a page.
@@ -91,4 +94,80 @@ fn zones_that_fail_are_not_too_many() {
     file(&v, "/f").read_at(0, &mut bytes).unwrap();
     assert!(bytes == content(2, 1 << 20));
     v.unmount().unwrap();
+}
+
+/// Held to keep a request, or to take all.
+static KEPT: LockClass = LockClass::new("test->kept", 983);
+
+/// A device that resets no zone until it is told to.
+struct SlowResets {
+    below: Arc<dyn Device>,
+    held: AtomicBool,
+    kept: Mutex<Vec<Request>>,
+}
+
+impl SlowResets {
+    fn go_on(&self) {
+        self.held.store(false, SeqCst);
+        let kept = std::mem::take(&mut *self.kept.lock());
+        kept.into_iter().for_each(|rq| self.below.submit(rq));
+    }
+}
+
+impl Device for SlowResets {
+    fn info(&self) -> DeviceInfo<'_> {
+        self.below.info()
+    }
+    fn report_zones(&self) -> std::result::Result<Vec<Zone>, Errno> {
+        self.below.report_zones()
+    }
+    fn report_zone(&self, pos: u64) -> std::result::Result<Option<Zone>, Errno> {
+        self.below.report_zone(pos)
+    }
+    fn is_quick(&self, _: &Request) -> bool {
+        false
+    }
+    fn execute(&self, rq: &mut Request) -> std::result::Result<(), Errno> {
+        self.below.execute(rq)
+    }
+    fn submit(&self, rq: Request) {
+        match rq.op == Op::ZoneReset && self.held.load(SeqCst) {
+            true => self.kept.lock().push(rq),
+            false => self.below.submit(rq),
+        }
+    }
+}
+
+/// As in Linux since 6.5: a reset of a large zone takes milliseconds, and a finish up to a second.
+#[test]
+fn nobody_waits_for_the_reset_of_what_a_checkpoint_freed() {
+    let bed = Bed::new(spec(4 * MIB), 160);
+    let (held, kept) = (AtomicBool::new(false), Mutex::new(&KEPT, Vec::new()));
+    let device = Arc::new(SlowResets { below: bed.device.clone(), held, kept });
+    for options in ["checkpoint_merge", "nocheckpoint_merge"] {
+        let mut o = F2fsOptions::default();
+        o.parse(&format!("{options},background_gc=off")).unwrap();
+        let (limits, mount) = (MemoryLimits::default(), MountOptions::default());
+        let (_, v) = mount_with(device.clone(), limits, o, mount).unwrap();
+        let f = file(&v, "/f");
+        f.write_at(0, &content(1, 12 << 20)).unwrap();
+        v.sync().unwrap();
+        drop(f);
+        device.held.store(true, SeqCst);
+        v.unlink(ROOT, &v.root().unwrap(), b"f").unwrap();
+        v.sync().unwrap();
+        // Answered, while no zone was reset: another change finds the volume as it was.
+        file(&v, "/g").write_at(0, b"g").unwrap();
+        v.sync().unwrap();
+        while device.kept.lock().is_empty() {
+            tidegate_rt::thread::sleep(Duration::from_millis(1));
+        }
+        device.go_on();
+        v.unmount().unwrap();
+        let zones = bed.device.report_zones().unwrap();
+        let written = zones.iter().filter(|z| z.is_sequential() && z.pointer > z.start).count();
+        assert!(written <= 8, "{options}: those of logs alone: {written}");
+    }
+    assert_eq!(bed.device.refused(), 0);
+    bed.fsck();
 }

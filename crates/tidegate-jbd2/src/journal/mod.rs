@@ -39,7 +39,7 @@ use crate::format::{Superblock, TagLayout};
 use crate::log::Log;
 use crate::stats::{Stats, trace};
 use crate::units::{FsBlock, Tid};
-use credits::Costs;
+pub(crate) use credits::Costs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Release};
 use std::time::Duration;

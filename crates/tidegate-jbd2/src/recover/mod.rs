@@ -12,14 +12,17 @@
 //! | `scan` | where the log ends, and why |
 //! | `revoke` | revoke records |
 //! | `fast` | the fast-commit area |
+//! | `settle` | the changes of fast commits become a transaction |
 //! | `write_out` | the log's blocks go to where they belong |
 
 mod fast;
 mod revoke;
 mod scan;
+mod settle;
 mod write_out;
 
 pub use fast::FastCommits;
+pub use settle::Changed;
 
 use crate::format::Superblock;
 use crate::log::{Log, Window};

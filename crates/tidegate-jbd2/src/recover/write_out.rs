@@ -15,8 +15,8 @@ impl Replay {
     /// mark that it needs recovery is the caller's to clear behind this. Does nothing for a clean log.
     ///
     /// # Errors
-    /// The device's; the log can be recovered again. `Unsupported` when fast commits follow: their caller does
-    /// [`Replay::write_blocks`], applies them, makes that durable, and does [`Replay::mark_clean`].
+    /// The device's; the log can be recovered again. `Unsupported` when fast commits follow: the caller makes
+    /// their changes, gives them to [`Replay::settle`], and recovers the log anew.
     pub fn write_out(&self, volume: &RequestQueue) -> Result<()> {
         if self.has_fast_commits() {
             let what = "the journal holds fast commits (feature fast_commit), which are not replayed here";

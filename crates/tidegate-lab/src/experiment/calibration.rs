@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes of the volume.
 const SIZE: u64 = 1 << 30;
 
-/// The same workload in Linux itself, for a ratio beside ours.
+/// A run of the same workload in Linux itself, for a ratio beside ours.
 pub(super) struct Calibration {
     /// Mount options, the old one first.
     pub positions: &'static [&'static str],
@@ -65,9 +65,24 @@ impl Calibration {
     }
 
     fn measure(&self, plan: &Plan, observer: &dyn Observer) -> Result<Case> {
+        let shares = Shares { dirty: self.dirty };
+        let in_a_guest = |options: &str, spec: &Spec| {
+            let volume = Named { what: What::New(Format::F2fs), options: options.into() };
+            let guest = Guest { volume: &volume, options: "", size: SIZE, shares: Some(shares) };
+            Ok(guest.run(spec)?.result)
+        };
+        self.measure_by(plan, observer, &in_a_guest)
+    }
+
+    /// All rounds, with `run` for a run with these mount options.
+    fn measure_by(
+        &self,
+        plan: &Plan,
+        observer: &dyn Observer,
+        run: &dyn Fn(&str, &Spec) -> Result<RunResult>,
+    ) -> Result<Case> {
         let mut rounds = Rounds::new(plan.seed, ROUNDS, self.positions.len());
         let spec = (self.workload)();
-        let shares = Shares { dirty: self.dirty };
         let mut runs: Vec<Vec<RunResult>> = vec![Vec::new(); self.positions.len()];
         let (begin, mut done) = (clock::now(), 0);
         for (_, order) in rounds.each() {
@@ -77,9 +92,7 @@ impl Calibration {
             done += 1;
             for i in order {
                 let options = self.positions[*i];
-                let volume = Named { what: What::New(Format::F2fs), options: options.into() };
-                let guest = Guest { volume: &volume, options: "", size: SIZE, shares: Some(shares) };
-                runs[*i].push(guest.run(&spec)?.result);
+                runs[*i].push(run(options, &spec)?);
                 observer.ran(&format!("the kernel, {options}"));
             }
         }
@@ -125,6 +138,7 @@ mod tests {
     use super::*;
     use crate::experiment::comparison::Verdict;
     use crate::experiment::{ALL, Experiment, Where};
+    use std::cell::RefCell;
     use tidegate::observe::Wanted;
 
     fn kernel() -> &'static Calibration {
@@ -145,6 +159,41 @@ mod tests {
         );
         assert!(c.low.is_some() && c.high.is_some());
         assert_eq!(case.positions[0].name, "nocheckpoint_merge");
+    }
+
+    /// Each round has both positions, in the order that the case tells, and figures stay with their position.
+    #[test]
+    fn each_round_turns_the_switch() {
+        let asked = RefCell::new(Vec::new());
+        let run = |options: &str, spec: &Spec| {
+            assert_eq!(
+                serde_json::to_string(spec).unwrap(),
+                serde_json::to_string(&(kernel().workload)()).unwrap()
+            );
+            asked.borrow_mut().push(options.to_owned());
+            let seconds = if options == "checkpoint_merge" { 2 } else { 3 };
+            let elapsed_ns = (seconds * 1_000_000_000) + asked.borrow().len() as u64;
+            Ok(RunResult { elapsed_ns, target: "Linux, a guest".into(), ..RunResult::default() })
+        };
+        let told = RefCell::new(Vec::new());
+        let observer = |what: &str| told.borrow_mut().push(what.to_owned());
+        let plan = Plan { seed: 7, kernel: true, ..Plan::default() };
+        let case = kernel().measure_by(&plan, &observer, &run).unwrap();
+        let of_order: Vec<&str> = case.order.iter().flatten().map(|i| kernel().positions[*i]).collect();
+        assert_eq!(*asked.borrow(), of_order);
+        assert_eq!(asked.borrow().len() as u64, kernel().runs());
+        assert_eq!(case.seeds, (7..7 + ROUNDS).collect::<Vec<_>>());
+        let names: Vec<String> = of_order.iter().map(|o| format!("the kernel, {o}")).collect();
+        assert_eq!(*told.borrow(), names);
+        for (p, seconds) in case.positions.iter().zip([3.0, 2.0]) {
+            assert_eq!(p.values.len() as u64, ROUNDS);
+            assert!(p.values.iter().flatten().all(|v| (v - seconds).abs() < 1e-6), "{p:?}");
+        }
+        assert_eq!(case.target, "Linux, a guest");
+        assert_eq!(case.comparisons[0].ours.map(|r| (r * 1e3).round()), Some(1500.0));
+        let fails = |_: &str, _: &Spec| Err(Error::spec("no such kernel"));
+        let told = kernel().measure_by(&plan, &observer, &fails).err().map(|e| e.to_string());
+        assert_eq!(told, Some(Error::spec("no such kernel").to_string()));
     }
 
     #[test]

@@ -57,6 +57,7 @@ fn settings(quick: bool) -> Vec<Setting> {
         job: None,
         place,
         size: 2 << 30,
+        shorter: 1,
         format: Format::F2fs,
         cpus: 4,
         costs: Costs::of_virtual_machine(),

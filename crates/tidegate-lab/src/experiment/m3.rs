@@ -64,6 +64,7 @@ fn settings(quick: bool) -> Vec<Setting> {
         job: None,
         place: Where::Preset(Preset::RaidBbwc),
         size: 8 << 30,
+        shorter: 1,
         format: Format::F2fs,
         cpus: 16,
         costs: Costs::default(),

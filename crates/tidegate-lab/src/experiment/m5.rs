@@ -41,8 +41,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 const MS: &str = "ms of an fsync, weight 100";
-const UNMERGED: [&str; 2] = ["ms of an fsync, each its own checkpoint, least", "the same, most"];
-const MERGED: [&str; 2] = ["ms of an fsync, merged, least", "the same, merged, most"];
+const UNMERGED: [&str; 2] =
+    ["ms of an fsync, each its own checkpoint, least", "ms of an fsync, each its own checkpoint, most"];
+const MERGED: [&str; 2] = ["ms of an fsync, merged, least", "ms of an fsync, merged, most"];
 const LESS_TO_WRITE: &str = "memory and the stream are a seventh of the published ones";
 /// The ratio that was published.
 const RATIO: &str = "without / with checkpoint_merge";
@@ -101,6 +102,7 @@ fn settings(quick: bool) -> Vec<Setting> {
         job: None,
         place: Where::Preset(Preset::Ufs),
         size: 2 << 30,
+        shorter: 1,
         format: Format::F2fs,
         cpus: 8,
         costs: Costs::default(),

@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(planned("m2", Some("hdd")), said(&hdd));
         let ufs = planned("m4", Some("ufs"));
         let files = [1, 2, 4, 9].map(|n| format!("{n} file{} on ufs", if n == 1 { "" } else { "s" }));
-        assert!(ufs.iter().map(|(_, s)| s).take(4).eq(&files) && ufs.len() == 5, "{ufs:?}");
+        assert!(ufs.iter().map(|(_, s)| s).take(4).eq(&files) && ufs.len() == 8, "{ufs:?}");
         assert!(planned("m4", Some("zoned:zns")).contains(&(6, "9 files on zones".into())));
         let m1 = [512, 4].map(|n| format!("16 threads, files of {n} KiB on hdd, real time"));
         assert!(planned("m1", Some("real:hdd")).iter().map(|(_, s)| s).eq(&m1));

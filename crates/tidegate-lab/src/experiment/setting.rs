@@ -78,6 +78,8 @@ pub(super) struct Setting {
     pub place: Where,
     /// Bytes of the device.
     pub size: u64,
+    /// As [`Rig::shorter`].
+    pub shorter: u64,
     pub format: Format,
     pub cpus: usize,
     /// The costs of things in simulated time.
@@ -293,6 +295,7 @@ impl Setting {
             elevator: self.elevator,
             options,
             memory: opening.memory.unwrap_or(self.memory),
+            shorter: self.shorter,
             ..Rig::new(preset, self.size)
         };
         let (workload, costs) = (self.workload.clone().seeded(seed), self.costs);
@@ -410,6 +413,7 @@ mod tests {
             job: None,
             place,
             size: 128 << 20,
+            shorter: 1,
             format: Format::F2fs,
             cpus: 4,
             costs: Costs::default(),

@@ -33,7 +33,7 @@ impl Fresh {
                 let how = file::OpenOptions { create: Some(size), ..file::OpenOptions::default() };
                 let device = file::open(&path, how).map_err(|e| Error::spec(e.to_string()))?;
                 let queue = RequestQueue::with_elevator(device, QueueLimits::default(), Elevator::None);
-                NewVolume::default().make(&path.display().to_string(), &queue)?;
+                NewVolume::default().make(&path, &queue)?;
             }
             Format::Ext4 => {
                 let made = std::fs::File::create_new(&path).and_then(|f| f.set_len(size));

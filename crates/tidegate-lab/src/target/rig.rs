@@ -22,6 +22,8 @@ pub struct Rig {
     /// It has its zones, which are the volume's sections. Else such a device keeps its rates, and takes writes
     /// anywhere.
     pub zoned: bool,
+    /// Zones, and sections with them, are so many times shorter than the device's, so that a few GiB are many.
+    pub shorter: u64,
     /// The volume's format.
     pub format: Format,
     /// The order of requests.
@@ -37,7 +39,7 @@ impl Rig {
     pub fn new(preset: Preset, size: u64) -> Self {
         let (elevator, memory) = (Elevator::None, MemoryLimits::default());
         let format = Format::default();
-        Rig { preset, size, zoned: false, format, elevator, options: String::new(), memory }
+        Rig { preset, size, zoned: false, shorter: 1, format, elevator, options: String::new(), memory }
     }
 
     /// Makes the device and the volume and mounts it, in the calling thread's world.
@@ -45,14 +47,21 @@ impl Rig {
     /// # Errors
     /// Options that are none, a size that makes no volume.
     pub fn build(&self) -> Result<VolumeTarget> {
-        let spec = self.preset.spec();
+        let spec = self.spec();
         let spec = Spec { zones: spec.zones.filter(|_| self.zoned), ..spec };
         self.on(Model::with_spec(self.preset.name(), spec, self.size), spec.queue_limits())
     }
 
+    fn spec(&self) -> Spec {
+        match self.shorter {
+            1 => self.preset.spec(),
+            by => self.preset.spec().with_shorter_zones(by),
+        }
+    }
+
     /// Segments of a section: on a device with zones, as many as a zone has.
     fn section(&self) -> Option<u32> {
-        let zone = self.preset.spec().zones.filter(|_| self.format == Format::F2fs)?;
+        let zone = self.spec().zones.filter(|_| self.format == Format::F2fs)?;
         u32::try_from(zone.size / SEGMENT).ok()
     }
 
@@ -70,6 +79,6 @@ impl Rig {
         let zoned = self.zoned;
         NewVolume { format: self.format, uuid, segments_per_section, zoned, ..NewVolume::default() }
             .make(&name, &queue)?;
-        Ok(VolumeTarget::new(Volume::from_queue(&name, Arc::new(queue), &open)?))
+        Ok(VolumeTarget::new(Volume::from_queue(name, Arc::new(queue), &open)?))
     }
 }

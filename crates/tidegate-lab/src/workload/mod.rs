@@ -17,7 +17,7 @@ mod stream;
 pub use ckpt_storm::{CkptStorm, StormGroup};
 pub use fs_mark::{FsMark, SYS_NS, SyncMode, USER_NS};
 pub use pgioperf::PgIoPerf;
-pub use stream::{Periodic, Streams};
+pub use stream::{Before, Periodic, Streams};
 
 use crate::error::Result;
 use crate::result::RunResult;

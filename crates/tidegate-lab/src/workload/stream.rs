@@ -1,16 +1,19 @@
 //! Sequential writers, one file each, with periodic syncs.
 //!
-//! Operations: `write`, `fsync`, `sync`; a sync is an event as well.
+//! Operations: `write`, `fsync`, `sync`; a sync is an event as well. `read`, where files are read back: after the
+//! measured part, from the device.
 
 use super::fs_mark::{sync, sync_each};
 use super::{interval_ms, millis, new_file};
 use crate::error::{Error, Result};
 use crate::record::Recorder;
-use crate::result::RunResult;
-use crate::target::Target;
+use crate::result::{OpStats, RunResult};
+use crate::target::{OpenHow, Target};
 use crate::workers::{Shared, Workers};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use tidegate_block::IoContext;
 
 /// The files that are made durable now and then.
@@ -26,6 +29,18 @@ pub enum Periodic {
     SyncEveryMs(u64),
 }
 
+/// Files that are there before, so that the volume is nearly full of files that were written at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Before {
+    /// Files, each written by a thread of its own, with an fsync each so many bytes as later.
+    pub files: u64,
+    /// Bytes of each.
+    pub size: u64,
+    /// Of these, as many are removed again: the second, the fourth, and so on, then the first ones.
+    pub removed: u64,
+}
+
 /// The workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -36,6 +51,12 @@ pub struct Streams {
     pub size: u64,
     /// Bytes of a write.
     pub block: u64,
+    /// Writes and fsyncs of one file that are under way at once.
+    pub depth: u64,
+    /// Files that are there before.
+    pub before: Before,
+    /// Files are read back at the end, in pieces of this many bytes, by a thread each; 0: they are not.
+    pub read_back: u64,
     /// The files that are made durable meanwhile; at the end, everything is.
     pub periodic: Periodic,
     /// Length of an interval of the series, in milliseconds.
@@ -44,8 +65,16 @@ pub struct Streams {
 
 impl Default for Streams {
     fn default() -> Self {
-        let periodic = Periodic::None;
-        Streams { writers: 9, size: 16 << 20, block: 128 << 10, periodic, interval_ms: interval_ms() }
+        Streams {
+            writers: 9,
+            size: 16 << 20,
+            block: 128 << 10,
+            depth: 1,
+            before: Before::default(),
+            read_back: 0,
+            periodic: Periodic::None,
+            interval_ms: interval_ms(),
+        }
     }
 }
 
@@ -59,36 +88,90 @@ impl Streams {
             Periodic::FsyncEvery(n) | Periodic::SyncEveryMs(n) => n,
             Periodic::None => 1,
         };
-        if self.writers == 0 || self.block == 0 || period == 0 {
-            return Err(Error::spec("streams: writers, block and the period must not be 0"));
+        if [self.writers, self.block, self.depth, period].contains(&0) {
+            return Err(Error::spec("streams: writers, block, depth and the period must not be 0"));
         }
         target.mkdir("/streams")?;
+        self.fill(target)?;
         target.sync()?;
         let mut workers = Workers::new(target, self.interval_ms);
         for n in 0..self.writers {
-            let spec = self.clone();
-            workers.worker(format!("stream-{n}"), IoContext::default(), move |s| spec.write(s, n));
+            self.write_by(&mut workers, format!("/streams/s{n}"), n, self.size);
         }
         if let Periodic::SyncEveryMs(ms) = self.periodic {
             workers.beside("sync".into(), IoContext::default(), move |s| sync_each(s, millis(ms)));
         }
-        workers.run("streams", sync)
+        let mut result = workers.run("streams", sync)?;
+        if self.read_back > 0 {
+            result.ops.extend(self.read_all(target)?);
+        }
+        Ok(result)
     }
 
-    fn write(&self, s: &Shared, n: u64) -> Result<Recorder> {
+    /// Writes the files that are there before, and removes some.
+    fn fill(&self, target: &Arc<dyn Target>) -> Result<()> {
+        let b = &self.before;
+        if b.files == 0 {
+            return Ok(());
+        }
+        let mut workers = Workers::new(target, self.interval_ms);
+        (0..b.files).for_each(|n| self.write_by(&mut workers, format!("/streams/before{n}"), n, b.size));
+        workers.run("fill", sync)?;
+        let every_other = (1..b.files).step_by(2).chain((0..b.files).step_by(2));
+        every_other.take(b.removed as usize).try_for_each(|n| target.unlink(&format!("/streams/before{n}")))
+    }
+
+    /// Adds the threads that write a file.
+    fn write_by(&self, workers: &mut Workers, path: String, n: u64, size: u64) {
+        let next = Arc::new(AtomicU64::new(0));
+        for way in 0..self.depth {
+            let (spec, path, next) = (self.clone(), path.clone(), next.clone());
+            let name = format!("stream-{n}.{way}");
+            workers.worker(name, IoContext::default(), move |s| spec.write(s, &path, (n, size), &next));
+        }
+    }
+
+    /// Writes those blocks of a file of `size` bytes that nobody else takes from `next`.
+    fn write(&self, s: &Shared, path: &str, (n, size): (u64, u64), next: &AtomicU64) -> Result<Recorder> {
         let mut r = s.recorder();
-        let file = new_file(&*s.target, &format!("/streams/s{n}"))?;
+        let file = match self.depth {
+            1 => new_file(&*s.target, path)?,
+            // Nobody cuts what another has written.
+            _ => s.target.open(path, OpenHow { create: true, ..OpenHow::default() })?,
+        };
         let data = vec![n as u8; self.block as usize];
-        let (mut at, mut synced) = (0, 0);
-        while at < self.size && !s.stopped() {
-            let part = &data[..self.block.min(self.size - at) as usize];
+        while !s.stopped() {
+            let at = next.fetch_add(self.block, SeqCst);
+            if at >= size {
+                break;
+            }
+            let part = &data[..self.block.min(size - at) as usize];
             r.time("write", part.len() as u64, || file.write_at(at, part))?;
-            at += part.len() as u64;
-            if matches!(self.periodic, Periodic::FsyncEvery(every) if at - synced >= every) {
+            let end = at + part.len() as u64;
+            if matches!(self.periodic, Periodic::FsyncEvery(every) if end / every > at / every) {
                 r.time("fsync", 0, || file.fsync(false))?;
-                synced = at;
             }
         }
         Ok(r)
+    }
+
+    /// Reads all files from the device, each by a thread of its own.
+    fn read_all(&self, target: &Arc<dyn Target>) -> Result<BTreeMap<String, OpStats>> {
+        let mut workers = Workers::new(target, self.interval_ms);
+        for n in 0..self.writers {
+            let path = format!("/streams/s{n}");
+            target.drop_pages(&path)?;
+            let piece = self.read_back;
+            workers.worker(format!("read-{n}"), IoContext::default(), move |s| {
+                let mut r = s.recorder();
+                let file = s.target.open(&path, OpenHow::default())?;
+                let mut data = vec![0; piece as usize];
+                for at in (0..file.size()?).step_by(piece as usize) {
+                    r.time("read", piece, || file.read_at(at, &mut data))?;
+                }
+                Ok(r)
+            });
+        }
+        Ok(workers.run("read back", |_, _| Ok(()))?.ops)
     }
 }

@@ -279,8 +279,9 @@ impl LockClass {
 
     #[inline(never)]
     fn count(&'static self, shared: bool) -> Taken {
-        // A look for causes is to tell who kept a checkpoint waiting: all who share are among them.
-        let always = self.rank() < MOMENTS && (!shared || causes::wanted());
+        // A look for causes is to tell who kept others waiting: all who share are among them, and holders of
+        // inner locks that lost their processor, or wait for a device.
+        let always = causes::wanted() || (self.rank() < MOMENTS && !shared);
         slots::taken(self.number(shared), always, ONE_IN)
     }
 

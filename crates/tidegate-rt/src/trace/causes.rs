@@ -27,11 +27,12 @@ pub const UNKNOWN: u64 = u64::MAX;
 pub const HELD: &str = "held";
 /// The number of such an event, and of a wait, that tells a lock from others of its class.
 pub const LOCK: &str = "lock";
-/// Shorter holds are not recorded.
-pub const LONG_HOLD: Nanos = Nanos(100_000);
+/// Shorter holds are not recorded. Several in a row keep others waiting for long, so this is little more than such a
+/// hold takes to end and the next to begin.
+pub const LONG_HOLD: Nanos = Nanos(20_000);
 
 /// A thread that was in a call for at least so long may have waited for a processor when it was over.
-pub const LONG_CALL: Nanos = Nanos(200_000);
+pub const LONG_CALL: Nanos = Nanos(100_000);
 
 /// A span: the thread sleeps until another wakes it, or for a time. Its first number is where in the source:
 /// a file and a line.

@@ -350,9 +350,9 @@ pub trait FileSystem: Send + Sync {
     /// gives them places, sends them. [`AddressSpace::end_writeback`](crate::AddressSpace::end_writeback) may
     /// be called later, from any thread, when the format's work at the end of I/O is done, too.
     ///
-    /// Pages are taken before anything else is got for them, a transaction's handle included: a run that is
-    /// taken is known, and [`Inode::end_writeback`] makes dirty again what cannot be sent. So a format needs
-    /// no look at dirty pages that leaves them where they are.
+    /// A format that holds something first, a lock or a transaction's handle, looks for pages with
+    /// [`AddressSpace::next_dirty`](crate::AddressSpace::next_dirty), which leaves them where they are. One that takes a
+    /// run first knows it; [`Inode::end_writeback`] makes dirty again what cannot be sent.
     ///
     /// # Errors
     /// The first; pages that were not written are dirty again.

@@ -4,6 +4,7 @@ use super::chunk::{CHUNK_PAGES, Chunk, PageRun, mask};
 use super::{AddressSpace, Shard, range_mask, split};
 use crate::error::{Error, ErrorKind, Result};
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use tidegate_block::{Errno, Segment};
 use tidegate_rt::trace::SpanPoint;
@@ -110,18 +111,43 @@ impl AddressSpace {
         self.shards_of(first, last).iter().filter_map(|s| s.lock().next_dirty_chunk(start, end)).min()
     }
 
-    /// Pages from `start` up to `end` that are dirty, first ones first, at most `max`; they stay dirty.
-    pub fn dirty_indices(&self, start: u64, end: u64, max: usize) -> Vec<u64> {
-        let mut v = Vec::new();
+    /// The first run of tagged pages in `start..end`, which stay as they are: for a format that holds something before
+    /// it takes pages, such as a lock or a transaction. Pages that are under write-back, too, are among them, and other
+    /// threads may take pages meanwhile. Takes `i_pages`.
+    pub fn next_dirty(&self, start: u64, end: u64, tag: Tag) -> Option<Range<u64>> {
+        let tagged = |id: u64, at: u64| {
+            let bits = self.peek(id, |c| if tag == Tag::Dirty { c.dirty } else { c.towrite });
+            bits.unwrap_or(0) & range_mask(id, at, end)
+        };
         let mut at = start;
-        while v.len() < max {
-            let Some(id) = self.next_dirty_chunk(at, end) else { break };
-            let m = self.peek(id, |c| c.dirty).unwrap_or(0) & range_mask(id, at.max(id * CHUNK_PAGES), end);
-            v.extend((0..64).filter(|b| m >> b & 1 == 1).map(|b| id * CHUNK_PAGES + b));
-            at = (id + 1) * CHUNK_PAGES;
+        let (first, mut bits) = loop {
+            if at >= end {
+                return None;
+            }
+            // Runs often follow each other in a chunk: only from one without any is the next looked for in all shards.
+            let id = at / CHUNK_PAGES;
+            let bits = tagged(id, at);
+            if bits != 0 {
+                break (id * CHUNK_PAGES + u64::from(bits.trailing_zeros()), bits >> bits.trailing_zeros());
+            }
+            at = self.next_dirty_chunk((id + 1).saturating_mul(CHUNK_PAGES), end)? * CHUNK_PAGES;
+        };
+        let mut last = first + u64::from(bits.trailing_ones());
+        while last.is_multiple_of(CHUNK_PAGES) && last < end {
+            bits = tagged(last / CHUNK_PAGES, last);
+            let more = u64::from(bits.trailing_ones());
+            last += more;
+            if more < CHUNK_PAGES {
+                break;
+            }
         }
-        v.truncate(max);
-        v
+        Some(first..last)
+    }
+
+    /// Pages of `start..end` that are dirty, in order; they stay dirty. Each run is looked for when it is asked for.
+    pub fn dirty_indices(&self, start: u64, end: u64) -> impl Iterator<Item = u64> + '_ {
+        let next = move |at| self.next_dirty(at, end, Tag::Dirty);
+        std::iter::successors(next(start), move |run| next(run.end)).flatten()
     }
 
     /// Takes one page for writing if it is dirty and not under write-back, after `f` set in it what
@@ -308,4 +334,49 @@ fn take_from(
         return Err(slot);
     }
     Ok(Some((slot, n, c.begin_writeback(slot, n))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slow_fs::{TAKES, mount, open};
+    use crate::{File, SyncWait};
+    use std::collections::BTreeSet;
+    use tidegate_block::PAGE_SIZE;
+    use tidegate_rt::rng::Rng;
+    use tidegate_rt::sim;
+
+    /// The dirty pages, one by one, against runs that are looked for from everywhere.
+    #[test]
+    fn the_next_dirty_run_is_found_and_left() {
+        let body = || {
+            let (vfs, _) = mount(SyncWait::Caller, TAKES);
+            let f: File = open(&vfs, 2);
+            let mut rng = Rng::new(7);
+            let mut dirty = BTreeSet::new();
+            for _ in 0..40 {
+                let most = if rng.one_in(4) { 150 } else { 3 };
+                let (at, n) = (rng.below(400), 1 + rng.below(most));
+                f.write_at(at * PAGE_SIZE as u64, &vec![1; n as usize * PAGE_SIZE]).unwrap();
+                dirty.extend(at..at + n);
+                let m = &f.inode().mapping;
+                for _ in 0..20 {
+                    let (start, end) = (rng.below(560), rng.below(600));
+                    let inside = dirty.range(start..end.max(start));
+                    let first = inside.clone().next().copied();
+                    let run = first.map(|a| a..(a..end).find(|p| !dirty.contains(p)).unwrap_or(end));
+                    assert_eq!(m.next_dirty(start, end, Tag::Dirty), run, "{start}..{end} of {dirty:?}");
+                    assert_eq!(m.next_dirty(start, end, Tag::ToWrite), None);
+                    assert!(m.dirty_indices(start, end).eq(inside.copied()), "{start}..{end} of {dirty:?}");
+                }
+            }
+            let m = &f.inode().mapping;
+            let first = *dirty.first().unwrap();
+            m.tag_towrite(first + 1, 600);
+            let second = *dirty.iter().nth(1).unwrap();
+            assert_eq!(m.next_dirty(0, 600, Tag::ToWrite).unwrap().start, second);
+            vfs.unmount().unwrap();
+        };
+        sim::run(1, 1, body);
+    }
 }

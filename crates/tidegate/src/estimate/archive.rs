@@ -1,7 +1,7 @@
 //! Adds up a tar.
 
 use super::{Content, Geometry, Names, Xattrs, xattrs};
-use crate::error::{Error, Result, show};
+use crate::error::{Error, Result, Subject, show};
 use crate::import::archive::clean;
 use crate::tar::reader::{Input, Reader};
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ pub fn measure(from: impl Input, name: &str, geometry: &Geometry) -> Result<Cont
     let mut at = Vec::new();
     add_up(from, geometry, &mut at).map_err(|e| {
         let what = if at.is_empty() { name.into() } else { format!("{name}: at {}", show(&at)) };
-        Error::Os(what, e)
+        Error::Os(Subject::Named(what), e)
     })
 }
 

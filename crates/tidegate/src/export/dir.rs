@@ -5,7 +5,7 @@ use super::replace;
 use super::sink::Sink;
 use super::{Exported, Item, Piece, To};
 use crate::descent::Descent;
-use crate::error::{Error, Failed, Refusal, Result, path_bytes, show};
+use crate::error::{Error, Failed, Refusal, Result, Subject, path_bytes};
 use crate::host;
 use crate::node::Meta;
 use rustix::fs::{AtFlags, FileType as HostType, Mode, OFlags};
@@ -101,13 +101,18 @@ fn ends_all(e: Errno) -> bool {
 }
 
 impl Writer {
+    /// The path that is being made.
+    fn target(&self) -> Subject {
+        Subject::host(&crate::paths::join(&self.shown, &self.path))
+    }
+
     fn apply(&mut self, item: Item) -> Result<()> {
         if self.skips(&item) {
             return Ok(());
         }
         let is_dir = matches!(item, Item::Dir { .. });
         let Err(e) = self.step(item) else { return Ok(()) };
-        let error = Error::Os(show(&crate::paths::join(&self.shown, &self.path)), e.into());
+        let error = Error::os(&crate::paths::join(&self.shown, &self.path), e);
         let error = match self.give_up() {
             Some(left) => error.and(left),
             None => error,
@@ -153,8 +158,7 @@ impl Writer {
             Item::End => self.end(),
             Item::Abandon => {
                 if let Some(left) = self.give_up() {
-                    let path = crate::paths::join(&self.shown, &self.path);
-                    (self.failed)(Error::refused(Refusal::Failed, show(&path), left));
+                    (self.failed)(Error::refused(Refusal::Failed, self.target(), left));
                 }
                 self.ascend();
                 Ok(())
@@ -181,8 +185,11 @@ impl Writer {
                 if self.links.contains_key(&to) {
                     self.link(&name, to)?;
                 } else {
-                    let path = show(&crate::paths::join(&self.shown, &self.path));
-                    (self.failed)(Error::refused(Refusal::Failed, path, "its first name could not be made"));
+                    (self.failed)(Error::refused(
+                        Refusal::Failed,
+                        self.target(),
+                        "its first name could not be made",
+                    ));
                 }
                 self.ascend();
                 Ok(())

@@ -45,7 +45,7 @@ pub fn read(from: Box<dyn Read + Send>, name: &str, options: &ImportOptions, to:
     match run() {
         Ok(()) | Err(End::Gone) => Ok(()),
         Err(End::Io(e)) if at.is_empty() => Err(Error::Os(name.into(), e)),
-        Err(End::Io(e)) => Err(Error::Os(format!("{name}: at {}", show(&at)), e)),
+        Err(End::Io(e)) => Err(Error::Os(format!("{name}: at {}", show(&at)).into(), e)),
     }
 }
 

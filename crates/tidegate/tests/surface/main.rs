@@ -300,7 +300,7 @@ fn what_is_dropped_changes_the_list() {
             "",
             "tidegate::offline: pub use tidegate_vfs::offline::OnChange",
         ),
-        ("tidegate/src/error.rs", "    InUse,", "", "tidegate::error: enum Refusal: InUse"),
+        ("tidegate/src/error/mod.rs", "    InUse,", "", "tidegate::error: enum Refusal: InUse"),
         (
             "tidegate-vfs/src/volume_ops.rs",
             "fn trim(",

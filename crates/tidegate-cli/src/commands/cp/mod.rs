@@ -152,7 +152,7 @@ fn outward(from: &[Where], to: export::To, args: &Args, global: &Global) -> Resu
         }
     }
     if places.len() > 1 && !to.path.is_dir() {
-        return Err(Error::refused(Refusal::NotADirectory, show(path_bytes(&to.path)), "not a directory"));
+        return Err(Error::refused(Refusal::NotADirectory, &to.path, "not a directory"));
     }
     let progress = Arc::new(Progress::default());
     let mut out = Outward { to, summary: Summary::default(), notes: Vec::new(), to_stdout: false };
@@ -224,11 +224,11 @@ fn host_target(place: &Place, is_dir: bool, to: &Path) -> Result<PathBuf> {
         None => to.to_path_buf(),
     };
     if !to.is_dir() && !is_dir && path_bytes(to).ends_with(b"/") {
-        return Err(Error::refused(Refusal::NotADirectory, show(path_bytes(to)), "not a directory"));
+        return Err(Error::refused(Refusal::NotADirectory, to, "not a directory"));
     }
     let id = |p: &Path| std::fs::metadata(p).ok().map(|m| (m.dev(), m.ino()));
     if id(&target).is_some_and(|i| Some(i) == id(&within(&place.image).0)) {
-        return Err(Error::argument(show(path_bytes(&target)), "is the image itself"));
+        return Err(Error::argument(&target, "is the image itself"));
     }
     Ok(target)
 }

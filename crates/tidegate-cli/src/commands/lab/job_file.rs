@@ -5,6 +5,7 @@ use crate::global::Global;
 use crate::out::{self, Out};
 use std::fs;
 use std::path::PathBuf;
+use tidegate::error::path_bytes;
 use tidegate::{Error, Result};
 use tidegate_lab::experiment::contestant::Contestant;
 use tidegate_lab::fio::{self, JobFile, json::Output};
@@ -29,7 +30,7 @@ pub struct Args {
 /// A job file that cannot be read; the target's error.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let name = args.file.display().to_string();
-    let text = fs::read_to_string(&args.file).map_err(|e| Error::Os(name.clone(), e))?;
+    let text = fs::read_to_string(&args.file).map_err(|e| Error::os(path_bytes(&args.file), e))?;
     let jobs = JobFile::parse(&text).map_err(|e| Error::argument(&name, e))?;
     let watching = global.watch.begin()?;
     let done = args.target.with(&opening(global)?, args.seed, move |t| fio::run(&jobs, t));

@@ -26,7 +26,7 @@ impl<'a> Look<'a> {
         let watch = &global.watch;
         for file in [&watch.trace, &watch.profile].into_iter().flatten() {
             let dir = file.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            std::fs::read_dir(dir).map_err(|e| Error::Os(file.display().to_string(), e))?;
+            std::fs::read_dir(dir).map_err(|e| Error::Os(file.into(), e))?;
         }
         Ok(Look { watch, bar: bar(runs, global), quiet: global.quiet })
     }

@@ -219,7 +219,7 @@ fn failed(what: &str) -> impl Fn(tidegate_lab::Error) -> Error + '_ {
 
 /// Runs what a TOML file says.
 fn run_file(args: &Run, dir: &Path, global: &Global) -> Result<()> {
-    let text = fs::read_to_string(&args.name).map_err(|e| Error::Os(args.name.clone(), e))?;
+    let text = fs::read_to_string(&args.name).map_err(|e| Error::Os(args.name.as_str().into(), e))?;
     let mut sweep = Sweep::parse(&text).map_err(failed(&args.name))?;
     if args.device.is_some() {
         return Err(Error::argument("--device", format!("{}: its devices are in the file", args.name)));
@@ -363,7 +363,7 @@ fn printed(outcome: &Outcome) -> Outcome {
 /// Keeps an outcome as JSON, and beside it every run's figures as CSV.
 fn keep(dir: &Path, outcome: &Outcome) -> Result<()> {
     let path = |extension: &str| dir.join(format!("{}.{extension}", outcome.experiment));
-    let failed = |path: &Path, e: std::io::Error| Error::Os(path.display().to_string(), e);
+    let failed = |path: &Path, e: std::io::Error| Error::Os(path.into(), e);
     let (json, csv) = (path("json"), path("csv"));
     save(&json, &serde_json::to_vec(outcome).map_err(|e| failed(&json, e.into()))?)?;
     save(&csv, &report::csv(outcome).map_err(|e| failed(&csv, std::io::Error::other(e)))?)
@@ -372,10 +372,10 @@ fn keep(dir: &Path, outcome: &Outcome) -> Result<()> {
 /// Makes the directory of results, and sees that files can be made there: better known before anything is
 /// run.
 fn writable(dir: &Path) -> Result<()> {
-    fs::create_dir_all(dir).map_err(|e| Error::Os(dir.display().to_string(), e))?;
+    fs::create_dir_all(dir).map_err(|e| Error::Os(dir.into(), e))?;
     let probe = dir.join(format!(".{}.tmp", std::process::id()));
     save(&probe, b"")?;
-    fs::remove_file(&probe).map_err(|e| Error::Os(probe.display().to_string(), e))
+    fs::remove_file(&probe).map_err(|e| Error::Os(probe.into(), e))
 }
 
 /// Puts `bytes` in the place of a file at once: a program that is interrupted, or has no room, leaves the old
@@ -386,20 +386,20 @@ fn save(path: &Path, bytes: &[u8]) -> Result<()> {
     done.map_err(|e| {
         // The new file may not exist.
         let _ = fs::remove_file(&new);
-        Error::Os(path.display().to_string(), e)
+        Error::Os(path.into(), e)
     })
 }
 
 fn make_report(args: &Report, dir: &Path, global: &Global) -> Result<()> {
     let named = |path: &Path| path.display().to_string();
-    let entries = fs::read_dir(dir).map_err(|e| Error::Os(named(dir), e))?;
+    let entries = fs::read_dir(dir).map_err(|e| Error::Os(dir.into(), e))?;
     let mut paths: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
     paths.sort();
     let with =
         |suffix: &'static str| paths.iter().filter(move |p| p.extension().is_some_and(|e| e == suffix));
     let mut outcomes = Vec::new();
     for path in with("json") {
-        let text = fs::read(path).map_err(|e| Error::Os(named(path), e))?;
+        let text = fs::read(path).map_err(|e| Error::Os(path.into(), e))?;
         match serde_json::from_slice(&text) {
             Ok(outcome) => outcomes.push(outcome),
             // A trace, or cut off.
@@ -415,7 +415,7 @@ fn make_report(args: &Report, dir: &Path, global: &Global) -> Result<()> {
     }
     let mut extras = Extras { symbol: args.symbol.clone(), ..Extras::default() };
     for path in with("folded") {
-        let text = fs::read_to_string(path).map_err(|e| Error::Os(named(path), e))?;
+        let text = fs::read_to_string(path).map_err(|e| Error::Os(path.into(), e))?;
         let name = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
         extras.folded.push((name, text));
     }

@@ -256,6 +256,15 @@ impl Superblock {
         (self.first_ino..=self.raw.s_inodes_count.get()).contains(&self.raw.s_orphan_file_inum.get())
     }
 
+    /// Whether an inode has no name: it is for the format's own use.
+    pub(crate) fn is_special(&self, ino: u32) -> bool {
+        let raw = &self.raw;
+        let orphans = self.compat.contains(Compat::ORPHAN_FILE) && raw.s_orphan_file_inum.get() == ino;
+        let quota = self.ro_compat.contains(RoCompat::QUOTA) && raw.s_prj_quota_inum.get() == ino;
+        let journal = self.journal == Journal::Inode(ino);
+        ino != ROOT_INO && (ino < self.first_ino || orphans || quota || journal)
+    }
+
     /// The block with group descriptors number `n`.
     pub fn desc_block(&self, n: u64) -> BlockAddr {
         let meta_bg = self.incompat.contains(Incompat::META_BG);

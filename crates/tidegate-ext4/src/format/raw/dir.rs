@@ -8,10 +8,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const NAME_LEN: usize = 255;
 /// Bytes of an entry before its name.
 pub const DIRENT_HEAD: usize = 8;
+/// Bytes of the entry ".".
+pub const DOT_LEN: usize = 12;
 /// Type of the entry that holds a block's checksum.
 pub const FT_DIR_CSUM: u8 = 0xDE;
 /// Bytes of that entry, at the end of the block.
 pub const DIR_TAIL: usize = 12;
+/// `det_rec_len` of it.
+const DIR_TAIL_LEN: u16 = 12;
 
 /// `struct ext4_dir_entry_2` without its name.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -38,6 +42,54 @@ pub struct RawDirTail {
     pub det_checksum: U32,
 }
 const _: () = assert!(size_of::<RawDirTail>() == DIR_TAIL);
+
+impl RawDirEntry {
+    /// Bytes from it to the next; 0 and 65535 stand for 65536, which 16 bits cannot hold.
+    pub(crate) fn stride(&self) -> usize {
+        match self.rec_len.get() {
+            0 | u16::MAX => 1 << 16,
+            n => n.into(),
+        }
+    }
+
+    /// Bytes of its name, and its type; `types` says whether entries have types. Without them the length has
+    /// 16 bits, and the type is 0.
+    pub(crate) fn name_and_type(&self, types: bool) -> (usize, u8) {
+        match types {
+            true => (self.name_len.into(), self.file_type),
+            false => (u16::from_le_bytes([self.name_len, self.file_type]).into(), 0),
+        }
+    }
+}
+
+impl RawDirTail {
+    pub(crate) fn new(checksum: u32) -> Self {
+        RawDirTail {
+            det_reserved_zero1: 0.into(),
+            det_rec_len: DIR_TAIL_LEN.into(),
+            det_reserved_zero2: 0,
+            det_reserved_ft: FT_DIR_CSUM,
+            det_checksum: checksum.into(),
+        }
+    }
+
+    /// Whether all but the checksum is as in a tail.
+    pub(crate) fn is_tail(&self) -> bool {
+        RawDirTail::new(self.det_checksum.get()).as_bytes() == self.as_bytes()
+    }
+}
+
+/// Whether a block is a node of a hash tree, which looks like one empty entry.
+pub(crate) fn is_dx_node(block: &[u8]) -> bool {
+    let entry = read_at::<RawDirEntry>(block, 0);
+    entry.is_some_and(|e| e.inode.get() == 0 && usize::from(e.rec_len.get()) == block.len())
+}
+
+/// Whether a block is the root of a hash tree: ".." goes on to its end.
+pub(crate) fn is_dx_root(block: &[u8]) -> bool {
+    let len = |at| read_at::<RawDirEntry>(block, at).map(|e| usize::from(e.rec_len.get()));
+    len(0) == Some(DOT_LEN) && len(DOT_LEN) == Some(block.len() - DOT_LEN)
+}
 
 /// `struct dx_root_info`, behind the entries "." and ".." of a hashed directory's first block.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

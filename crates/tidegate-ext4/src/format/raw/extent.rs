@@ -1,5 +1,6 @@
 //! The extent tree.
 
+use super::read_at;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -57,6 +58,25 @@ pub const EXTENT_ENTRY: usize = 12;
 const _: () = assert!(size_of::<RawExtentHeader>() == EXTENT_ENTRY);
 const _: () = assert!(size_of::<RawExtent>() == EXTENT_ENTRY);
 const _: () = assert!(size_of::<RawExtentIndex>() == EXTENT_ENTRY);
+
+impl RawExtentTail {
+    /// The byte of a node at which its tail lies, by the node's header. In a damaged node it lies behind the end.
+    pub(crate) fn offset(node: &[u8]) -> usize {
+        let header = read_at::<RawExtentHeader>(node, 0);
+        EXTENT_ENTRY * (1 + header.map_or(0, |h| usize::from(h.eh_max.get())))
+    }
+
+    /// The bytes that a node's checksum is of, and the checksum; none where the node has no room for a tail.
+    pub(crate) fn of(node: &[u8]) -> Option<(&[u8], u32)> {
+        let end = RawExtentTail::offset(node);
+        read_at::<RawExtentTail>(node, end).map(|tail| (&node[..end], tail.et_checksum.get()))
+    }
+}
+
+/// The first file block of the entry in place `n` of a node, an extent's or an index entry's.
+pub(crate) fn entry_block(node: &[u8], n: usize) -> Option<u64> {
+    read_at::<U32>(node, EXTENT_ENTRY * (n + 1)).map(|block| block.get().into())
+}
 
 impl RawExtent {
     /// First block.

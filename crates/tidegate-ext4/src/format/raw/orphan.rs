@@ -1,5 +1,6 @@
 //! The orphan file: blocks full of inode numbers.
 
+use super::read_at;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -16,3 +17,21 @@ pub struct RawOrphanTail {
     pub ob_checksum: U32,
 }
 const _: () = assert!(size_of::<RawOrphanTail>() == 8);
+
+impl RawOrphanTail {
+    /// The byte at which a block's tail lies.
+    pub(crate) fn offset(block: &[u8]) -> usize {
+        block.len() - size_of::<RawOrphanTail>()
+    }
+
+    /// The tail of a block.
+    pub(crate) fn of(block: &[u8]) -> Option<RawOrphanTail> {
+        read_at(block, RawOrphanTail::offset(block))
+    }
+
+    /// The inode numbers of a block, each with the byte at which it lies.
+    pub(crate) fn numbers(block: &[u8]) -> impl Iterator<Item = (usize, u32)> + '_ {
+        let places = (0..RawOrphanTail::offset(block)).step_by(size_of::<U32>());
+        places.filter_map(|at| Some((at, read_at::<U32>(block, at)?.get()))).filter(|(_, ino)| *ino != 0)
+    }
+}

@@ -55,6 +55,3 @@ pub const INDEX_SYSTEM: u8 = 7;
 
 /// `e_name_index` of how an inode is encrypted, with the name "c".
 pub const INDEX_ENCRYPTION: u8 = 9;
-
-/// Version of ACLs as the volume keeps them.
-pub const ACL_VERSION: u32 = 1;

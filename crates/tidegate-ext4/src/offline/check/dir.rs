@@ -76,10 +76,9 @@ impl Checker<'_> {
         let end = bytes.len() - if csum { DIR_TAIL } else { 0 };
         let dir = node.ino;
         if csum {
-            let tail = &bytes[end..];
-            let sane =
-                (le32(tail, 0), le16(tail, 4), tail[6], tail[7]) == (0, DIR_TAIL as u16, 0, FT_DIR_CSUM);
-            let matches = sane && le32(tail, 8) == crc32c(node.seed, &bytes[..end]);
+            let sum = crc32c(node.seed, &bytes[..end]);
+            let tail = read_at::<RawDirTail>(bytes, end);
+            let matches = tail.is_some_and(|t| t.is_tail() && t.det_checksum.get() == sum);
             self.found.require(matches, rules::DIR_TAIL, || format!("directory {dir}, block {at}"));
         }
         let (mut offset, mut number) = (0, 0);
@@ -211,19 +210,13 @@ impl Checker<'_> {
 
 /// The entry at byte `at`, and its length; none where it does not fit.
 fn entry(bytes: &[u8], at: usize, types: bool) -> Option<(Entry<'_>, usize)> {
-    let head = bytes.get(at..at + DIRENT_HEAD)?;
-    let stored = usize::from(le16(head, 4));
-    let len = if stored == 65535 || stored == 0 { 65536 } else { stored };
-    // Without types in entries, the length of the name has 16 bits.
-    let (name_len, kind) = match types {
-        true => (usize::from(head[6]), head[7]),
-        false => (usize::from(le16(head, 6)), 0),
-    };
+    let head = read_at::<RawDirEntry>(bytes, at)?;
+    let (len, (name_len, kind)) = (head.stride(), head.name_and_type(types));
     let sane = len >= DIRENT_HEAD + name_len.max(1) && len.is_multiple_of(4) && at + len <= bytes.len();
     let needs = (DIRENT_HEAD + name_len).next_multiple_of(4);
     if !sane || needs > len {
         return None;
     }
     let name = bytes.get(at + DIRENT_HEAD..at + DIRENT_HEAD + name_len)?;
-    Some((Entry { ino: le32(head, 0), name, kind }, len))
+    Some((Entry { ino: head.inode.get(), name, kind }, len))
 }

@@ -1,6 +1,7 @@
 //! The journal, and lists of orphans.
 
 use super::{Checker, rules};
+use crate::fast_commit;
 use crate::format::crc::crc32c;
 use crate::format::gate::{Journal, Superblock};
 use crate::format::raw::*;
@@ -57,11 +58,19 @@ impl Checker<'_> {
         if !self.found.require(flagged, rules::JOURNAL_FLAG, || "the journal is not empty".into()) {
             return Ok(());
         }
-        if replay.has_fast_commits() {
+        let overlay = match fast_commit::lay_over(queue, &self.sb, replay) {
+            Ok(overlay) => overlay,
+            Err(e) if e.kind() == ErrorKind::Corrupt => {
+                self.found.add(rules::JOURNAL, || e.to_string());
+                return Ok(());
+            }
+            Err(e) => return Err(e),
+        };
+        if overlay.lacks_fast_commits() {
             self.found.notes.push("fast commits of the journal are not looked at".into());
         }
         self.recovered = true;
-        self.dev.lay_over(replay);
+        self.dev.lay_over(overlay);
         self.reload_superblock()
     }
 
@@ -117,14 +126,15 @@ impl Checker<'_> {
         let present = self.sb.ro_compat.contains(RoCompat::ORPHAN_PRESENT);
         for (at, block) in self.bounded_blocks(node)? {
             let bytes = self.block(block)?;
-            let end = bytes.len() - size_of::<RawOrphanTail>();
+            let end = RawOrphanTail::offset(&bytes);
             let sum = crc32c(crc32c(node.seed, &block.to_le_bytes()), &bytes[..end]);
-            let sane =
-                le32(&bytes, end) == ORPHAN_MAGIC && (!self.sb.has_csum() || sum == le32(&bytes, end + 4));
+            let sealed = |tail: &RawOrphanTail| !self.sb.has_csum() || sum == tail.ob_checksum.get();
+            let sane = RawOrphanTail::of(&bytes)
+                .is_some_and(|tail| tail.ob_magic.get() == ORPHAN_MAGIC && sealed(&tail));
             if !self.found.require(sane, rules::ORPHAN_FILE, || format!("block {at} of it is damaged")) {
                 continue;
             }
-            for ino in (0..end).step_by(4).map(|n| le32(&bytes, n)).filter(|&i| i != 0) {
+            for (_, ino) in RawOrphanTail::numbers(&bytes) {
                 if self
                     .found
                     .require(present, rules::ORPHAN_FILE, || format!("inode {ino} is in it unannounced"))

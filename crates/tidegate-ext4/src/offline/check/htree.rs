@@ -38,16 +38,16 @@ impl Checker<'_> {
     pub(super) fn htree(&mut self, node: &Node, blocks: &[(u64, u64)]) -> Result<Option<Tree>> {
         let Some(root) = blocks.first() else { return Ok(None) };
         let bytes = self.block(root.1)?;
-        let info = &bytes[DX_ROOT_INFO..];
-        let (version, length, levels) = (info[4], info[5], info[6]);
+        let Some(info) = read_at::<RawDxRootInfo>(&bytes, DX_ROOT_INFO) else { return Ok(None) };
+        let (version, length, levels) = (info.hash_version, info.info_length, info.indirect_levels);
         let raw = &self.sb.raw;
         let unsigned = raw.s_flags.get() & FLAGS_UNSIGNED_HASH != 0;
         let hash = DirHash::new(version, unsigned, raw.s_hash_seed.map(|w| w.get()));
         let opaque = node.flags().intersects(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD);
         let most = if self.sb.incompat.contains(Incompat::LARGEDIR) { DX_MAX_INDIRECT } else { 1 };
         let known = version <= 2 || (version == 6 && opaque);
-        let dots = le16(&bytes, 4) == 12 && usize::from(le16(&bytes, 16)) == bytes.len() - 12;
-        let sane = le32(info, 0) == 0 && known && length == 8 && levels <= most && dots;
+        let zero = info.reserved_zero.get() == 0;
+        let sane = zero && known && length == 8 && levels <= most && is_dx_root(&bytes);
         let ino = node.ino;
         if !self
             .found
@@ -120,8 +120,9 @@ impl Checker<'_> {
             }
             tree.nodes.insert(child);
             let below = self.block(blocks[child as usize].1)?;
-            let empty = le32(&below, 0) == 0 && usize::from(le16(&below, 4)) == below.len();
-            self.found.require(empty, rules::HTREE, || format!("directory {ino}: block {child} is no node"));
+            self.found.require(is_dx_node(&below), rules::HTREE, || {
+                format!("directory {ino}: block {child} is no node")
+            });
             self.dx_entries(node, blocks, tree, &below, DX_NODE_ENTRIES, levels - 1, (start, end))?;
         }
         Ok(())

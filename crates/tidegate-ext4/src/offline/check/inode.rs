@@ -2,7 +2,6 @@
 
 use super::tree::Mapped;
 use super::{Checker, InodeState, rules};
-use crate::format::gate::Journal;
 use crate::format::raw::*;
 use crate::format::units::GroupNo;
 use crate::offline::node::{Kind, Node, is_listed};
@@ -43,19 +42,9 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Whether an inode has no name: it is for the format's own use.
-    pub(super) fn is_special(&self, ino: u32) -> bool {
-        let raw = &self.sb.raw;
-        let orphans = self.sb.compat.contains(Compat::ORPHAN_FILE) && raw.s_orphan_file_inum.get() == ino;
-        let quota = self.sb.ro_compat.contains(RoCompat::QUOTA) && raw.s_prj_quota_inum.get() == ino;
-        let own = orphans || quota;
-        let journal = matches!(self.sb.journal, Journal::Inode(n) if n == ino);
-        ino != ROOT_INO && (ino < self.sb.first_ino || own || journal)
-    }
-
     fn check_node(&mut self, n: &Node) -> Result<()> {
         let ino = n.ino;
-        let special = self.is_special(ino);
+        let special = self.sb.is_special(ino);
         let links = n.raw.i_links_count.get();
         let mode = n.raw.i_mode.get();
         let orphan = self.orphans.contains(&ino);

@@ -146,8 +146,7 @@ impl Checker<'_> {
             if level == 0 {
                 self.leaf(w, entry, next, limit);
             } else {
-                let following =
-                    (n + 1 < usize::from(count)).then(|| le32(bytes, EXTENT_ENTRY * (n + 2)).into());
+                let following = (n + 1 < usize::from(count)).then(|| entry_block(bytes, n + 1)).flatten();
                 self.index(w, entry, level, next, following.or(limit))?;
             }
         }
@@ -184,13 +183,12 @@ impl Checker<'_> {
             return Ok(());
         }
         let child = self.block(e.leaf())?;
-        if u64::from(le32(&child, EXTENT_ENTRY)) != at {
+        if entry_block(&child, 0) != Some(at) {
             self.bad(w, rules::EXTENT_ORDER, format!("the node for block {at} begins with another"));
         }
-        let tail = EXTENT_ENTRY * (usize::from(le16(&child, 4)) + 1);
         if self.sb.has_csum()
-            && let Some(sealed) = read_at::<RawExtentTail>(&child, tail)
-            && crc32c(w.node.seed, &child[..tail]) != sealed.et_checksum.get()
+            && let Some((sealed, sum)) = RawExtentTail::of(&child)
+            && crc32c(w.node.seed, sealed) != sum
         {
             self.bad(w, rules::EXTENT_CHECKSUM, format!("block {} of its extents", e.leaf()));
         }

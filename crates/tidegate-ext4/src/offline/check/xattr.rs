@@ -1,9 +1,9 @@
 //! Extended attributes, in inodes and in blocks.
 
 use super::{Checker, rules};
-use crate::format::crc::crc32c;
 use crate::format::raw::*;
 use crate::offline::node::Node;
+use crate::offline::xattr::{Stored, checksum, header};
 use tidegate_vfs::Result;
 
 impl Checker<'_> {
@@ -34,16 +34,15 @@ impl Checker<'_> {
             return Ok(true);
         }
         let bytes = self.block(block)?;
-        self.shared_attributes.insert(block, (le32(&bytes, 4), 1));
-        let sane = le32(&bytes, 0) == XATTR_MAGIC && le32(&bytes, 8) == 1;
-        if !self.found.require(sane, rules::XATTR, || format!("block {block} holds no attributes")) {
+        let users = read_at::<RawXattrHeader>(&bytes, 0).map_or(0, |head| head.h_refcount.get());
+        self.shared_attributes.insert(block, (users, 1));
+        let Some(head) = header(&bytes) else {
+            self.found.add(rules::XATTR, || format!("block {block} holds no attributes"));
             return Ok(true);
-        }
+        };
         if self.sb.has_csum() {
-            let mut whole = bytes.clone();
-            whole[XATTR_CSUM_OFFSET..XATTR_CSUM_OFFSET + 4].fill(0);
-            let sum = crc32c(crc32c(self.sb.csum_seed, &block.to_le_bytes()), &whole);
-            self.found.require(sum == le32(&bytes, XATTR_CSUM_OFFSET), rules::XATTR_CHECKSUM, || {
+            let right = checksum(&self.sb, block, &bytes) == head.h_checksum.get();
+            self.found.require(right, rules::XATTR_CHECKSUM, || {
                 format!("block {block}: the checksum does not match")
             });
         }
@@ -79,29 +78,15 @@ impl Checker<'_> {
         in_block: bool,
         taken: &mut Vec<(usize, usize)>,
     ) -> Option<usize> {
-        let name_len = usize::from(*area.get(at)?);
-        let name = area.get(at + XATTR_ENTRY..at + XATTR_ENTRY + name_len)?;
-        let offset = usize::from(le16(area, at + 2));
-        let (inum, size, stored) = (le32(area, at + 4), le32(area, at + 8) as usize, le32(area, at + 12));
-        self.context |= area[at + 1] == INDEX_ENCRYPTION && name == b"c";
-        let padded = size.next_multiple_of(XATTR_ROUND);
-        let value = area.get(offset..offset.checked_add(padded)?)?;
-        if in_block && area.get(at + 1) == Some(&0)
-            || inum != 0
-            || (size > 0 && !offset.is_multiple_of(XATTR_ROUND))
-        {
-            return None;
+        let entry = Stored::at(area, at, in_block)?;
+        self.context |= entry.is_context();
+        if !entry.place.is_empty() {
+            taken.push((entry.place.start, entry.place.end));
         }
-        if size > 0 {
-            taken.push((offset, offset + padded));
-        }
-        if in_block || stored != 0 {
-            let right = [true, false].iter().any(|&signed| hash(name, value, signed) == stored);
-            self.found.require(right, rules::XATTR_HASH, || {
-                format!("inode {}: an attribute's hash is {stored:#x}", n.ino)
-            });
-        }
-        Some((at + XATTR_ENTRY + name_len).next_multiple_of(XATTR_ROUND))
+        self.found.require(entry.hash_is_right, rules::XATTR_HASH, || {
+            format!("inode {}: an attribute's hash is {:#x}", n.ino, entry.hash)
+        });
+        Some(entry.next)
     }
 
     /// References that blocks of attributes count, and those that there are.
@@ -112,12 +97,4 @@ impl Checker<'_> {
             });
         }
     }
-}
-
-/// The hash of an entry: of its name, then of the words of its value.
-fn hash(name: &[u8], value: &[u8], signed: bool) -> u32 {
-    let byte = |b: u8| if signed { i32::from(b as i8) as u32 } else { b.into() };
-    let of_name = name.iter().fold(0u32, |h, &b| h.rotate_left(5) ^ byte(b));
-    let words = value.as_chunks::<4>().0;
-    words.iter().fold(of_name, |h, w| h.rotate_left(16) ^ u32::from_le_bytes(*w))
 }

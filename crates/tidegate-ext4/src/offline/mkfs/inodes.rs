@@ -171,13 +171,7 @@ impl Inodes<'_> {
             at += rec_len;
         }
         if self.sb.has_csum() {
-            let tail = RawDirTail {
-                det_reserved_zero1: 0.into(),
-                det_rec_len: (DIR_TAIL as u16).into(),
-                det_reserved_zero2: 0,
-                det_reserved_ft: FT_DIR_CSUM,
-                det_checksum: crc32c(self.seed(dir), &block[..end]).into(),
-            };
+            let tail = RawDirTail::new(crc32c(self.seed(dir), &block[..end]));
             block[end..].copy_from_slice(tail.as_bytes());
         }
         block
@@ -190,9 +184,9 @@ impl Inodes<'_> {
         let most = (bs - EXTENT_ENTRY) / EXTENT_ENTRY;
         put_extents(&mut block, extents, most as u16);
         if self.sb.has_csum() {
-            let end = EXTENT_ENTRY * (1 + most);
-            let crc = crc32c(self.seed(ino), &block[..end]);
-            block[end..end + 4].copy_from_slice(&crc.to_le_bytes());
+            let end = RawExtentTail::offset(&block);
+            let tail = RawExtentTail { et_checksum: crc32c(self.seed(ino), &block[..end]).into() };
+            block[end..end + size_of::<RawExtentTail>()].copy_from_slice(tail.as_bytes());
         }
         block
     }

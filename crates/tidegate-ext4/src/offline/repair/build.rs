@@ -55,7 +55,7 @@ impl Repair<'_, '_> {
 
     /// Sets the checksum of a block of extents.
     fn seal(&self, seed: u32, bytes: &mut [u8]) {
-        let tail = EXTENT_ENTRY * (usize::from(le16(bytes, 4)) + 1);
+        let tail = RawExtentTail::offset(bytes);
         if self.sb.has_csum() && tail <= bytes.len() {
             let sum = crc32c(seed, &bytes[..tail]);
             if let Some(sealed) = at_mut::<RawExtentTail>(bytes, tail) {

@@ -2,7 +2,8 @@
 
 use super::Repair;
 use super::disk::Stage;
-use super::entries::{Entry, is_node, is_root};
+use super::entries::Entry;
+use crate::format::crc::crc32c;
 use crate::format::raw::*;
 use crate::offline::node::{Kind, Node};
 use std::collections::BTreeMap;
@@ -50,10 +51,10 @@ impl Repair<'_, '_> {
         self.state_mut(ino).parent = parent;
         for (at, block) in self.dir_blocks(ino)?.into_iter().enumerate() {
             let bytes = self.disk.block(block)?;
-            if hashed && at > 0 && is_node(&bytes) {
+            if hashed && at > 0 && is_dx_node(&bytes) {
                 continue;
             }
-            if hashed && at == 0 && is_root(&bytes) {
+            if hashed && at == 0 && is_dx_root(&bytes) {
                 self.mend_tree_root(&n, &mut dir, &bytes);
                 continue;
             }
@@ -145,8 +146,7 @@ impl Repair<'_, '_> {
 
     fn is_sealed(&self, n: &Node, bytes: &[u8]) -> bool {
         let end = self.entries_end();
-        let tail = &bytes[end..];
-        let sane = (le32(tail, 0), le16(tail, 4), tail[6], tail[7]) == (0, DIR_TAIL as u16, 0, FT_DIR_CSUM);
-        sane && le32(tail, 8) == crate::format::crc::crc32c(n.seed, &bytes[..end])
+        let sum = crc32c(n.seed, &bytes[..end]);
+        read_at::<RawDirTail>(bytes, end).is_some_and(|t| t.is_tail() && t.det_checksum.get() == sum)
     }
 }

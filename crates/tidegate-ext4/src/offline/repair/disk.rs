@@ -2,10 +2,10 @@
 
 use crate::format::raw::*;
 use crate::offline::device::Reader;
+use crate::volume::overlay::Overlay;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tidegate_block::{Bio, BioFlags, PageBuf, RequestQueue, Sector, Segment};
-use tidegate_jbd2::Replay;
 use tidegate_vfs::{Error, ErrorKind, Result};
 
 /// Bytes of changes that are kept in memory.
@@ -52,12 +52,12 @@ impl<'q> Disk<'q> {
     }
 
     /// Blocks that the journal holds are read in place of the volume's: for a dry run.
-    pub(super) fn lay_over(&mut self, replay: Replay) {
-        self.reader.lay_over(replay);
+    pub(super) fn lay_over(&mut self, overlay: Overlay) {
+        self.reader.lay_over(overlay);
     }
 
     /// Takes back what the journal holds.
-    pub(super) fn lift(&mut self) -> Option<Replay> {
+    pub(super) fn lift(&mut self) -> Option<Overlay> {
         self.reader.lift()
     }
 

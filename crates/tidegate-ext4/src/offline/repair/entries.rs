@@ -4,6 +4,7 @@ use super::Repair;
 use crate::format::crc::crc32c;
 use crate::format::raw::*;
 use tidegate_vfs::{Error, ErrorKind, Result};
+use zerocopy::IntoBytes;
 
 /// Blocks of one directory.
 const MOST_BLOCKS: u64 = 4 << 20;
@@ -70,10 +71,10 @@ impl Repair<'_, '_> {
 
     /// An entry whose length alone makes no sense; the next one begins at `next`.
     fn cut_entry(&self, bytes: &[u8], at: usize, next: usize) -> Option<Entry> {
-        let head = bytes.get(at..at + DIRENT_HEAD)?;
-        let (name_len, kind) = self.name_len(head);
+        let head = read_at::<RawDirEntry>(bytes, at)?;
+        let (name_len, kind) = head.name_and_type(self.has_types());
         let name = bytes.get(at + DIRENT_HEAD..at + DIRENT_HEAD + name_len)?.to_vec();
-        let e = Entry { at, ino: le32(head, 0), name, kind };
+        let e = Entry { at, ino: head.inode.get(), name, kind };
         (at + e.len() <= next && self.makes_sense(&e)).then_some(e)
     }
 
@@ -99,27 +100,17 @@ impl Repair<'_, '_> {
         first
     }
 
-    fn name_len(&self, head: &[u8]) -> (usize, u8) {
-        // Without types in entries, the length of the name has 16 bits.
-        match self.has_types() {
-            true => (usize::from(head[6]), head[7]),
-            false => (usize::from(le16(head, 6)), 0),
-        }
-    }
-
     /// The entry at byte `at`, and its length; none where it does not fit.
     pub(super) fn entry(&self, bytes: &[u8], at: usize) -> Option<(Entry, usize)> {
-        let head = bytes.get(at..at + DIRENT_HEAD)?;
-        let stored = usize::from(le16(head, 4));
-        let len = if stored == 65535 || stored == 0 { 65536 } else { stored };
-        let (name_len, kind) = self.name_len(head);
+        let head = read_at::<RawDirEntry>(bytes, at)?;
+        let (len, (name_len, kind)) = (head.stride(), head.name_and_type(self.has_types()));
         let needs = (DIRENT_HEAD + name_len.max(1)).next_multiple_of(4);
         let sane = name_len <= NAME_LEN && len.is_multiple_of(4) && needs <= len && at + len <= bytes.len();
         if !sane {
             return None;
         }
         let name = bytes.get(at + DIRENT_HEAD..at + DIRENT_HEAD + name_len)?.to_vec();
-        Some((Entry { at, ino: le32(head, 0), name, kind }, len))
+        Some((Entry { at, ino: head.inode.get(), name, kind }, len))
     }
 
     /// A block of these entries, where they are or nearer to the beginning, with its checksum.
@@ -180,19 +171,6 @@ fn put_head(bytes: &mut [u8], at: usize, ino: u32, len: usize, name_len: usize, 
 }
 
 fn put_tail(bytes: &mut [u8], seed: u32, end: usize) {
-    let sum = crc32c(seed, &bytes[..end]);
-    bytes[end..].fill(0);
-    bytes[end + 4..end + 6].copy_from_slice(&(DIR_TAIL as u16).to_le_bytes());
-    bytes[end + 7] = FT_DIR_CSUM;
-    bytes[end + 8..end + 12].copy_from_slice(&sum.to_le_bytes());
-}
-
-/// Whether a block is a node of a hash tree, which looks like one empty entry.
-pub(super) fn is_node(bytes: &[u8]) -> bool {
-    le32(bytes, 0) == 0 && usize::from(le16(bytes, 4)) == bytes.len()
-}
-
-/// Whether a block is the root of a hash tree: ".." goes on to its end.
-pub(super) fn is_root(bytes: &[u8]) -> bool {
-    le16(bytes, 4) == 12 && usize::from(le16(bytes, 16)) == bytes.len() - 12
+    let tail = RawDirTail::new(crc32c(seed, &bytes[..end]));
+    bytes[end..].copy_from_slice(tail.as_bytes());
 }

@@ -2,16 +2,18 @@
 
 use super::disk::Disk;
 use super::{Repair, groups, superblock};
+use crate::fast_commit;
 use crate::format::crc::crc32c;
 use crate::format::gate::{Journal, Superblock, name_features};
 use crate::format::raw::*;
 use crate::offline::bits::Bits;
 use crate::offline::check::{CheckOptions, refuse, whole};
 use crate::volume::open::load_superblock;
+use crate::volume::overlay::Overlay;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tidegate_block::RequestQueue;
-use tidegate_jbd2::{Replay, salvage};
+use tidegate_jbd2::{Log, Replay, salvage};
 use tidegate_vfs::offline::{Change, OnChange, Outcome, RepairOptions, RepairReport};
 use tidegate_vfs::{Error, ErrorKind, Result};
 use zerocopy::{FromBytes, IntoBytes};
@@ -143,7 +145,7 @@ impl Flow<'_, '_> {
     }
 
     /// One repair; whether there were orphans, or none where it could not be done.
-    fn round(&mut self, overlay: Option<Replay>) -> Result<Option<bool>> {
+    fn round(&mut self, overlay: Option<Overlay>) -> Result<Option<bool>> {
         let sb = self.superblock()?;
         refuse_changes(&sb)?;
         let mut r = Repair::load(self.queue, sb, self.options, self.on_change, overlay)?;
@@ -178,7 +180,7 @@ impl Flow<'_, '_> {
     }
 
     /// Replays the journal, where it holds something or tells of an error. A dry run gets what it holds.
-    fn replay(&mut self) -> Result<Option<Replay>> {
+    fn replay(&mut self) -> Result<Option<Overlay>> {
         let sb = superblock::find(self.queue, self.sound)?.sb;
         let flagged = sb.incompat.contains(Incompat::RECOVER);
         if sb.journal == Journal::Device && flagged {
@@ -194,11 +196,8 @@ impl Flow<'_, '_> {
             return Ok(None);
         };
         let sb = r.sb;
-        let (replay, damage) = salvage(Arc::new(found.log), sb.blocks)?;
-        if replay.has_fast_commits() {
-            let why = "repair of a volume whose journal holds fast commits (feature fast_commit)";
-            return Err(Error::new(ErrorKind::Unsupported, why));
-        }
+        let log = Arc::new(found.log);
+        let (replay, damage) = salvage(log.clone(), sb.blocks)?;
         self.report.notes.extend(damage.iter().map(|e| format!("the journal: {e}: left out")));
         let errno = replay.errno();
         if replay.is_clean() && !flagged && errno == 0 {
@@ -213,10 +212,15 @@ impl Flow<'_, '_> {
         if errno != 0 {
             self.tell("journal", "superblock", format!("error {errno}"), "none".into());
         }
+        let mut overlay = self.lay_over(&sb, replay, &log)?;
         if self.options.dry_run {
             self.report.notes.push("a real run replays the journal first".into());
-            return Ok((!replay.is_clean()).then_some(replay));
+            return Ok((!overlay.replay().is_clean()).then_some(overlay));
         }
+        if overlay.settle(self.queue)? {
+            overlay = Overlay::new(salvage(log, sb.blocks)?.0);
+        }
+        let replay = overlay.replay();
         replay.write_blocks(self.queue)?;
         // The journal may have held another superblock.
         self.believed = false;
@@ -235,6 +239,27 @@ impl Flow<'_, '_> {
             raw.s_feature_incompat = f.bits().into();
         })?;
         Ok(None)
+    }
+
+    /// The content of the journal, its fast commits with it unless they are damaged, or meet damage.
+    fn lay_over(&mut self, sb: &Superblock, replay: Replay, log: &Arc<Log>) -> Result<Overlay> {
+        let fast = replay.has_fast_commits();
+        let left_out = match fast_commit::lay_over(self.queue, sb, replay) {
+            Ok(overlay) if overlay.lacks_fast_commits() => {
+                let what = "repair of a volume whose journal holds fast commits, and that is not changed: use e2fsck";
+                return Err(Error::new(ErrorKind::Unsupported, what));
+            }
+            Ok(overlay) => {
+                if fast {
+                    self.tell("journal", "fast commits", "held".into(), "replayed".into());
+                }
+                return Ok(overlay);
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::NoSpace) => e,
+            Err(e) => return Err(e),
+        };
+        self.report.notes.push(format!("{left_out}: left out"));
+        Ok(Overlay::new(salvage(log.clone(), sb.blocks)?.0))
     }
 
     /// Changes the superblock by itself.
@@ -292,11 +317,11 @@ impl<'q, 'c> Repair<'q, 'c> {
         sb: Superblock,
         options: RepairOptions,
         on_change: OnChange<'c>,
-        overlay: Option<Replay>,
+        overlay: Option<Overlay>,
     ) -> Result<Self> {
         let mut disk = Disk::new(queue, sb.block_size);
-        if let Some(replay) = overlay {
-            disk.lay_over(replay);
+        if let Some(overlay) = overlay {
+            disk.lay_over(overlay);
         }
         let found = groups::load(&mut disk, &sb)?;
         let blocks = || Bits::new(sb.blocks);

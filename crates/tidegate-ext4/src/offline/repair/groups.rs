@@ -328,7 +328,9 @@ fn names_itself(disk: &mut Disk<'_>, sb: &Superblock, n: &Node) -> Result<bool> 
         return Ok(false);
     }
     let bytes = disk.block(block)?;
-    Ok(le32(&bytes, 0) == n.ino && le16(&bytes, 4) == 12 && bytes[8..].starts_with(b".\0"))
+    let dot = read_at::<RawDirEntry>(&bytes, 0);
+    let is_dot = dot.is_some_and(|e| e.inode.get() == n.ino && e.stride() == DOT_LEN);
+    Ok(is_dot && bytes[DIRENT_HEAD..].starts_with(b".\0"))
 }
 
 impl Repair<'_, '_> {

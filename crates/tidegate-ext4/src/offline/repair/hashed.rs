@@ -2,7 +2,7 @@
 
 use super::Repair;
 use super::disk::Stage;
-use super::entries::{Entry, is_node, is_root, len_of};
+use super::entries::{Entry, len_of};
 use super::map::Run;
 use crate::format::crc::crc32c;
 use crate::format::hash::DirHash;
@@ -85,7 +85,7 @@ impl Repair<'_, '_> {
         let (mut all, end) = (Vec::new(), self.entries_end());
         for (at, block) in self.dir_blocks(n.ino)?.into_iter().enumerate() {
             let bytes = self.disk.block(block)?;
-            let in_tree = n.has(InodeFlags::INDEX) && (is_node(&bytes) || at == 0 && is_root(&bytes));
+            let in_tree = n.has(InodeFlags::INDEX) && (is_dx_node(&bytes) || at == 0 && is_dx_root(&bytes));
             if in_tree {
                 continue;
             }

@@ -3,7 +3,6 @@
 use super::disk::Stage;
 use super::map::Map;
 use super::{Repair, State};
-use crate::format::gate::Journal;
 use crate::format::raw::*;
 use crate::offline::node::{Kind, Node, is_listed};
 use tidegate_vfs::{Error, ErrorKind, Result};
@@ -73,19 +72,9 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// Whether an inode has no name: it is for the format's own use.
-    pub(super) fn is_special(&self, ino: u32) -> bool {
-        let raw = &self.sb.raw;
-        let orphans = self.sb.compat.contains(Compat::ORPHAN_FILE) && raw.s_orphan_file_inum.get() == ino;
-        let quota = self.sb.ro_compat.contains(RoCompat::QUOTA) && raw.s_prj_quota_inum.get() == ino;
-        let own = orphans || quota;
-        let journal = matches!(self.sb.journal, Journal::Inode(n) if n == ino);
-        ino != ROOT_INO && (ino < self.sb.first_ino || own || journal)
-    }
-
     fn mend_inode(&mut self, ino: u32) -> Result<()> {
         let mut n = self.node(ino)?;
-        let special = self.is_special(ino);
+        let special = self.sb.is_special(ino);
         if special && !self.mend_special(&mut n)? {
             return Ok(());
         }

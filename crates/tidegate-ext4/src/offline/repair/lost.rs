@@ -152,7 +152,7 @@ impl Repair<'_, '_> {
     fn find_in_root(&mut self, name: &[u8]) -> Result<Option<u32>> {
         for block in self.dir_blocks(ROOT_INO)? {
             let bytes = self.disk.block(block)?;
-            if super::entries::is_root(&bytes) {
+            if is_dx_root(&bytes) {
                 continue;
             }
             let end = self.entries_end();

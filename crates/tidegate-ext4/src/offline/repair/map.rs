@@ -176,7 +176,7 @@ impl Repair<'_, '_> {
         let count = stored.min(room);
         for n in 0..count {
             let entry = &bytes[EXTENT_ENTRY * (n + 1)..][..EXTENT_ENTRY];
-            let following = (n + 1 < count).then(|| le32(bytes, EXTENT_ENTRY * (n + 2)).into());
+            let following = (n + 1 < count).then(|| entry_block(bytes, n + 1)).flatten();
             if level == 0 {
                 self.leaf(w, entry, limit);
             } else {
@@ -215,11 +215,11 @@ impl Repair<'_, '_> {
         }
         self.count_walk()?;
         let child = self.disk.block(leaf)?;
-        if at < w.next || u64::from(le32(&child, EXTENT_ENTRY)) != at {
+        if at < w.next || entry_block(&child, 0) != Some(at) {
             w.map.bad(|| format!("the node for block {at} begins with another"));
         }
         let sealed = !self.sb.has_csum() || is_sealed(w.node.seed, &child);
-        if !sealed && le16(&child, 0) != EXTENT_MAGIC {
+        if !sealed && header(&child).is_none_or(|h| h.eh_magic.get() != EXTENT_MAGIC) {
             w.map.bad(|| format!("block {leaf} holds no extents"));
             return Ok(());
         }

@@ -65,13 +65,14 @@ impl Repair<'_, '_> {
         for run in map.runs {
             for block in run.start..run.start + run.len {
                 let bytes = self.disk.block(block)?;
-                let end = bytes.len() - size_of::<RawOrphanTail>();
+                let Some(tail) = RawOrphanTail::of(&bytes) else { continue };
+                let end = RawOrphanTail::offset(&bytes);
                 let sum = crc32c(crc32c(node.seed, &block.to_le_bytes()), &bytes[..end]);
-                let sealed = !self.sb.has_csum() || sum == le32(&bytes, end + 4);
-                if le32(&bytes, end) != ORPHAN_MAGIC || !sealed {
+                let sealed = !self.sb.has_csum() || sum == tail.ob_checksum.get();
+                if tail.ob_magic.get() != ORPHAN_MAGIC || !sealed {
                     continue;
                 }
-                for ino in (0..end).step_by(4).map(|n| le32(&bytes, n)).filter(|i| *i != 0) {
+                for (_, ino) in RawOrphanTail::numbers(&bytes) {
                     if !self.add_orphan(ino)? {
                         self.tell("orphan", "file", format!("inode {ino}"), "left out");
                     }
@@ -93,14 +94,14 @@ impl Repair<'_, '_> {
         let bs = self.sb.block_size as usize;
         for block in map.runs.iter().flat_map(|r| r.start..r.start + r.len) {
             let mut bytes = vec![0; bs];
-            let end = bs - size_of::<RawOrphanTail>();
+            let end = RawOrphanTail::offset(&bytes);
             let sum = crc32c(crc32c(node.seed, &block.to_le_bytes()), &bytes[..end]);
             let sum = if self.sb.has_csum() { sum } else { 0 };
             let tail = RawOrphanTail { ob_magic: ORPHAN_MAGIC.into(), ob_checksum: sum.into() };
             bytes[end..].copy_from_slice(tail.as_bytes());
             let before = self.disk.block(block)?;
             let same = before[..end] == bytes[..end]
-                && le32(&before, end) == ORPHAN_MAGIC
+                && RawOrphanTail::of(&before).is_some_and(|tail| tail.ob_magic.get() == ORPHAN_MAGIC)
                 && (!self.sb.has_csum() || before[end..] == bytes[end..]);
             if !same {
                 self.tell(

@@ -11,8 +11,7 @@ use zerocopy::FromBytes;
 
 /// Whether the checksum of a node is right for the inode whose checksums begin with `seed`.
 pub(super) fn is_sealed(seed: u32, node: &[u8]) -> bool {
-    let tail = EXTENT_ENTRY * (usize::from(le16(node, 4)) + 1);
-    read_at::<RawExtentTail>(node, tail).is_some_and(|t| t.et_checksum.get() == crc32c(seed, &node[..tail]))
+    RawExtentTail::of(node).is_some_and(|(bytes, sum)| sum == crc32c(seed, bytes))
 }
 
 impl Repair<'_, '_> {

@@ -2,10 +2,11 @@
 
 use super::Repair;
 use super::disk::Stage;
-use crate::format::crc::crc32c;
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
 use crate::offline::node::Node;
+use crate::offline::xattr::{Stored, checksum, hash, header};
+use std::ops::Range;
 use tidegate_vfs::Result;
 use zerocopy::IntoBytes;
 
@@ -80,17 +81,17 @@ impl Repair<'_, '_> {
             return Ok(true);
         }
         let mut bytes = self.disk.block(block)?;
-        if le32(&bytes, 0) != XATTR_MAGIC || le32(&bytes, 8) != 1 {
+        let Some(head) = header(&bytes) else {
             self.seen.set(block);
             return Ok(false);
-        }
+        };
         let (attrs, sound) = parse(&bytes, HEAD, true);
         self.note_context(&attrs);
         if attrs.is_empty() && !sound {
             self.seen.set(block);
             return Ok(false);
         }
-        let sealed = !self.sb.has_csum() || self.xattr_sum(block, &bytes) == le32(&bytes, XATTR_CSUM_OFFSET);
+        let sealed = !self.sb.has_csum() || checksum(&self.sb, block, &bytes) == head.h_checksum.get();
         let place = || format!("block {block} of inode {ino}");
         if !sound {
             self.tell("xattr", place(), "attributes damaged", format!("{} kept", attrs.len()));
@@ -109,16 +110,12 @@ impl Repair<'_, '_> {
         Ok(true)
     }
 
-    fn xattr_sum(&self, block: u64, bytes: &[u8]) -> u32 {
-        let mut whole = bytes.to_vec();
-        whole[XATTR_CSUM_OFFSET..XATTR_CSUM_OFFSET + 4].fill(0);
-        crc32c(crc32c(self.sb.csum_seed, &block.to_le_bytes()), &whole)
-    }
-
     fn put_xattr_block(&mut self, block: u64, mut bytes: Vec<u8>) -> Result<()> {
         if self.sb.has_csum() {
-            let sum = self.xattr_sum(block, &bytes);
-            bytes[XATTR_CSUM_OFFSET..XATTR_CSUM_OFFSET + 4].copy_from_slice(&sum.to_le_bytes());
+            let sum = checksum(&self.sb, block, &bytes);
+            if let Some(head) = at_mut::<RawXattrHeader>(&mut bytes, 0) {
+                head.h_checksum = sum.into();
+            }
         }
         self.disk.put(block, Stage::InPlace, bytes)
     }
@@ -127,10 +124,11 @@ impl Repair<'_, '_> {
     pub(super) fn mend_refcounts(&mut self) -> Result<()> {
         for (block, users) in std::mem::take(&mut self.attributes) {
             let mut bytes = self.disk.block(block)?;
-            let stored = le32(&bytes, 4);
+            let Some(head) = at_mut::<RawXattrHeader>(&mut bytes, 0) else { continue };
+            let stored = head.h_refcount.get();
             if stored != users {
+                head.h_refcount = users.into();
                 self.tell("xattr", format!("block {block}"), format!("{stored} users"), users);
-                bytes[4..8].copy_from_slice(&users.to_le_bytes());
                 self.put_xattr_block(block, bytes)?;
             }
         }
@@ -143,19 +141,19 @@ fn parse(area: &[u8], first: usize, in_block: bool) -> (Vec<Attr>, bool) {
     let (mut at, mut sound) = (first, true);
     let mut found: Vec<(Attr, usize, usize)> = Vec::new();
     while le32(area, at) != 0 {
-        let Some((attr, offset, next, right)) = attribute(area, at, in_block) else {
+        let Some(entry) = Stored::at(area, at, in_block) else {
             sound = false;
             break;
         };
-        let end = offset + attr.value.len().next_multiple_of(XATTR_ROUND);
-        let apart = attr.value.is_empty() || found.iter().all(|f| f.1 >= end || f.2 <= offset || f.1 == f.2);
-        if right && apart {
-            let empty = attr.value.is_empty();
-            found.push((attr, if empty { end } else { offset }, end));
+        let Range { start, end } = entry.place;
+        let apart = start == end || found.iter().all(|f| f.1 >= end || f.2 <= start || f.1 == f.2);
+        if entry.hash_is_right && apart {
+            let attr = Attr { index: entry.index, name: entry.name.into(), value: entry.value.into() };
+            found.push((attr, start, end));
         } else {
             sound = false;
         }
-        at = next;
+        at = entry.next;
     }
     if at + 4 > area.len() {
         sound = false;
@@ -164,25 +162,6 @@ fn parse(area: &[u8], first: usize, in_block: bool) -> (Vec<Attr>, bool) {
     found.retain(|f| f.1 == f.2 || f.1 >= at + 4);
     sound &= found.len() == before;
     (found.into_iter().map(|f| f.0).collect(), sound)
-}
-
-/// One entry: the attribute, where its value is, where the next begins, and whether its hash is right.
-fn attribute(area: &[u8], at: usize, in_block: bool) -> Option<(Attr, usize, usize, bool)> {
-    let name_len = usize::from(*area.get(at)?);
-    let name = area.get(at + XATTR_ENTRY..at + XATTR_ENTRY + name_len)?;
-    let offset = usize::from(le16(area, at + 2));
-    let (inum, size, stored) = (le32(area, at + 4), le32(area, at + 8) as usize, le32(area, at + 12));
-    let padded = area.get(offset..offset.checked_add(size.next_multiple_of(XATTR_ROUND))?)?;
-    if in_block && area.get(at + 1) == Some(&0)
-        || inum != 0
-        || (size > 0 && !offset.is_multiple_of(XATTR_ROUND))
-    {
-        return None;
-    }
-    let known = !in_block && stored == 0;
-    let right = known || [true, false].iter().any(|signed| hash(name, padded, *signed) == stored);
-    let attr = Attr { index: area[at + 1], name: name.to_vec(), value: padded[..size].to_vec() };
-    Some((attr, offset, (at + XATTR_ENTRY + name_len).next_multiple_of(XATTR_ROUND), right))
 }
 
 /// Writes attributes to an empty area: entries from `first` on, values at its end.
@@ -206,15 +185,9 @@ fn write(area: &mut [u8], first: usize, attrs: &[Attr]) {
         at = (at + XATTR_ENTRY + a.name.len()).next_multiple_of(XATTR_ROUND);
         whole = whole.rotate_left(16) ^ e_hash;
     }
-    if first == HEAD {
-        area[12..16].copy_from_slice(&whole.to_le_bytes());
+    if first == HEAD
+        && let Some(head) = at_mut::<RawXattrHeader>(area, 0)
+    {
+        head.h_hash = whole.into();
     }
-}
-
-/// The hash of an entry: of its name, then of the words of its value.
-fn hash(name: &[u8], value: &[u8], signed: bool) -> u32 {
-    let byte = |b: u8| if signed { i32::from(b as i8) as u32 } else { b.into() };
-    let of_name = name.iter().fold(0u32, |h, &b| h.rotate_left(5) ^ byte(b));
-    let words = value.as_chunks::<4>().0;
-    words.iter().fold(of_name, |h, w| h.rotate_left(16) ^ u32::from_le_bytes(*w))
 }

@@ -4,7 +4,7 @@ mod cases;
 mod copies;
 mod hashes;
 mod kept;
-mod killed;
+pub mod killed;
 mod shared;
 mod supers;
 

@@ -84,7 +84,7 @@ impl F2fs {
         let dirs: Vec<_> = self.dirty_dirs.lock().drain().collect();
         let mut kept = HashMap::default();
         for (ino, dir) in dirs {
-            for block in dir.mapping.dirty_indices(0, u64::MAX, usize::MAX) {
+            for block in dir.mapping.dirty_indices(0, u64::MAX) {
                 kept.extend(dir.mapping.get(block, 1).map(|run| ((ino, block), run)));
             }
         }

@@ -9,6 +9,7 @@ use crate::format::raw::*;
 use crate::format::units::BlockAddr;
 use tidegate_rt::hash::HashSet;
 use tidegate_vfs::Result;
+use tidegate_vfs::acl::Acl;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// A block of a directory's entries.
@@ -307,7 +308,7 @@ fn good_xattrs(area: &[u8]) -> (Vec<u8>, usize) {
 fn is_good_xattr(index: u8, name: &[u8], value: &[u8]) -> bool {
     match index {
         index::POSIX_ACL_ACCESS | index::POSIX_ACL_DEFAULT => {
-            name.is_empty() && crate::inode::xattr::acl_from_disk(value).is_some()
+            name.is_empty() && Acl::from_disk(value).is_some()
         }
         _ => !name.is_empty() && !name.contains(&0),
     }

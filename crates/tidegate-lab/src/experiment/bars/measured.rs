@@ -1,7 +1,7 @@
 //! Comparisons of measured runs that have to reproduce.
 
 use super::ways::*;
-use crate::experiment::comparison::Verdict::Yes;
+use crate::experiment::comparison::Verdict::{No, Yes};
 use crate::experiment::outcome::Case;
 use crate::experiment::setting::Setting;
 use crate::experiment::{ALONE, Experiment, Plan};
@@ -50,6 +50,21 @@ fn a_handle_over_a_congested_queue_costs_commits_what_was_published() {
         &cases,
         &["off / on", "mean commit, on, s", "worst commit, on, s", "explained of each commit, off, %"],
     );
+    // No worse, of the same runs.
+    good(
+        &cases,
+        &[
+            "fdatasync, pipelined / on",
+            "write, pipelined / on",
+            "p99 write, pipelined / on",
+            "fsync of data, pipelined / on",
+            "p99 read, pipelined / on",
+            "writes/s, on / pipelined",
+            "reads/s, on / pipelined",
+        ],
+    );
+    let p99 = cases[0].comparisons.iter().find(|c| c.name == "p99 fdatasync, pipelined / on").unwrap();
+    assert!(p99.ours < Some(1.05) && p99.low < Some(1.0), "{p99:?}");
     // Too few commits for the interval of so high a percentile.
     let p99 = cases[0].comparisons.iter().find(|c| c.name == "on / pipelined, p99 commit").unwrap();
     assert!(p99.ours > Some(3.0) && p99.low > Some(1.0), "{p99:?}");
@@ -96,9 +111,9 @@ fn checkpoints_that_are_merged_save_what_was_published() {
         &[
             "without / with checkpoint_merge",
             "ms of an fsync, each its own checkpoint, least",
-            "the same, most",
+            "ms of an fsync, each its own checkpoint, most",
             "ms of an fsync, merged, least",
-            "the same, merged, most",
+            "ms of an fsync, merged, most",
         ],
     );
 }
@@ -135,4 +150,24 @@ fn files_on_streams_of_their_own_gain_what_was_published() {
             "waited for the lock of each stream, ms",
         ],
     );
+}
+
+/// Each split costs a bio, and that is less than what was published of them all.
+#[test]
+fn writers_that_take_turns_split_bios_and_extents_take_no_turns() {
+    let cases = measured("m1", 3, &["16 threads, files of 512 KiB"], |_| {});
+    good(
+        &cases,
+        &[
+            "bios split with locked",
+            "bios split with submit_locked",
+            "KiB of a bio, submit_locked",
+            "extent / submit_locked",
+            "extent / locked",
+            "pieces, extent / submit_locked",
+        ],
+    );
+    let saved = cases[0].comparisons.iter().find(|c| c.name == "locked / submit_locked").unwrap();
+    assert_eq!(saved.reproduces, No, "{saved:?}");
+    assert!(saved.why.contains("what is saved is one bio for each that was split"), "{saved:?}");
 }

@@ -147,6 +147,8 @@ pub(super) const ONE_LOG: &str = "warm_streams=1";
 pub(super) const SPF: &str = "stream_policy=spf,warm_streams=9";
 pub(super) const SRR: &str = "stream_policy=srr,warm_streams=9";
 pub(super) const AUTO: &str = "stream_policy=auto,warm_streams=9";
+const SPF_OF_SEVEN: &str = "stream_policy=spf,warm_streams=7";
+const AUTO_OF_SEVEN: &str = "stream_policy=auto,warm_streams=7";
 pub(super) const ALL_BEHIND_ONE: &str = "stream_flush=all,stream_policy=spf,warm_streams=9";
 pub(super) const LOCK_EACH: &str = "stream_flush=inode,stream_policy=spf,warm_streams=9";
 pub(super) const WAITED: &str = "waited for sbi->writepages, ms";
@@ -163,8 +165,8 @@ pub(super) const M4: &[Way] = &[
     way("spf / one log, MiB/s, 4 files", &[(ONE_LOG, "", 5.0), (SPF, "", 1.0)], Partly),
     way("spf / one log, MiB/s, 9 files", &[(ONE_LOG, "", 1.8), (SPF, "", 1.0)], Yes),
     way("spf / one log, MiB/s, 9 files", &[(ONE_LOG, "", 1.0), (SPF, "", 1.0)], No),
-    way("the same, of what we want", &[(ONE_LOG, "", 1.8), (SPF, "", 1.0)], Yes),
-    way("the same, of what we want", &[(ONE_LOG, "", 1.7), (SPF, "", 1.0)], No),
+    way("spf / one log, MiB/s, 9 files: of what we want", &[(ONE_LOG, "", 1.8), (SPF, "", 1.0)], Yes),
+    way("spf / one log, MiB/s, 9 files: of what we want", &[(ONE_LOG, "", 1.7), (SPF, "", 1.0)], No),
     way("one log / spf, mean time of an fsync, 9 files", &[(ONE_LOG, FSYNC, 5.0), (SPF, FSYNC, 2.8)], Yes),
     way("one log / spf, mean time of an fsync, 9 files", &[(ONE_LOG, FSYNC, 2.0), (SPF, FSYNC, 2.8)], No),
     way("srr / one log, MiB/s, 9 files", &[(ONE_LOG, "", 1.4), (SRR, "", 1.0)], Yes),
@@ -181,8 +183,16 @@ pub(super) const M4: &[Way] = &[
     way("auto / one log, MiB/s, 9 files", &[(ONE_LOG, "", 1.0), (AUTO, "", 1.05)], No),
     way("spf / one log, MiB/s, 9 files on zones", &[(ONE_LOG, "", 1.8), (SPF, "", 1.0)], Yes),
     way("spf / one log, MiB/s, 9 files on zones", &[(ONE_LOG, "", 1.0), (SPF, "", 1.0)], No),
-    way("the same on zones, of what we want", &[(ONE_LOG, "", 1.76), (SPF, "", 1.0)], Yes),
-    way("the same on zones, of what we want", &[(ONE_LOG, "", 1.74), (SPF, "", 1.0)], No),
+    way(
+        "spf / one log, MiB/s, 9 files on zones: of what we want",
+        &[(ONE_LOG, "", 1.76), (SPF, "", 1.0)],
+        Yes,
+    ),
+    way(
+        "spf / one log, MiB/s, 9 files on zones: of what we want",
+        &[(ONE_LOG, "", 1.74), (SPF, "", 1.0)],
+        No,
+    ),
     way(
         "one log / spf, mean time of an fsync, 9 files on zones",
         &[(ONE_LOG, FSYNC, 5.0), (SPF, FSYNC, 2.8)],
@@ -217,6 +227,28 @@ pub(super) const M4: &[Way] = &[
         &[(ALL_BEHIND_ONE, "", 1.0), (LOCK_EACH, "", 1.01)],
         No,
     ),
+    way("spf / one log, MiB/s, 1 file, 32 at once", &[(ONE_LOG, "", 1.0), (SPF, "", 1.01)], Yes),
+    way("spf / one log, MiB/s, 1 file, 32 at once", &[(ONE_LOG, "", 1.0), (SPF, "", 1.05)], No),
+    way("auto / one log, MiB/s, 1 file, 32 at once", &[(ONE_LOG, "", 1.0), (AUTO, "", 1.01)], Yes),
+    way("auto / one log, MiB/s, 1 file, 32 at once", &[(ONE_LOG, "", 1.0), (AUTO, "", 1.05)], No),
+    way("spf / one log, MiB/s, 9 files, no fsync", &[(ONE_LOG, "", 1.0), (SPF, "", 1.01)], Yes),
+    way("spf / one log, MiB/s, 9 files, no fsync", &[(ONE_LOG, "", 1.0), (SPF, "", 1.05)], No),
+    way("auto / one log, MiB/s, 9 files, no fsync", &[(ONE_LOG, "", 1.0), (AUTO, "", 1.01)], Yes),
+    way("auto / one log, MiB/s, 9 files, no fsync", &[(ONE_LOG, "", 1.0), (AUTO, "", 1.05)], No),
+    way("spf / one log, MiB/s, beside cleaning", &[(ONE_LOG, "", 2.4), (SPF_OF_SEVEN, "", 1.0)], Yes),
+    way("spf / one log, MiB/s, beside cleaning", &[(ONE_LOG, "", 1.0), (SPF_OF_SEVEN, "", 1.1)], No),
+    way(
+        "spf / one log, MiB/s, beside cleaning: of what we want",
+        &[(ONE_LOG, "", 2.35), (SPF_OF_SEVEN, "", 1.0)],
+        Yes,
+    ),
+    way(
+        "spf / one log, MiB/s, beside cleaning: of what we want",
+        &[(ONE_LOG, "", 2.2), (SPF_OF_SEVEN, "", 1.0)],
+        No,
+    ),
+    way("auto / one log, MiB/s, beside cleaning", &[(ONE_LOG, "", 1.0), (AUTO_OF_SEVEN, "", 1.01)], Yes),
+    way("auto / one log, MiB/s, beside cleaning", &[(ONE_LOG, "", 1.0), (AUTO_OF_SEVEN, "", 1.05)], No),
     way("waited for the lock of each stream, ms", &[(LOCK_EACH, WAITED, 0.0)], Yes),
     way("waited for the lock of each stream, ms", &[(LOCK_EACH, WAITED, 0.1)], No),
 ];
@@ -241,10 +273,10 @@ pub(super) const M5: &[Way] = &[
     ),
     way("ms of an fsync, each its own checkpoint, least", &[("nocheckpoint_merge", MS_OF_FSYNC, 37.0)], Yes),
     way("ms of an fsync, each its own checkpoint, least", &[("nocheckpoint_merge", MS_OF_FSYNC, 30.0)], No),
-    way("the same, most", &[("nocheckpoint_merge", MS_OF_FSYNC, 37.0)], Yes),
-    way("the same, most", &[("nocheckpoint_merge", MS_OF_FSYNC, 140.0)], No),
+    way("ms of an fsync, each its own checkpoint, most", &[("nocheckpoint_merge", MS_OF_FSYNC, 37.0)], Yes),
+    way("ms of an fsync, each its own checkpoint, most", &[("nocheckpoint_merge", MS_OF_FSYNC, 140.0)], No),
     way("ms of an fsync, merged, least", &[("checkpoint_merge", MS_OF_FSYNC, 29.0)], Yes),
     way("ms of an fsync, merged, least", &[("checkpoint_merge", MS_OF_FSYNC, 20.0)], No),
-    way("the same, merged, most", &[("checkpoint_merge", MS_OF_FSYNC, 29.0)], Yes),
-    way("the same, merged, most", &[("checkpoint_merge", MS_OF_FSYNC, 100.0)], No),
+    way("ms of an fsync, merged, most", &[("checkpoint_merge", MS_OF_FSYNC, 29.0)], Yes),
+    way("ms of an fsync, merged, most", &[("checkpoint_merge", MS_OF_FSYNC, 100.0)], No),
 ];

@@ -94,6 +94,7 @@ pub(super) fn setting(quick: bool) -> Setting {
         job: Some("checkpoints of F2FS"),
         place: Where::Preset(Preset::RaidBbwc),
         size: 2 << 30,
+        shorter: 1,
         format: Format::F2fs,
         cpus: 8,
         costs: Costs::default(),

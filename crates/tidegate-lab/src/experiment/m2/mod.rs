@@ -132,6 +132,7 @@ fn settings(quick: bool) -> Vec<Setting> {
         job: Some("pgioperf"),
         place: Where::Preset(preset),
         size: 2 << 30,
+        shorter: 1,
         format: Format::Ext4,
         cpus: 8,
         costs: Costs::default(),

@@ -4,7 +4,7 @@
 //! waits for handles: which ones, and their threads' time meanwhile, is known from the end of each
 //! (`jbd2_handle_stats`). The blocks of the log are requests of the threads that write it.
 
-use super::device::Subject;
+use super::device::Awaited;
 use super::part::{Cause, Part, joined};
 use super::processor;
 use super::timeline::{Id, Span, Timeline};
@@ -132,7 +132,7 @@ impl Walk<'_> {
         };
         for (a, b) in self.log_writes(from, to) {
             parts.extend(turns(at, a));
-            self.pages(s, Subject::Log, a, b, &mut parts);
+            self.pages(s, Awaited::Log, a, b, &mut parts);
             at = b;
         }
         parts.extend(turns(at, to));

@@ -10,7 +10,7 @@ use tidegate_block::{BioFlags, Op};
 
 /// The request or flush that is waited for.
 #[derive(Clone, Copy)]
-pub(super) enum Subject {
+pub(super) enum Awaited {
     /// Pages, of an inode if it is known.
     Pages(Option<u64>),
     /// Nodes.
@@ -26,22 +26,22 @@ pub(super) enum Subject {
 /// The names of threads that write a journal's log.
 const JOURNAL_THREADS: [&str; 2] = ["tg-jbd2", "tg-jbd2-rec"];
 
-impl Subject {
+impl Awaited {
     fn words(self) -> &'static str {
         match self {
-            Subject::Pages(Some(_)) => "its own pages",
-            Subject::Pages(None) => "pages",
-            Subject::Nodes => "nodes",
-            Subject::All => "pages in flight",
-            Subject::Ahead => "blocks read ahead",
-            Subject::Log => "the log",
+            Awaited::Pages(Some(_)) => "its own pages",
+            Awaited::Pages(None) => "pages",
+            Awaited::Nodes => "nodes",
+            Awaited::All => "pages in flight",
+            Awaited::Ahead => "blocks read ahead",
+            Awaited::Log => "the log",
         }
     }
 
     /// The device's work on it.
     fn done(self) -> &'static str {
         match self {
-            Subject::Ahead => "read",
+            Awaited::Ahead => "read",
             _ => "written",
         }
     }
@@ -49,22 +49,22 @@ impl Subject {
 
 impl Walk<'_> {
     /// Waits until pages are written, or blocks read.
-    pub(super) fn pages(&self, s: &Span, subject: Subject, from: u64, to: u64, out: &mut Vec<Part>) {
+    pub(super) fn pages(&self, s: &Span, subject: Awaited, from: u64, to: u64, out: &mut Vec<Part>) {
         let near: Vec<&Request> = self.t.requests.within(from, to).collect();
         let of_nodes = |r: &Request| r.flags.contains(BioFlags::META);
         let mut own: Vec<&Request> = match subject {
-            Subject::Pages(Some(ino)) => {
+            Awaited::Pages(Some(ino)) => {
                 let pages = self.t.pages(ino, to);
                 // Long ago, their sectors may have been others'.
                 let is_own = |r: &&Request| pages.iter().rev().any(|p| r.from < p.to && p.from < r.to);
                 near.iter().copied().filter(|r| r.is_write()).filter(is_own).collect()
             }
-            Subject::Nodes => near.iter().copied().filter(|r| r.is_write() && of_nodes(r)).collect(),
-            Subject::Ahead => near.iter().copied().filter(|r| r.is(Op::Read) && r.by == s.thread).collect(),
-            Subject::Log => near.iter().copied().filter(|r| self.is_of_log(r)).collect(),
-            Subject::Pages(None) | Subject::All => Vec::new(),
+            Awaited::Nodes => near.iter().copied().filter(|r| r.is_write() && of_nodes(r)).collect(),
+            Awaited::Ahead => near.iter().copied().filter(|r| r.is(Op::Read) && r.by == s.thread).collect(),
+            Awaited::Log => near.iter().copied().filter(|r| self.is_of_log(r)).collect(),
+            Awaited::Pages(None) | Awaited::All => Vec::new(),
         };
-        if own.is_empty() && !matches!(subject, Subject::Ahead | Subject::Log) {
+        if own.is_empty() && !matches!(subject, Awaited::Ahead | Awaited::Log) {
             own = near.iter().copied().filter(|r| r.is_write()).collect();
         }
         let what = subject.words();

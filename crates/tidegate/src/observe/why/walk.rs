@@ -2,17 +2,17 @@
 //! thread, that one's time meanwhile.
 
 use super::asleep::Within;
-use super::device::Subject;
+use super::device::Awaited;
 use super::part::{Cause, Part, joined};
-use super::timeline::{Id, Span, Timeline};
-use tidegate_rt::trace::causes::LOCK;
+use super::timeline::{Hold, Id, Span, Timeline};
+use tidegate_rt::trace::causes::{LOCK, LONG_HOLD};
 
 /// From a thread to the one that it waits for, and on: so many times at most.
 const DEEPEST: u32 = 8;
 /// The longest time that a processor with nothing else to do takes to switch to a thread.
 pub(super) const SWITCH: u64 = 100_000;
-/// A gap between holds of a lock that is no gap.
-const SLACK: u64 = 20_000;
+/// A gap between holds of a lock that is no gap: shorter holds are not recorded.
+const SLACK: u64 = LONG_HOLD.0;
 
 /// A wait for a lock of a class that nobody is known to have had meanwhile. The thread that gets it may not be
 /// running yet; beyond a switch, a hold without an end in the recording or many short ones, nobody knows.
@@ -82,7 +82,7 @@ impl<'a> Walk<'a> {
         if to < s.end {
             return to;
         }
-        let after = if s.is_lock { format!("after lock {}", s.name) } else { format!("after {}", s.name) };
+        let after = format!("after {}", s.name);
         let waited = (from.max(event.unwrap_or(from).min(to)), to);
         self.woken_after(s.thread, after, waited, s.end - s.begin, out)
     }
@@ -184,12 +184,12 @@ impl<'a> Walk<'a> {
         }
         let s = &self.t.spans[id];
         match s.name {
-            "folio_wait_writeback" => self.pages(s, Subject::Pages(self.ino(id)), from, to, out),
-            "filemap_fdatawait" => self.pages(s, Subject::Pages(s.arg("ino")), from, to, out),
-            "f2fs_wait_on_node_pages_writeback" => self.pages(s, Subject::Nodes, from, to, out),
-            "f2fs_ra_meta_pages" => self.pages(s, Subject::Ahead, from, to, out),
+            "folio_wait_writeback" => self.pages(s, Awaited::Pages(self.ino(id)), from, to, out),
+            "filemap_fdatawait" => self.pages(s, Awaited::Pages(s.arg("ino")), from, to, out),
+            "f2fs_wait_on_node_pages_writeback" => self.pages(s, Awaited::Nodes, from, to, out),
+            "f2fs_ra_meta_pages" => self.pages(s, Awaited::Ahead, from, to, out),
             "wait_epoch" | "wait_sb_inodes" | "f2fs_wait_on_all_pages" => {
-                self.pages(s, Subject::All, from, to, out);
+                self.pages(s, Awaited::All, from, to, out);
             }
             "blk_mq_get_tag" => {
                 let to = self.woken(s, (from, to), None, out);
@@ -252,9 +252,8 @@ impl<'a> Walk<'a> {
     /// The threads that had a lock while it was waited for, and their work meanwhile.
     fn lock(&self, s: &Span, from: u64, to: u64, out: &mut Vec<Part>) {
         let class = s.name;
-        let holds = self.t.holds(class, s.arg(LOCK).unwrap_or(0), s.thread, from, to);
-        let given_back = holds.iter().map(|h| h.to).filter(|end| *end <= to).max();
-        let to = self.woken(s, (from, to), given_back, out);
+        let holds = self.t.holds(class, s.arg(LOCK).unwrap_or(0), s.thread, s.begin, s.end);
+        let to = self.locked_and_not_running(s, &holds, (from, to), out);
         let mut at = from;
         while at < to {
             let now = holds.iter().filter(|h| h.from <= at + SLACK && h.to > at).max_by_key(|h| h.to);
@@ -276,6 +275,28 @@ impl<'a> Walk<'a> {
                 }
             }
         }
+    }
+
+    /// The time of an interval in which a thread that waits for a lock had got it and waited for a processor, put to
+    /// `out`; when that begins. Others that share the lock may have it beside.
+    fn locked_and_not_running(
+        &self,
+        s: &Span,
+        holds: &[&Hold],
+        (from, to): (u64, u64),
+        out: &mut Vec<Part>,
+    ) -> u64 {
+        let call = s.end - s.begin;
+        let delay = self.t.accounts.delay(s.thread, s.begin, s.end, call).unwrap_or(0);
+        let ends = || holds.iter().map(|h| h.to).filter(|end| *end <= s.end);
+        let first = ends().filter(|end| *end + delay + SWITCH >= s.end).min();
+        let given_back = first.or_else(|| ends().max()).unwrap_or(s.begin);
+        let since = (s.end - delay.min(s.end - given_back)).clamp(from, to);
+        if since < to {
+            let within = vec![Part::new(Cause::Processor, format!("after lock {}", s.name), to - since)];
+            out.push(Part::new(Cause::Processor, "waiting for a CPU", to - since).with(within));
+        }
+        since
     }
 
     fn is_step(&self, s: &Span) -> bool {

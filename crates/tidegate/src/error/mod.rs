@@ -1,5 +1,9 @@
 //! Errors that begin with the image or the path they are about, on one line.
 
+mod subject;
+
+pub use subject::Subject;
+
 use crate::detect::Format;
 use std::fmt::Display;
 use std::io;
@@ -14,7 +18,7 @@ pub enum Error {
     #[error("{about}: {source}")]
     Volume {
         /// The image, or a path in it.
-        about: String,
+        about: Subject,
         /// Its format.
         format: Format,
         /// The error below.
@@ -22,12 +26,12 @@ pub enum Error {
     },
     /// The operating system refused something.
     #[error("{0}: {text}", text = plain(.1))]
-    Os(String, #[source] io::Error),
+    Os(Subject, #[source] io::Error),
     /// Something else stands in the way, before or outside of a volume.
     #[error("{about}: {why}")]
     Refused {
         /// An argument, an image or a path.
-        about: String,
+        about: Subject,
         /// Its kind.
         kind: Refusal,
         /// The error below.
@@ -75,13 +79,13 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// The operating system's error about `path`.
     pub fn os(path: &[u8], e: impl Into<io::Error>) -> Self {
-        Error::Os(show(path), e.into())
+        Error::Os(Subject::host(path), e.into())
     }
 
     /// Something that stands in the way of the work on `about`.
     pub fn refused(
         kind: Refusal,
-        about: impl Into<String>,
+        about: impl Into<Subject>,
         why: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Self {
         Error::Refused { about: about.into(), kind, why: why.into() }
@@ -89,10 +93,18 @@ impl Error {
 
     /// The request cannot be met, whatever there is.
     pub fn argument(
-        about: impl Into<String>,
+        about: impl Into<Subject>,
         why: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Self {
         Error::refused(Refusal::Argument, about, why)
+    }
+
+    /// The thing that it is about.
+    pub fn about(&self) -> &Subject {
+        match self {
+            Error::Volume { about, .. } | Error::Os(about, _) | Error::Refused { about, .. } => about,
+            Error::And(e, _) => e.about(),
+        }
     }
 
     /// Its kind, if it is neither a volume's nor the operating system's.
@@ -104,10 +116,10 @@ impl Error {
     }
 
     /// An error of opening `image`.
-    pub(crate) fn open(image: &str, e: OpenError) -> Self {
+    pub(crate) fn open(image: &Subject, e: OpenError) -> Self {
         match e.why {
-            NotOpened::Os(e) => Error::Os(image.to_string(), e),
-            NotOpened::Uring(e) => Error::Os(format!("{image}: io_uring"), e),
+            NotOpened::Os(e) => Error::Os(image.clone(), e),
+            NotOpened::Uring(e) => Error::Os(format!("{image}: io_uring").into(), e),
             // The image was opened by another name, perhaps.
             NotOpened::Busy(how) => {
                 let who = crate::holder::of(&e.path);

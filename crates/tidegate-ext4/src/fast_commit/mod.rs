@@ -1,0 +1,100 @@
+//! Fast commits: what was fsynced after the journal's last transaction, as changes of inodes and names.
+//!
+//! It does: make these changes, in their order, in memory, on what the journal's transactions leave; the blocks that
+//! change by that lie over the volume as those of the transactions do. It does not: write anything. A volume that is
+//! to be changed puts the blocks into its log as one transaction ([`tidegate_jbd2::Replay::settle`]), so that a power
+//! cut leaves either the fast commits or all that they stand for.
+//!
+//! Fast commits name the blocks of data and the inodes. Blocks of maps and of directories are chosen anew, out of what
+//! no fast commit names.
+//!
+//! Callers: opening, check and repair. Locks owned: none.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `changes` | the inodes and blocks that changes have met |
+//! | `inodes` | an inode's fields come |
+//! | `names` | names come and go |
+//! | `ranges` | blocks come to a file and go |
+//! | `settle` | bitmaps and counts at the end |
+
+mod changes;
+mod inodes;
+mod names;
+mod ranges;
+mod settle;
+
+use crate::format::gate::Superblock;
+use crate::format::raw::SUPER_SIZE;
+use crate::inode::Ranges;
+use crate::volume::handle::{Handle, HandleType};
+use crate::volume::overlay::Overlay;
+use crate::volume::sbi::Ext4;
+use changes::Changes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tidegate_block::RequestQueue;
+use tidegate_jbd2::Replay;
+use tidegate_jbd2::format::fc::FcTag;
+use tidegate_vfs::{Bdi, Error, MemoryLimits, Result};
+
+/// Bytes of metadata that are kept while changes are made.
+const CACHE: u64 = 16 << 20;
+
+/// The blocks that a journal holds for the volume behind `queue`: those of its transactions, and those that its fast
+/// commits change. A volume with features that keep it from being changed goes without the latter, and the overlay
+/// says so.
+///
+/// # Errors
+/// `Corrupt` for fast commits that cannot be, with the inode, and for damage that they meet; those of the device.
+pub(crate) fn lay_over(queue: &Arc<RequestQueue>, sb: &Superblock, replay: Replay) -> Result<Overlay> {
+    let overlay = Overlay::new(replay);
+    if !overlay.replay().has_fast_commits() {
+        return Ok(overlay);
+    }
+    let sb = match overlay.superblock(sb)? {
+        Some(bytes) => Superblock::parse(&bytes[..SUPER_SIZE], queue.device().size())?,
+        None => sb.clone(),
+    };
+    if !sb.read_only_features.is_empty() {
+        return Ok(overlay);
+    }
+    make_changes(queue, sb, overlay).map_err(|e| e.of("the journal's fast commits"))
+}
+
+fn make_changes(queue: &Arc<RequestQueue>, sb: Superblock, overlay: Overlay) -> Result<Overlay> {
+    let tags = overlay.replay().fast_commits().collect::<Result<Vec<_>>>()?;
+    let bdi = Bdi::new(MemoryLimits { cache: CACHE, ..MemoryLimits::default() });
+    let mut fs = Ext4::in_memory(queue.clone(), bdi.clone(), sb, overlay)?;
+    let mut changes = Changes {
+        fs: &fs,
+        bdi,
+        handle: Handle::new(&fs.blocks, HandleType::Misc)?,
+        inodes: BTreeMap::new(),
+        ahead: Ranges::default(),
+        gone: Ranges::default(),
+        owned: BTreeMap::new(),
+        recount: BTreeSet::new(),
+    };
+    changes.take_ahead(&tags)?;
+    tags.iter().try_for_each(|tag| changes.make(tag))?;
+    changes.settle()?;
+    drop(changes);
+    let changed = fs.blocks.changed();
+    let mut overlay = fs.blocks.overlay.take().ok_or_else(|| Error::corrupt("no journal"))?;
+    overlay.add(changed);
+    Ok(overlay)
+}
+
+impl Changes<'_> {
+    fn make(&mut self, tag: &FcTag) -> Result<()> {
+        match tag {
+            FcTag::AddRange { inode, extent } => self.add_range(*inode, extent),
+            FcTag::DelRange { inode, block, len } => self.del_range(*inode, *block, *len),
+            FcTag::Creat(name) => self.creat(name),
+            FcTag::Link(name) => self.link(name),
+            FcTag::Unlink(name) => self.unlink(name),
+            FcTag::Inode { inode, raw } => self.put_inode(*inode, raw),
+        }
+    }
+}

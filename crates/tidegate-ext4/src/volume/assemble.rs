@@ -1,0 +1,85 @@
+//! A volume's parts, before anything of the volume but its superblock was looked at.
+
+use crate::alloc::{DATA_PER_MAP, DATA_PER_MAP_NEW, Damaged, Free, Freed, GroupLocks, Space};
+use crate::format::gate::{Superblock, rule};
+use crate::inode::orphan::Orphans;
+use crate::map::Behind;
+use crate::volume::blocks::Blocks;
+use crate::volume::options::{Ext4Options, Switches};
+use crate::volume::ordered::Ordered;
+use crate::volume::overlay::Overlay;
+use crate::volume::sbi::Ext4;
+use crate::xattr;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, OnceLock};
+use tidegate_block::{RequestQueue, SharedPlug};
+use tidegate_rt::Mutex;
+use tidegate_vfs::{Bdi, Result};
+
+impl Ext4 {
+    /// The volume in memory, of which nothing was looked at but its superblock.
+    pub(super) fn bare(
+        queue: &Arc<RequestQueue>,
+        bdi: &Arc<Bdi>,
+        sb: Superblock,
+        options: &Ext4Options,
+    ) -> Ext4 {
+        let blocks = Blocks::new(queue.clone(), bdi.clone(), sb.block_size);
+        let plug = Arc::new(SharedPlug::new(queue.clone()));
+        Ext4 {
+            sb,
+            blocks,
+            read_only: None,
+            counts: OnceLock::new(),
+            tables: OnceLock::new(),
+            journal_blocks: Vec::new(),
+            space: None,
+            freed: Freed::default(),
+            ordered: Ordered::new(plug.clone()),
+            plug,
+            conversions: None,
+            behind: Behind::new(),
+            damaged: Damaged::new(),
+            orphans: Orphans::new(),
+            shared_xattrs: Mutex::new(&xattr::SHARED, ()),
+            group_locks: GroupLocks::default(),
+            announced: Default::default(),
+            next_generation: AtomicU32::new(0),
+            filling: options.filling,
+            fixed_time: options.fixed_time,
+            failure: OnceLock::new(),
+            stats: Default::default(),
+            switches: Switches::new(options),
+        }
+    }
+
+    /// The volume as `overlay` leaves it, for changes that stay in memory: nobody else sees it, and nothing is
+    /// written.
+    ///
+    /// # Errors
+    /// `Corrupt` where its tables lie in each other; those of reading it.
+    pub(crate) fn in_memory(
+        queue: Arc<RequestQueue>,
+        bdi: Arc<Bdi>,
+        sb: Superblock,
+        overlay: Overlay,
+    ) -> Result<Ext4> {
+        // Nothing is kept back.
+        let options = Ext4Options { filling: true, ..Ext4Options::default() };
+        let mut fs = Ext4::bare(&queue, &bdi, sb, &options);
+        fs.blocks.overlay = Some(overlay);
+        fs.journal_blocks = fs.find_journal_blocks();
+        rule(fs.tables().shared().is_none(), "tables of its groups lie in each other")?;
+        fs.space = Some(Space::new(fs.free()?));
+        fs.blocks.allow_changes(None);
+        Ok(fs)
+    }
+
+    /// Counts of free blocks and inodes.
+    pub(super) fn free(&self) -> Result<Free> {
+        let c = self.counts()?;
+        let data_per_map = if self.filling { DATA_PER_MAP_NEW } else { DATA_PER_MAP };
+        let (blocks, inodes, directories) = (c.free_blocks, c.free_inodes, c.directories);
+        Ok(Free { blocks, inodes, directories, data_per_map, ..Free::default() })
+    }
+}

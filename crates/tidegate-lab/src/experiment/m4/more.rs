@@ -1,0 +1,131 @@
+//! Jobs beside the main one: a deep queue on one file, files without fsync, and writing beside cleaning.
+
+use super::columns::{READ, ZONED_COUNTERS};
+use super::{AS_MUCH, ONE, auto_of, gain};
+use crate::experiment::Where;
+use crate::experiment::comparison::{Because, Comparison, Rule};
+use crate::experiment::outcome::{Position, Published};
+use crate::experiment::setting::Setting;
+use crate::workload::{Before, Periodic, Spec, Streams};
+use tidegate_block::Preset;
+
+/// MiB/s of four writers on a volume whose space must be cleaned: one log, spf.
+const CLEANING: [f64; 2] = [383.0, 885.0];
+/// MiB/s of his second data set: one log, spf.
+const SECOND: [f64; 2] = [847.0, 887.0];
+/// Zones beside cleaning are so many times shorter than the device's; in a first look twice that.
+const SHORTER: u64 = 64;
+/// Zones of that device.
+const ZONES: u64 = 64;
+/// As many logs as there are files before, as published.
+const CLEANED: &[&str] = &[ONE, "stream_policy=spf,warm_streams=7", "stream_policy=auto,warm_streams=7"];
+
+pub(super) fn settings(quick: bool, like: impl Fn() -> Setting) -> [Setting; 3] {
+    let size = if quick { 16 << 20 } else { 64 << 20 };
+    let job = |writers, depth, periodic| {
+        Spec::Streams(Streams {
+            writers,
+            size,
+            block: 4096,
+            depth,
+            periodic,
+            read_back: READ,
+            interval_ms: 10,
+            ..Streams::default()
+        })
+    };
+    let deep = Setting {
+        name: "1 file, 32 at once".into(),
+        workload: job(1, 32, Periodic::FsyncEvery(32 * 4096)),
+        published: None,
+        bars: deep,
+        ..like()
+    };
+    let second = Setting {
+        name: "9 files, no fsync".into(),
+        workload: job(9, 1, Periodic::None),
+        published: Some(published("its second data set, with sectors of 4 KiB", "9 files", SECOND)),
+        bars: second,
+        ..like()
+    };
+    [deep, second, cleaning(quick, like())]
+}
+
+fn cleaning(quick: bool, like: Setting) -> Setting {
+    let shorter = if quick { 2 * SHORTER } else { SHORTER };
+    let zones = Preset::Zns.spec().with_shorter_zones(shorter).zones;
+    let (zone, capacity) = zones.map_or((0, 0), |z| (z.size, z.capacity));
+    // Seven files fill that share of the zones; four of them make room for as many new ones.
+    let file = ZONES * capacity * FILLED / 100 / 7 / 4096 * 4096;
+    Setting {
+        name: "4 files beside cleaning, on zones".into(),
+        place: Where::Zoned(Preset::Zns),
+        size: ZONES * zone,
+        shorter,
+        workload: Spec::Streams(Streams {
+            writers: 4,
+            size: file,
+            block: 4096,
+            before: Before { files: 7, size: file, removed: 4 },
+            periodic: Periodic::FsyncEvery(128 * 4096),
+            read_back: READ,
+            interval_ms: 10,
+            ..Streams::default()
+        }),
+        published: Some(published("gc-concurrent", "4 files beside cleaning", CLEANING)),
+        positions: CLEANED,
+        counters: ZONED_COUNTERS,
+        bars: cleaned,
+        ..like
+    }
+}
+
+const LITTLE_TO_MOVE: &str = "the volume is filled to half, so that cleaning moves a twentieth of what is written; how full the \
+    published one was is not known";
+
+/// Of the device's zones, in percent, what the files before take. With 56 the writers met a full volume.
+const FILLED: u64 = 50;
+
+fn published(of: &str, files: &str, [before, after]: [f64; 2]) -> Published {
+    Published {
+        source: format!("msF2FS on a WD Ultrastar DC ZN540, {of}"),
+        what: format!("GiB of {files}, one log and spf, s"),
+        before: 1024.0 / before,
+        after: 1024.0 / after,
+    }
+}
+
+fn deep(p: &[Position]) -> Vec<Comparison> {
+    vec![
+        Comparison::ratio("spf / one log, MiB/s, 1 file, 32 at once", Rule::AtLeast(AS_MUCH), &gain(p)),
+        auto_of(p, "1 file, 32 at once"),
+    ]
+}
+
+fn second(p: &[Position]) -> Vec<Comparison> {
+    vec![
+        Comparison::ratio("spf / one log, MiB/s, 9 files, no fsync", Rule::AtLeast(AS_MUCH), &gain(p))
+            .beside(SECOND[1] / SECOND[0]),
+        auto_of(p, "9 files, no fsync"),
+    ]
+}
+
+fn cleaned(p: &[Position]) -> Vec<Comparison> {
+    let published = CLEANING[1] / CLEANING[0];
+    vec![
+        Comparison::reproduces(
+            "spf / one log, MiB/s, beside cleaning",
+            published,
+            &gain(p),
+            Because::default(),
+        ),
+        Comparison::ratio(
+            "spf / one log, MiB/s, beside cleaning: of what we want",
+            Rule::AtLeast(2.3),
+            &gain(p),
+        )
+        .beside(published)
+        .since(LITTLE_TO_MOVE),
+        auto_of(p, "beside cleaning"),
+    ]
+}

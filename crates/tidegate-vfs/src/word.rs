@@ -1,0 +1,56 @@
+//! Words: options without a value that are read once, when a volume is opened. Each is declared once.
+//!
+//! Options that can be turned while a volume is in use are [`switch`](crate::switch)es.
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// The word with which a volume opens as it is; of every format.
+pub const NORECOVERY: &str = "norecovery";
+/// Its effect.
+pub const NORECOVERY_HELP: &str = "change nothing to recover, and open read-only";
+
+/// A word that options of type `T` have.
+pub struct Word<T: 'static> {
+    /// Its spelling.
+    pub name: &'static str,
+    /// Its effect, for `-o help`; empty for another spelling, or for what a mount declares itself.
+    pub help: &'static str,
+    /// Sets it.
+    pub set: fn(&mut T),
+}
+
+/// Sets the word `option`; false if it is none of `words`.
+///
+/// # Errors
+/// `InvalidArgument` when it has a value.
+pub fn set_word<T>(words: &[Word<T>], to: &mut T, option: &str) -> Result<bool> {
+    let name = option.split('=').next().unwrap_or(option);
+    let Some(word) = words.iter().find(|w| w.name == name) else { return Ok(false) };
+    if option.contains('=') {
+        let what = format!("option \"{option}\": {name} takes no value");
+        return Err(Error::new(ErrorKind::InvalidArgument, what));
+    }
+    (word.set)(to);
+    Ok(true)
+}
+
+/// The words that help shows, with their effects.
+pub fn shown<T>(words: &[Word<T>]) -> impl Iterator<Item = (&'static str, &'static str)> {
+    words.iter().filter(|w| !w.help.is_empty()).map(|w| (w.name, w.help))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_has_no_value() {
+        let words: &[Word<u32>] = &[Word { name: "one", help: "", set: |n| *n = 1 }];
+        let mut n = 0;
+        assert!(!set_word(words, &mut n, "two").unwrap());
+        assert_eq!(set_word(words, &mut n, "one=1").unwrap_err().kind(), ErrorKind::InvalidArgument);
+        assert_eq!(n, 0);
+        assert!(set_word(words, &mut n, "one").unwrap());
+        assert_eq!(n, 1);
+    }
+}
