@@ -114,6 +114,11 @@ impl InFlight {
         room.wait_until(|| self.enter(place));
     }
 
+    /// Somebody waits for a request, or has waited.
+    pub fn somebody_waits(&self) {
+        self.throttle.somebody_waits(&self.limits);
+    }
+
     /// The end of a request.
     pub fn leave(&self, place: &Place) {
         if let Some(bytes) = place.bytes {

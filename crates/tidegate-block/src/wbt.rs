@@ -4,7 +4,8 @@
 //! long as the requests in front of it: 16 MiB of write-back are 4 ms on a fast device and 100 ms on a disk,
 //! and an fsync waits for three such requests, one behind the other. Linux bounds write-back for that
 //! (`block/blk-wbt.c`) while somebody waits or did within a tenth of a second. It counts requests, and moves
-//! its bound with the latency that it sees. Here the bound is one of bytes, and constant.
+//! its bound with the latency that it sees. Here the bound is one of bytes, and constant; it holds where a request
+//! that somebody waits for finds more than half of that before it.
 //!
 //! ```text
 //!   bound   16 MiB ─────────┐                     ┌────────
@@ -57,9 +58,12 @@ impl Throttle {
         self.off.store(!on, Relaxed);
     }
 
-    /// Somebody waits for a request, or has waited.
-    pub fn somebody_waits(&self) {
-        self.waited.store(clock::now().0 + 1, Relaxed);
+    /// Somebody waits for a request, or has waited. A request with little write-back before it is in no need of the
+    /// bound: a stream beside which somebody syncs once in a while, or reads, goes on at its speed.
+    pub fn somebody_waits(&self, limits: &QueueLimits) {
+        if limits.wbt.is_some_and(|l| !self.booked.is_at_most(l.requests / 2, l.bytes / 2)) {
+            self.waited.store(clock::now().0 + 1, Relaxed);
+        }
     }
 
     /// Books a request of write-back in, unless it has to wait. It may go once another has ended.

@@ -250,6 +250,12 @@ fn sync(page: u64) -> Bio {
     bio
 }
 
+/// A request that somebody waits for comes behind `pages` pages of write-back.
+fn sync_behind(q: &RequestQueue, pages: usize) {
+    q.submit(write(900, pages));
+    q.submit(sync(1000));
+}
+
 #[test]
 fn write_back_has_the_whole_queue_while_nobody_waits() {
     each_seed_throttled(|q| {
@@ -258,16 +264,23 @@ fn write_back_has_the_whole_queue_while_nobody_waits() {
 }
 
 #[test]
+fn write_back_has_the_whole_queue_where_little_is_before_a_request_that_somebody_waits_for() {
+    each_seed_throttled(|q| {
+        sync_behind(&q, 4);
+        assert!(took(|| (0..10).for_each(|i| q.submit(write(i * 10, 8)))) < MS);
+    });
+}
+
+#[test]
 fn little_write_back_is_on_its_way_while_somebody_waits() {
     each_seed_throttled(|q| {
-        q.submit(sync(1000));
         // By bytes, and by requests.
-        for (pages, fit) in [(4, 2), (1, 3)] {
+        for (pages, fit) in [(4, 1), (1, 2)] {
+            sync_behind(&q, 5);
             assert!(took(|| (0..fit).for_each(|i| q.submit(write(i * 10, pages)))) < MS);
             let next = took(|| q.submit(write(500, pages)));
             assert!(next > TAKES - 2 * MS, "{next:?}");
             q.drain();
-            q.submit(sync(1001));
         }
     });
 }
@@ -275,8 +288,8 @@ fn little_write_back_is_on_its_way_while_somebody_waits() {
 #[test]
 fn write_back_in_the_queue_is_in_the_way_of_nothing_that_somebody_waits_for() {
     each_seed_throttled(|q| {
-        q.submit(sync(1000));
-        (0..2).for_each(|i| q.submit(write(i * 10, 4)));
+        sync_behind(&q, 5);
+        q.submit(write(0, 4));
         let waits = q.clone();
         let flusher = thread::spawn("flusher", move || waits.submit(write(500, 4))).unwrap();
         assert!(took(|| (0..10).for_each(|i| q.submit(sync(i * 10 + 2000)))) < MS);
@@ -288,9 +301,17 @@ fn write_back_in_the_queue_is_in_the_way_of_nothing_that_somebody_waits_for() {
 #[test]
 fn write_back_has_the_whole_queue_again_a_while_after_the_last_wait() {
     each_seed_throttled(|q| {
+        let later = q.clone();
+        let flusher = thread::spawn("flusher", move || {
+            later.submit(write(900, 5));
+            thread::sleep(TAKES / 2);
+            later.submit(write(800, 5));
+        });
+        thread::sleep(MS);
         q.submit_wait(sync(1000)).unwrap();
+        flusher.unwrap().join();
         let soon = took(|| (0..3).for_each(|i| q.submit(write(i * 10, 4))));
-        assert!(soon > TAKES - 2 * MS, "{soon:?}");
+        assert!(soon > TAKES / 2 - 4 * MS, "{soon:?}");
         q.drain();
         q.set_wbt(false);
         assert!(took(|| (0..10).for_each(|i| q.submit(write(i * 10, 8)))) < MS);
@@ -304,7 +325,7 @@ fn write_back_has_the_whole_queue_again_a_while_after_the_last_wait() {
 #[test]
 fn what_is_larger_than_the_bound_of_write_back_goes_alone() {
     each_seed_throttled(|q| {
-        q.submit(sync(1000));
+        sync_behind(&q, 5);
         assert!(took(|| q.submit(write(0, 32))) < MS);
         let next = took(|| q.submit(write(100, 32)));
         assert!(next > TAKES - 2 * MS, "{next:?}");
@@ -314,8 +335,7 @@ fn what_is_larger_than_the_bound_of_write_back_goes_alone() {
 #[test]
 fn write_back_that_a_thread_waits_for_by_now_has_the_whole_queue() {
     each_seed_throttled(|q| {
-        q.submit(sync(1000));
-        q.submit(write(0, 8));
+        sync_behind(&q, 8);
         let shared = SharedPlug::new(q.clone());
         let joined = AtomicU64::new(0);
         let note = |load| joined.store(load, SeqCst);

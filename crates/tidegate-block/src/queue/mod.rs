@@ -273,7 +273,7 @@ impl RequestQueue {
         let inflight = self.inflight.clone();
         rq.after_end(move || {
             if awaited {
-                inflight.throttle.somebody_waits();
+                inflight.somebody_waits();
             }
             inflight.leave(&place);
         });
@@ -282,8 +282,8 @@ impl RequestQueue {
 
     /// Has write-back yield for a while where somebody waits for a request.
     fn note_wait(&self, awaited: bool) {
-        if awaited && self.limits.wbt.is_some() {
-            self.inflight.throttle.somebody_waits();
+        if awaited {
+            self.inflight.somebody_waits();
         }
     }
 

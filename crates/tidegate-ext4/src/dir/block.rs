@@ -44,8 +44,7 @@ impl Ext4 {
     }
 
     fn check_dir_csum(&self, dir: &Ext4Inode, n: FileBlock, block: &[u8]) -> Result<()> {
-        let is_node = usize::from(le16(block, 4)) == block.len();
-        if self.has_tree(dir) && (n.0 == 0 || is_node) {
+        if self.has_tree(dir) && (n.0 == 0 || is_dx_node(block)) {
             let at = if n.0 == 0 { root_entries(block) } else { DX_NODE_ENTRIES };
             return rule(
                 dx_csum(dir.csum_seed, block, at).is_some_and(|(stored, crc)| stored == crc),

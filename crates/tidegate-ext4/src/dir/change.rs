@@ -13,6 +13,7 @@ use crate::map::Place;
 use crate::volume::handle::Handle;
 use crate::volume::sbi::Ext4;
 use tidegate_vfs::{Error, FileType, Inode, Result};
+use zerocopy::IntoBytes;
 
 /// An entry to be made.
 #[derive(Clone, Copy)]
@@ -28,20 +29,26 @@ pub(super) fn entry_len(len: usize) -> usize {
 }
 
 fn rec_len(block: &[u8], at: usize) -> usize {
-    le16(block, at + 4).into()
+    read_at::<RawDirEntry>(block, at).map_or(0, |e| e.rec_len.get().into())
 }
 
 pub(super) fn set_rec_len(block: &mut [u8], at: usize, len: usize) {
-    block[at + 4..at + 6].copy_from_slice(&(len as u16).to_le_bytes());
+    if let Some(head) = at_mut::<RawDirEntry>(block, at) {
+        head.rec_len = (len as u16).into();
+    }
 }
 
-/// Writes an entry of `len` bytes at byte `at`.
+/// Writes an entry of `len` bytes at byte `at`, where there is room for it.
 pub(super) fn put_entry(block: &mut [u8], at: usize, len: usize, e: NewEntry<'_>, filetype: bool) {
-    block[at..at + 4].copy_from_slice(&e.ino.to_le_bytes());
-    set_rec_len(block, at, len);
-    block[at + 6] = e.name.len() as u8;
-    block[at + 7] = if filetype { type_number(e.file_type) } else { 0 };
+    let file_type = if filetype { type_number(e.file_type) } else { 0 };
+    let head = RawDirEntry {
+        inode: e.ino.into(),
+        rec_len: (len as u16).into(),
+        name_len: e.name.len() as u8,
+        file_type,
+    };
     let name = at + DIRENT_HEAD;
+    block[at..name].copy_from_slice(head.as_bytes());
     block[name..name + e.name.len()].copy_from_slice(e.name);
 }
 
@@ -50,11 +57,12 @@ pub(super) fn put_in_gap(block: &mut [u8], end: usize, e: NewEntry<'_>, filetype
     let want = entry_len(e.name.len());
     let mut at = 0;
     while at < end {
-        let len = rec_len(block, at);
+        let Some(head) = read_at::<RawDirEntry>(block, at) else { return false };
+        let len = usize::from(head.rec_len.get());
         if len == 0 {
             return false;
         }
-        let used = if le32(block, at) == 0 { 0 } else { entry_len(block[at + 6].into()) };
+        let used = if head.inode.get() == 0 { 0 } else { entry_len(head.name_len.into()) };
         if len >= used + want {
             if used > 0 {
                 set_rec_len(block, at, used);
@@ -84,10 +92,7 @@ impl Ext4 {
         }
         let end = block.len() - DIR_TAIL;
         let crc = crc32c(dir.csum_seed, &block[..end]);
-        block[end..].fill(0);
-        set_rec_len(block, end, DIR_TAIL);
-        block[end + 7] = FT_DIR_CSUM;
-        block[end + 8..].copy_from_slice(&crc.to_le_bytes());
+        block[end..].copy_from_slice(RawDirTail::new(crc).as_bytes());
     }
 
     /// Sets the checksum of a block that may be the root of a hash tree.

@@ -45,8 +45,9 @@ impl Ext4 {
         let first = self.tree_block(&before, dir.size(), FileBlock(0))?;
         let block = first.block.to_vec();
         let dots = entry_len(1);
+        let dot = read_at::<RawDirEntry>(&block, 0);
         let dotdot_is_second =
-            usize::from(le16(&block, 4)) == dots && block[dots + DIRENT_HEAD..].starts_with(b"..");
+            dot.is_some_and(|e| e.stride() == dots) && block[dots + DIRENT_HEAD..].starts_with(b"..");
         if !dotdot_is_second {
             return Ok(false);
         }

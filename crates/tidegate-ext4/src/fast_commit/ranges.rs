@@ -8,7 +8,8 @@ use crate::inode::{ei, own};
 use crate::map::{Piece, Place};
 use std::ops::Range;
 use std::sync::Arc;
-use tidegate_jbd2::format::fc::{EXTENT_SIZE, FcInode, FcTag};
+use tidegate_jbd2::format::fc::{FcInode, FcTag};
+use tidegate_jbd2::format::raw::EXTENT_SIZE;
 use tidegate_vfs::{FileType, Result};
 use zerocopy::FromBytes;
 

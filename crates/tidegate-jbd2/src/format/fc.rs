@@ -5,8 +5,11 @@
 //! all since the tail before; tags that no tail covers were not committed.
 
 use super::checksum::crc32c;
+use super::raw::{EXTENT_SIZE, RawFcAddRange, RawFcDelRange, RawFcDentryInfo, RawFcHead, RawFcTail, RawFcTl};
 use crate::units::Tid;
-use tidegate_block::le::{le16, le32};
+use std::mem::offset_of;
+use zerocopy::FromBytes;
+use zerocopy::little_endian::U32;
 
 /// `EXT4_FC_TAG_ADD_RANGE` and those that follow it.
 mod tag {
@@ -22,9 +25,7 @@ mod tag {
 }
 
 /// Bytes of a tag's number and length.
-const TL: usize = 4;
-/// Bytes of an extent as the volume's format has it.
-pub const EXTENT_SIZE: usize = 12;
+const TL: usize = size_of::<RawFcTl>();
 /// The longest name.
 const NAME_MAX: usize = 255;
 /// Bytes of the smallest inode.
@@ -93,8 +94,8 @@ struct Tlvs<'a>(&'a [u8]);
 impl<'a> Tlvs<'a> {
     /// The next; an error for bytes that are no tag.
     fn next(&mut self) -> Option<Result<Tlv<'a>, ()>> {
-        let head = self.0.get(..TL)?;
-        let (tag, len) = (le16(head, 0), usize::from(le16(head, 2)));
+        let (head, _) = RawFcTl::read_from_prefix(self.0).ok()?;
+        let (tag, len) = (head.fc_tag.get(), usize::from(head.fc_len.get()));
         let Some(bytes) = self.0.get(..TL + len).filter(|_| has_length(tag, len)) else {
             self.0 = &[];
             return Some(Err(()));
@@ -106,14 +107,17 @@ impl<'a> Tlvs<'a> {
 
 fn has_length(tag: u16, len: usize) -> bool {
     match tag {
-        tag::ADD_RANGE => len == 4 + EXTENT_SIZE,
-        tag::DEL_RANGE => len == 12,
-        tag::CREAT | tag::LINK | tag::UNLINK => (9..=8 + NAME_MAX).contains(&len),
+        tag::ADD_RANGE => len == size_of::<RawFcAddRange>(),
+        tag::DEL_RANGE => len == size_of::<RawFcDelRange>(),
+        tag::CREAT | tag::LINK | tag::UNLINK => {
+            let name = len.checked_sub(size_of::<RawFcDentryInfo>());
+            name.is_some_and(|n| (1..=NAME_MAX).contains(&n))
+        }
         tag::INODE => len >= 4 + INODE_MIN,
         tag::PAD => true,
         // Both are their numbers; a tail is filled up to its block's end.
-        tag::TAIL => len >= 8,
-        tag::HEAD => len == 8,
+        tag::TAIL => len >= size_of::<RawFcTail>(),
+        tag::HEAD => len == size_of::<RawFcHead>(),
         _ => false,
     }
 }
@@ -146,7 +150,8 @@ impl Scan {
 
     /// Looks at the next block; whether the block after it counts, too.
     pub fn block(&mut self, block: &[u8]) -> Result<bool, Refused> {
-        if std::mem::take(&mut self.first) && le16(block, 0) != tag::HEAD {
+        let begins = |block| RawFcTl::read_from_prefix(block).is_ok_and(|(t, _)| t.fc_tag.get() == tag::HEAD);
+        if std::mem::take(&mut self.first) && !begins(block) {
             return Ok(false);
         }
         let mut tlvs = Tlvs(block);
@@ -155,19 +160,20 @@ impl Scan {
             self.seen += 1;
             match tlv.tag {
                 tag::HEAD => {
-                    let (features, tid) = (le32(tlv.value, 0), Tid(le32(tlv.value, 4)));
-                    if features != 0 {
-                        return Err(Refused::Features(features));
+                    let Ok((head, _)) = RawFcHead::read_from_prefix(tlv.value) else { return self.stop() };
+                    if head.fc_features.get() != 0 {
+                        return Err(Refused::Features(head.fc_features.get()));
                     }
-                    if tid != self.tid {
+                    if head.fc_tid.get() != self.tid.0 {
                         return Ok(false);
                     }
                     self.crc = crc32c(self.crc, tlv.bytes);
                 }
                 tag::TAIL => {
-                    let (tid, found) = (Tid(le32(tlv.value, 0)), le32(tlv.value, 4));
-                    let crc = crc32c(std::mem::take(&mut self.crc), &tlv.bytes[..TL + 4]);
-                    if tid != self.tid || crc != found {
+                    let Ok((tail, _)) = RawFcTail::read_from_prefix(tlv.value) else { return self.stop() };
+                    let covered = TL + offset_of!(RawFcTail, fc_crc);
+                    let crc = crc32c(std::mem::take(&mut self.crc), &tlv.bytes[..covered]);
+                    if tail.fc_tid.get() != self.tid.0 || tail.fc_crc.get() != crc {
                         return self.stop();
                     }
                     self.committed = self.seen;
@@ -200,15 +206,28 @@ pub(crate) fn changes(block: &[u8], left: &mut u64) -> Vec<FcTag> {
 
 /// The change that a tag makes; none for head, tail and filling. Lengths were checked.
 fn change(tag: u16, v: &[u8]) -> Option<FcTag> {
-    let inode = FcInode(le32(v.get(..4)?, 0));
-    let name = || FcName { parent: inode, inode: FcInode(le32(v, 4)), name: v[8..].to_vec() };
+    let name = || {
+        let (d, name) = RawFcDentryInfo::read_from_prefix(v).ok()?;
+        let (parent, inode) = (FcInode(d.fc_parent_ino.get()), FcInode(d.fc_ino.get()));
+        Some(FcName { parent, inode, name: name.to_vec() })
+    };
     Some(match tag {
-        tag::ADD_RANGE => FcTag::AddRange { inode, extent: *v[4..].first_chunk()? },
-        tag::DEL_RANGE => FcTag::DelRange { inode, block: le32(v, 4), len: le32(v, 8) },
-        tag::CREAT => FcTag::Creat(name()),
-        tag::LINK => FcTag::Link(name()),
-        tag::UNLINK => FcTag::Unlink(name()),
-        tag::INODE => FcTag::Inode { inode, raw: v[4..].to_vec() },
+        tag::ADD_RANGE => {
+            let (range, _) = RawFcAddRange::read_from_prefix(v).ok()?;
+            FcTag::AddRange { inode: FcInode(range.fc_ino.get()), extent: range.fc_ex }
+        }
+        tag::DEL_RANGE => {
+            let (range, _) = RawFcDelRange::read_from_prefix(v).ok()?;
+            let (block, len) = (range.fc_lblk.get(), range.fc_len.get());
+            FcTag::DelRange { inode: FcInode(range.fc_ino.get()), block, len }
+        }
+        tag::CREAT => FcTag::Creat(name()?),
+        tag::LINK => FcTag::Link(name()?),
+        tag::UNLINK => FcTag::Unlink(name()?),
+        tag::INODE => {
+            let (ino, raw) = U32::read_from_prefix(v).ok()?;
+            FcTag::Inode { inode: FcInode(ino.get()), raw: raw.to_vec() }
+        }
         _ => return None,
     })
 }

@@ -1,6 +1,8 @@
-//! The structures as they lie in the log, big-endian, with the names of `jbd2.h`. Nothing here is checked.
+//! The structures as they lie in the log, with the names of `jbd2.h` and, for fast commits, `fast_commit.h`.
+//! Those of fast commits are little-endian, all others big-endian. Nothing here is checked.
 
 use zerocopy::big_endian::{U16, U32, U64};
+use zerocopy::little_endian as le;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The first four bytes of each block that is the journal's own.
@@ -140,8 +142,67 @@ pub struct RawTail {
     pub t_checksum: U32,
 }
 
+/// `struct ext4_fc_tl`: the head of a tag.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // the names are the format's
+pub struct RawFcTl {
+    pub fc_tag: le::U16,
+    /// Bytes behind the head.
+    pub fc_len: le::U16,
+}
+
+/// `struct ext4_fc_head`: the first tag of the area.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // the names are the format's
+pub struct RawFcHead {
+    pub fc_features: le::U32,
+    pub fc_tid: le::U32,
+}
+
+/// `struct ext4_fc_tail`: the last tag of a fast commit.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // the names are the format's
+pub struct RawFcTail {
+    pub fc_tid: le::U32,
+    pub fc_crc: le::U32,
+}
+
+/// `struct ext4_fc_del_range`: blocks of a file go.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // the names are the format's
+pub struct RawFcDelRange {
+    pub fc_ino: le::U32,
+    pub fc_lblk: le::U32,
+    pub fc_len: le::U32,
+}
+
+/// `struct ext4_fc_dentry_info` without its name.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // the names are the format's
+pub struct RawFcDentryInfo {
+    pub fc_parent_ino: le::U32,
+    pub fc_ino: le::U32,
+}
+
+/// `struct ext4_fc_add_range`: a file gets an extent.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)] // the names are the format's
+pub struct RawFcAddRange {
+    pub fc_ino: le::U32,
+    /// The extent, in the volume's format.
+    pub fc_ex: [u8; EXTENT_SIZE],
+}
+
 /// Bytes of the superblock that its checksum is over.
 pub const SUPERBLOCK_SIZE: usize = 1024;
+/// Bytes of an extent as the volume's format has it.
+pub const EXTENT_SIZE: usize = 12;
 /// Bytes of a [`RawTail`].
 pub const TAIL_SIZE: usize = size_of::<RawTail>();
 
@@ -157,4 +218,10 @@ const _: () = {
     assert!(size_of::<RawRevoke>() == 16);
     assert!(size_of::<RawCommit>() == 60);
     assert!(TAIL_SIZE == 4);
+    assert!(size_of::<RawFcTl>() == 4);
+    assert!(size_of::<RawFcHead>() == 8);
+    assert!(size_of::<RawFcTail>() == 8);
+    assert!(size_of::<RawFcDelRange>() == 12);
+    assert!(size_of::<RawFcDentryInfo>() == 8);
+    assert!(size_of::<RawFcAddRange>() == 16);
 };

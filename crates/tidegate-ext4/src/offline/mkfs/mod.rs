@@ -265,13 +265,14 @@ fn superblock(plan: &Plan<'_>, options: &MkfsOptions) -> RawSuperblock {
     if plan.journal.is_some() {
         let table = Inodes { sb, options }.table(plan);
         let at = (JOURNAL_INO as usize - 1) * sb.inode_size as usize;
-        let map = std::mem::offset_of!(RawInode, i_block);
-        let words = table[at + map..at + map + I_BLOCK_SIZE].chunks_exact(4);
-        for (to, from) in raw.s_jnl_blocks.iter_mut().zip(words) {
-            *to = le32(from, 0).into();
+        if let Some(journal) = read_at::<RawInode>(&table, at) {
+            let words = journal.i_block.chunks_exact(4);
+            for (to, from) in raw.s_jnl_blocks.iter_mut().zip(words) {
+                *to = le32(from, 0).into();
+            }
+            raw.s_jnl_blocks[15] = journal.i_size_high;
+            raw.s_jnl_blocks[16] = journal.i_size_lo;
         }
-        raw.s_jnl_blocks[15] = le32(&table, at + std::mem::offset_of!(RawInode, i_size_high)).into();
-        raw.s_jnl_blocks[16] = le32(&table, at + std::mem::offset_of!(RawInode, i_size_lo)).into();
         raw.s_jnl_backup_type = JNL_BACKUP_BLOCKS;
     }
     raw

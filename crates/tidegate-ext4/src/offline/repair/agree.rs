@@ -209,7 +209,13 @@ impl Repair<'_, '_> {
         let first: u64 = if flagged { n.word(5) } else { n.word(0) }.into();
         if dir && self.sb.holds(BlockAddr(first), 1) {
             let bytes = self.disk.block(first)?;
-            let typed = le32(&bytes, 0) == ROOT_INO && bytes[4..10] == [12, 0, 1, Kind::Dir as u8, b'.', 0];
+            let dot = RawDirEntry {
+                inode: ROOT_INO.into(),
+                rec_len: (DOT_LEN as u16).into(),
+                name_len: 1,
+                file_type: Kind::Dir as u8,
+            };
+            let typed = bytes.starts_with(dot.as_bytes()) && bytes[DIRENT_HEAD..].starts_with(b".\0");
             shown.set(Incompat::FILETYPE, typed);
         }
         let missing = shown - self.sb.incompat;
