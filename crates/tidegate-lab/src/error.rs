@@ -33,11 +33,23 @@ pub enum Error {
         /// The host's error.
         source: std::io::Error,
     },
+    /// A file that the lab would make, and that somebody has.
+    #[error("{path}: is there already; the lab makes this file for each run and removes it again")]
+    Exists {
+        /// The path.
+        path: PathBuf,
+    },
     /// No thread could be started.
     #[error(
         "a thread of the workload could not be started: {0}; give it fewer threads, or raise the limits on them"
     )]
     Thread(std::io::Error),
+    /// A figure that is to be compared, and that no run has.
+    #[error("no run has a {metric}")]
+    NoValue {
+        /// The figure.
+        metric: String,
+    },
     /// A fault of the simulated world: the recording is of another run than the one that is shown.
     #[error("{position}: one seed gave two runs, of {once} and {again} ns: please report this")]
     Differs {

@@ -33,7 +33,7 @@ const MIN_PAUSE: Duration = Duration::from_millis(20);
 
 /// Why a pass is made.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum For {
+enum Reason {
     /// Somebody asks for everything, and will ask again to wait for it.
     Start { before: Nanos },
     /// Somebody asks for everything.
@@ -44,12 +44,12 @@ enum For {
     Age,
 }
 
-impl From<For> for Pass {
-    fn from(why: For) -> Pass {
+impl From<Reason> for Pass {
+    fn from(why: Reason) -> Pass {
         match why {
-            For::Start { .. } | For::Sync { .. } => Pass::Sync,
-            For::Background => Pass::Background,
-            For::Age => Pass::Periodic,
+            Reason::Start { .. } | Reason::Sync { .. } => Pass::Sync,
+            Reason::Background => Pass::Background,
+            Reason::Age => Pass::Periodic,
         }
     }
 }
@@ -114,14 +114,14 @@ fn run(fs: &dyn FileSystem, bdi: &Arc<Bdi>, periodic: bool) {
             Some(Work::Start { pages, before }) => start(fs, bdi, pages, before),
             Some(Work::Sync { wait, done }) => {
                 let _span = WB_SYNC.enter([wait as u64]);
-                let (_, result) = pass(fs, bdi, For::Sync { wait }, u64::MAX);
+                let (_, result) = pass(fs, bdi, Reason::Sync { wait }, u64::MAX);
                 bdi.judge_pass();
                 done.complete(result);
             }
             None if shutdown => return,
             None if bdi.over_background() => background(fs, bdi),
             None if periodic => {
-                let _ = pass(fs, bdi, For::Age, u64::MAX);
+                let _ = pass(fs, bdi, Reason::Age, u64::MAX);
                 bdi.judge_pass();
                 fs.periodic();
             }
@@ -135,7 +135,7 @@ fn run(fs: &dyn FileSystem, bdi: &Arc<Bdi>, periodic: bool) {
 fn start(fs: &dyn FileSystem, bdi: &Arc<Bdi>, mut pages: u64, before: Nanos) {
     let _span = WB_START.enter([pages]);
     while pages > 0 {
-        let (wrote, _) = pass(fs, bdi, For::Start { before }, pages);
+        let (wrote, _) = pass(fs, bdi, Reason::Start { before }, pages);
         pages = pages.saturating_sub(wrote);
         // Pages that could not be written are for the pass that somebody waits for.
         if bdi.judge_pass() > 0 || wrote == 0 {
@@ -148,7 +148,7 @@ fn start(fs: &dyn FileSystem, bdi: &Arc<Bdi>, mut pages: u64, before: Nanos) {
 fn background(fs: &dyn FileSystem, bdi: &Arc<Bdi>) {
     let _span = WB_BACKGROUND.enter([bdi.dirty_bytes()]);
     while bdi.over_background() && bdi.lists.lock().work.is_empty() {
-        let (wrote, _) = pass(fs, bdi, For::Background, u64::MAX);
+        let (wrote, _) = pass(fs, bdi, Reason::Background, u64::MAX);
         bdi.stuck.store(wrote == 0, SeqCst);
         let failed = bdi.judge_pass();
         if wrote == 0 || failed > 0 {
@@ -178,15 +178,15 @@ fn pause(bdi: &Bdi, time: Duration) {
 /// One turn over the dirty inodes, of at most about `most` pages; pages written, and the first error of submitting.
 /// In the background it ends as soon as little enough is dirty: an inode that was not reached has more to write next
 /// time, in one piece.
-fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, why: For, most: u64) -> (u64, Result<()>) {
+fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, why: Reason, most: u64) -> (u64, Result<()>) {
     let mean = bdi.queue_io(match why {
-        For::Start { before } => before,
-        For::Sync { .. } | For::Background => until_now(),
-        For::Age => expired(),
+        Reason::Start { before } => before,
+        Reason::Sync { .. } | Reason::Background => until_now(),
+        Reason::Age => expired(),
     });
     // In the background, an inode with less to write than the others is left to grow: streams that are
     // written at once should not be cut into small pieces. Unless what it has cannot be written.
-    let few = if why == For::Background && !bdi.is_failing() { mean } else { 0 };
+    let few = if why == Reason::Background && !bdi.is_failing() { mean } else { 0 };
     let (mut written, mut result) = (0, Ok(()));
     bdi.stats.pass(why.into());
     WRITEBACK_START.record([Pass::from(why) as u64, bdi.dirty_bytes()]);
@@ -200,10 +200,10 @@ fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, why: For, most: u64) -> (u64, Resul
         written += n;
         result = result.and(r);
         let enough = match why {
-            For::Start { .. } => written >= most,
-            For::Sync { .. } => false,
-            For::Background => bdi.well_below_background(),
-            For::Age => bdi.lists.lock().shutdown,
+            Reason::Start { .. } => written >= most,
+            Reason::Sync { .. } => false,
+            Reason::Background => bdi.well_below_background(),
+            Reason::Age => bdi.lists.lock().shutdown,
         };
         if enough {
             break;
@@ -220,7 +220,7 @@ fn writeback_single_inode(
     fs: &dyn FileSystem,
     bdi: &Arc<Bdi>,
     inode: &Arc<Inode>,
-    why: For,
+    why: Reason,
 ) -> (u64, Result<()>) {
     // Off the list first: a page dirtied from here on puts the inode back on it.
     inode.listed.store(false, SeqCst);
@@ -232,12 +232,12 @@ fn writeback_single_inode(
     let _span = SINGLE_INODE.enter([inode.ino.0, inode.mapping.nr_dirty()]);
     let most = if bdi.is_failing() { PROBE_PAGES } else { MAX_WRITEBACK_PAGES };
     let mut wbc = match why {
-        For::Sync { .. } => WritebackControl::sync(),
-        For::Start { .. } | For::Background | For::Age => WritebackControl::background(most),
+        Reason::Sync { .. } => WritebackControl::sync(),
+        Reason::Start { .. } | Reason::Background | Reason::Age => WritebackControl::background(most),
     };
     wbc.more_follow = true;
     let submitted = fs.writepages(inode, &mut wbc);
-    if why == (For::Sync { wait: true }) {
+    if why == (Reason::Sync { wait: true }) {
         let _span = FDATAWAIT.enter([inode.ino.0]);
         inode.mapping.wait_writeback(0, u64::MAX);
     }

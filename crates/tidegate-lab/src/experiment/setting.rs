@@ -327,10 +327,7 @@ fn on_model(rig: &Rig, workload: &Spec) -> Result<RunResult> {
 /// On a file that is made for it: one that is there already is somebody's.
 fn on_file(rig: &Rig, workload: &Spec, path: &Path, backend: Backend) -> Result<RunResult> {
     File::create_new(path).map_err(|e| match e.kind() {
-        ErrorKind::AlreadyExists => Error::spec(format!(
-            "{}: is there already; the lab makes this file for each run and removes it again",
-            path.display()
-        )),
+        ErrorKind::AlreadyExists => Error::Exists { path: path.to_path_buf() },
         _ => Error::host(path, e),
     })?;
     let how = file::OpenOptions { create: Some(rig.size), backend, ..file::OpenOptions::default() };
@@ -487,7 +484,7 @@ mod tests {
         let small = Spec::FsMark(crate::workload::FsMark { files: 3, ..Default::default() });
         let rig = Rig::new(Preset::Ramdisk, 64 << 20);
         let e = on_file(&rig, &small, &path, Backend::Auto).unwrap_err();
-        assert!(e.to_string().contains("is there already"), "{e}");
+        assert!(matches!(&e, Error::Exists { path: there } if *there == path), "{e}");
         assert_eq!(std::fs::read(&path).unwrap(), b"mine");
         let other = dir.path().join("other.img");
         assert_eq!(on_file(&rig, &small, &other, Backend::Auto).unwrap().ops["file"].latency.count, 3);

@@ -291,6 +291,7 @@ mod tests {
     use super::*;
     use crate::experiment::ALONE;
     use crate::result::RunResult;
+    use tidegate_vfs::ErrorKind;
 
     const EXAMPLE: &str = include_str!("../../examples/commits.toml");
 
@@ -328,11 +329,9 @@ mod tests {
             [workload]\nworkload = \"fs_mark\"\nfiles = 2\n";
         let race = Sweep::parse(text).unwrap().run(&Opening::default(), &|_: &str| {}).unwrap();
         assert!(race.outcome.cases[0].positions.is_empty());
-        assert!(
-            race.failed[0].1.to_string().contains("no run has a mean time of commit"),
-            "{:?}",
-            race.failed
-        );
+        let missing =
+            |e: &Error| matches!(e, Error::NoValue { metric } if metric == "mean time of commit, s");
+        assert!(missing(&race.failed[0].1), "{:?}", race.failed);
     }
 
     #[test]
@@ -382,7 +381,8 @@ mod tests {
         let (_, ext4, _) = run("format = \"ext4\"", 50, each);
         assert!(ext4.unwrap().target.starts_with("ext4 on"));
         let (_, _, failed) = run("size = 67108864", 300, each);
-        assert!(failed.iter().any(|(_, e)| e.to_string().contains("space")), "75 MB into 64 MiB: {failed:?}");
+        let full = |e: &Error| matches!(e, Error::Vfs { source, .. } if source.kind() == ErrorKind::NoSpace);
+        assert!(failed.iter().any(|(_, e)| full(e)), "75 MB into 64 MiB: {failed:?}");
         let (_, all, _) = run("memory = 1073741824", 1000, each);
         let (_, few, _) = run("memory = 67108864", 1000, each);
         assert!(elapsed(&few) > 2 * elapsed(&all), "250 MB that memory holds, and that it does not hold");

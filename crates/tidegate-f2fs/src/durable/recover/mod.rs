@@ -5,6 +5,15 @@
 //! the inodes no checkpoint has; and to give each file what its nodes say, up to its last marked one
 //! ([`inode`], [`data`], [`name`]). Blocks that are read stay where they are: the logs move to other segments
 //! first, and nothing counts before the checkpoint at the end. A crash on the way changes nothing.
+//!
+//! Locks: opening a volume calls it before anybody else can, so none is waited for.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `forward` | the three passes |
+//! | `chain` | the marked nodes behind the last checkpoint |
+//! | `inode`, `inline`, `data`, `name` | an inode; data in an inode; a file's addresses; a name that no checkpoint has |
+//! | `zones` | logs and write pointers, brought together |
 
 mod chain;
 mod data;

@@ -6,6 +6,16 @@
 //!
 //! Blocks come in by [`WriteIo::add`]; [`Bios`] selects how they join bios. Bios go out by [`WriteIo::submit`]; [`Grown`]
 //! selects them. The waits (`wait_…`) send the bios that they wait for first.
+//!
+//! Locks owned: those that the folder above lists, but for `sbi->streammap_lock`. Callers: passes over data and nodes
+//! add blocks; a thread that waits for write-back has bios sent.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `growing`, `add` | a bio that grows and its pages; blocks that have got their places join one |
+//! | `submit` | bios that are sent as they are, and the waits for what was sent |
+//! | `done` | the ends of bios, and the news that they leave |
+//! | `order`, `active`, `sections` | on zones: the order of blocks, zones that are open, zones that take no more |
 
 mod active;
 mod add;

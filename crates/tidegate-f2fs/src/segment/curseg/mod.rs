@@ -3,6 +3,15 @@
 //! A log appends to a free segment (LFS) or, when those run short, fills the holes of one in use (SSR). Its
 //! summary names the owner of each block; it goes to the SSA when the log leaves the segment and into the
 //! pack at each checkpoint, or, of an extra stream, to the SSA then, too.
+//!
+//! Lock owned: `curseg->curseg_mutex` 500, one for each log. Callers: passes over data and nodes, cleaning, checkpoints.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `alloc` | runs of blocks, and moving a log on |
+//! | `place` | where a log stands, and what it leaves behind |
+//! | `stream` | extra streams of data |
+//! | `zoned` | the differences on zones |
 
 mod alloc;
 mod place;

@@ -5,6 +5,13 @@
 //!
 //! No operation reads the device with `nat_tree_lock` held: an entry that is missing is read without it, and looked
 //! for again. Only the checkpoint does, with operations frozen, for a block that it changes and memory lacks.
+//!
+//! Locks owned: `nm_i->build_lock` 395, `nm_i->nat_tree_lock` 400. Callers: everything that reads or makes a node.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `free`, `scan` | free node ids; how far the search for them is |
+//! | `ahead`, `flush` | blocks read before a checkpoint changes them; the changes that it writes |
 
 mod ahead;
 mod flush;

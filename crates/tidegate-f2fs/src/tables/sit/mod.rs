@@ -4,6 +4,16 @@
 //! block may be written only if it is free in both, or a crash would find somebody else's bytes. SIT blocks
 //! are read when first asked for; clean ones are dropped again when there are many, so a large volume costs
 //! little memory.
+//!
+//! Lock owned: `sit_i->sentry_lock` 510. Callers: logs, which take blocks; everything that frees one; cleaning.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `state` | segments in memory: how many are free, which are out of bounds |
+//! | `free`, `holes`, `room` | segments that a log may go to: free ones, ones with holes, ones empty from their start |
+//! | `stale` | where a search for stale blocks need not look |
+//! | `sections`, `zones` | sections as zones: counts, and which are to be reset or finished |
+//! | `flush` | the changes that a checkpoint writes |
 
 mod flush;
 mod free;

@@ -106,7 +106,7 @@ impl Worker {
         let at = UserPointer { pid: h.pid, address: r.u64()? };
         let (size, room) = (r.u32()? as usize, r.u32()? as usize);
         let (input, node, caller) = (r.bytes(size)?.to_vec(), h.node, *caller);
-        self.maybe_aside(Server::ioctl_waits(cmd), h, move |s| {
+        self.maybe_offload(Server::ioctl_waits(cmd), h, move |s| {
             let out = s.ioctl(&caller, node, cmd, &input, at)?;
             with(|w| {
                 w.zeros(16);

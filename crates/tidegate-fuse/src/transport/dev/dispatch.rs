@@ -278,7 +278,7 @@ impl Worker {
             LSEEK => {
                 let (fh, pos, whence) = (r.u64()?, r.u64()?, r.u32()?);
                 let node = h.node;
-                self.maybe_aside(server.lseek_waits(node), h, move |s| {
+                self.maybe_offload(server.lseek_waits(node), h, move |s| {
                     let at = s.lseek(node, fh, pos, whence)?;
                     with(|w| w.u64(at))
                 })
@@ -314,7 +314,7 @@ impl Worker {
     }
 
     /// Does `work`; in a thread of its own if it waits for requests that this thread may have to serve.
-    pub(super) fn maybe_aside(
+    pub(super) fn maybe_offload(
         &self,
         offload: bool,
         h: &Head,
