@@ -22,6 +22,7 @@ const LONG: &[Long] = &[
     // Thousands of volumes damaged by chance: check, repair and stock fsck agree, and reading ends.
     Long { of: ("tidegate-f2fs", "corrupt"), name: "chance::", settings: &[("TIDEGATE_DAMAGED", "20000")] },
     Long { of: ("tidegate-ext4", "it"), name: "repaired::", settings: &[("TIDEGATE_DAMAGED", "2000")] },
+    Long { of: ("tidegate-ext4", "it"), name: "fuzzed::", settings: &[("TIDEGATE_DAMAGED", "20000")] },
     Long { of: ("tidegate-ext4", "it"), name: "damaged", settings: &[("TIDEGATE_DAMAGED", "1000")] },
     // Work by chance on volumes of many kinds, judged by e2fsck, Linux and a model in memory.
     Long { of: ("tidegate-ext4", "it"), name: "soaked::", settings: &[("TIDEGATE_SOAK", "900")] },

@@ -64,10 +64,14 @@ fn a_few_hundred_power_cuts_of_ext4_break_no_promise() {
     if ["mke2fs", "e2fsck"].into_iter().any(oracle::skip_or_fail) {
         return;
     }
+    explored("ext4", ext4_bases(), 400);
+}
+
+/// Volumes that mke2fs makes.
+fn ext4_bases() -> Bases {
     let scratch = ext4::scratch("crash").unwrap_or_else(|e| panic!("{e}"));
     let made = move |s: Shape, bytes| ext4::made_small(&scratch, bytes, s.block, s.how);
-    let maker = Arc::new(move |s, bytes| made(s, bytes).map_err(|e| format!("{e:#}")));
-    explored("ext4", Bases::ext4(maker), 400);
+    Bases::ext4(Arc::new(move |s, bytes| made(s, bytes).map_err(|e| format!("{e:#}"))))
 }
 
 /// Power cuts on zones: every write at a write pointer, and of each zone a beginning is left.
@@ -109,20 +113,41 @@ fn seeds_reach_every_profile_and_the_same_run_writes_the_same() {
     assert_eq!(seen.len(), 5, "{seen:?}");
 }
 
+/// Explores volumes with a bug planted until it is found, for so many states.
+#[cfg(feature = "planted-bugs")]
+fn caught(bases: &Arc<Bases>, bug: tidegate::planted::PlantedBug, seed: u64, states: u64) {
+    let planted = tidegate::planted::Planted::new(bug).unwrap();
+    let settings = Settings { planted, bases: bases.clone(), ..Settings::default() };
+    let amount = Amount { boundaries: 10, prefixes: 30, subsets: 20 };
+    let limits = Limits { seed, states, amount, workers: 1, failures: 1, shrink: 0, ..Limits::default() };
+    let report = explore(&limits, &settings, &Arc::default()).unwrap_or_else(|e| panic!("{e}"));
+    let found = report.failures.first();
+    let found = found.unwrap_or_else(|| panic!("{bug:?}: not found in {} states", report.states));
+    assert_ne!(found.fault.promise, "run", "{bug:?}: {}", found.fault);
+    println!("{bug:?}: {} after {} states of seed {}", found.fault.promise, found.after, found.seed);
+}
+
 /// Each bug that is planted in the engine is found, from a seed that is soon there.
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn planted_bugs_are_caught() {
-    use tidegate::planted::Planted;
     use tidegate::planted::PlantedBug::{EarlyReuse, MissingFlush, WrongDentryMark};
-    let amount = Amount { boundaries: 10, prefixes: 30, subsets: 20 };
+    let bases = Arc::default();
     for (bug, seed, states) in [(MissingFlush, 1, 100), (EarlyReuse, 17, 200), (WrongDentryMark, 1, 100)] {
-        let settings = Settings { planted: Planted::new(bug).unwrap(), ..Settings::default() };
-        let limits = Limits { seed, states, amount, workers: 1, failures: 1, shrink: 0, ..Limits::default() };
-        let report = explore(&limits, &settings, &Arc::default()).unwrap_or_else(|e| panic!("{e}"));
-        let found = report.failures.first();
-        let found = found.unwrap_or_else(|| panic!("{bug:?}: not found in {} states", report.states));
-        assert_ne!(found.fault.promise, "run", "{bug:?}: {}", found.fault);
-        println!("{bug:?}: {} after {} states", found.fault.promise, found.after);
+        caught(&bases, bug, seed, states);
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn planted_bugs_of_a_journal_are_caught() {
+    use tidegate::planted::PlantedBug::{EarlyClean, EarlyReuse, EarlySize, MissingFlush, MissingRevoke};
+    if ["mke2fs", "e2fsck"].into_iter().any(oracle::skip_or_fail) {
+        return;
+    }
+    let bases = Arc::new(ext4_bases());
+    let of_seeds = [(MissingFlush, 1), (EarlyReuse, 5), (MissingRevoke, 75), (EarlySize, 6), (EarlyClean, 1)];
+    for (bug, seed) in of_seeds {
+        caught(&bases, bug, seed, 200);
     }
 }

@@ -62,5 +62,4 @@ pub use offline::{check, mkfs, repair};
 pub use volume::info::{self, VolumeInfo};
 pub use volume::open::{self, devices, is_f2fs};
 pub use volume::options::{self, F2fsOptions};
-pub use volume::planted;
 pub use volume::sbi::{self, F2fs};

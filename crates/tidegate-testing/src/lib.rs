@@ -12,6 +12,7 @@
 //! | [`uml`] | the real kernel file system, run as an ordinary process |
 //! | [`zoned`] | a real kernel with zoned devices, in an emulated machine |
 //! | [`fill`] | test trees with every odd corner |
+//! | [`exercise`] | a small tree, and the way through it on a damaged volume |
 //! | [`power`] | workers whose fsyncs are promises, and what a power cut left of them |
 //! | [`ext4`] | ext4 volumes by e2fsprogs |
 //! | [`golden`] | volumes made by the kernel and the reference tools, cached |
@@ -20,6 +21,7 @@
 //! | [`temp`] | scratch directories that remove themselves |
 #![forbid(unsafe_code)]
 
+pub mod exercise;
 pub mod ext4;
 pub mod fill;
 pub mod golden;

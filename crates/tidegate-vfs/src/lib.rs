@@ -24,6 +24,7 @@
 //! | `readahead` | reading pages in, before they are wanted |
 //! | `reclaim` | which clean pages go when memory is short |
 //! | [`observe`] | what can be seen of it while it works |
+//! | [`planted`] | bugs on purpose, for the crash explorer |
 //! | [`perm`], [`acl`], `capability` | who may do what; what a program may do |
 //!
 //! The order of locks is in `docs/locks.md`: `i_rwsem` and `invalidate_lock` come before the format's own,
@@ -53,6 +54,7 @@ pub mod observe;
 pub mod offline;
 pub mod perm;
 mod placement;
+pub mod planted;
 pub mod read_only;
 mod readahead;
 mod reclaim;

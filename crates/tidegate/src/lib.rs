@@ -80,10 +80,10 @@ pub use progress::Progress;
 pub use sample::Sample;
 pub use summary::Summary;
 pub use tidegate_block::{Backend, Elevator, IoContext, Queues, WfqOptions, keep_for_reuse};
+pub use tidegate_rt::Timespec;
 /// Bugs on purpose, for the crash explorer: no part of what is promised.
 #[doc(hidden)]
-pub use tidegate_f2fs::planted;
-pub use tidegate_rt::Timespec;
+pub use tidegate_vfs::planted;
 pub use unfinished::Unfinished;
 pub use volume::Volume;
 

@@ -102,6 +102,7 @@ impl FormatOptions {
     #[doc(hidden)]
     pub fn plant(&mut self, bug: crate::planted::Planted) {
         self.f2fs.planted = bug;
+        self.ext4.planted = bug;
     }
 }
 

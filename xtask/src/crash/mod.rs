@@ -90,6 +90,17 @@ pub enum Format {
     Ext4,
 }
 
+impl Format {
+    /// Its name on a command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::F2fs => "f2fs",
+            Format::Zoned => "zoned",
+            Format::Ext4 => "ext4",
+        }
+    }
+}
+
 /// Explores, hunts the planted bugs, and says what was found.
 pub fn run(args: &CrashArgs) -> Result<ExitCode> {
     let with_bugs = args.planted || args.bug.is_some();
@@ -99,17 +110,15 @@ pub fn run(args: &CrashArgs) -> Result<ExitCode> {
         return Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1)));
     }
     if args.planted {
-        return planted::hunt_all(&limits(args), args.json);
+        return planted::hunt_all(args.format, &limits(args), &settings(args)?, args.json);
     }
     let mut settings = settings(args)?;
     if let Some(bug) = args.bug {
         planted::plant(&mut settings, bug)?;
     }
     let mut with = args.bug.map_or(String::new(), |b| format!(" --bug {}", b.name()));
-    match args.format {
-        Format::F2fs => {}
-        Format::Zoned => with += " --format zoned",
-        Format::Ext4 => with += " --format ext4",
+    if args.format != Format::F2fs {
+        with += &format!(" --format {}", args.format.name());
     }
     if args.crowds != CROWDS {
         with += &format!(" --crowds {}", args.crowds);
@@ -129,8 +138,7 @@ pub fn run(args: &CrashArgs) -> Result<ExitCode> {
         save(&report, dir)?;
     }
     let mut all_well = report.failures.is_empty();
-    // The bugs are F2FS's.
-    let hunts = args.bug.is_none() && !args.no_planted && args.format == Format::F2fs;
+    let hunts = args.bug.is_none() && !args.no_planted && !planted::of(args.format).is_empty();
     if !args.json {
         report::print_text(&report, &with);
         if hunts {

@@ -1,6 +1,6 @@
 //! The hunt for bugs that were planted in the engine.
 
-use super::{CrashArgs, exit, rebuilt, report, watched};
+use super::{CrashArgs, Format, exit, rebuilt, report, watched};
 use anyhow::{Context, Result, anyhow};
 use serde_json::json;
 use std::process::{Command, ExitCode};
@@ -12,11 +12,22 @@ use tidegate_crash::{Failure, Limits, Settings, replay};
 const STATES: u64 = 100_000;
 const SECONDS: u64 = 240;
 
+/// The bugs that the engine of a format can have.
+pub fn of(format: Format) -> &'static [PlantedBug] {
+    use PlantedBug::{EarlyClean, EarlyReuse, EarlySize, MissingFlush, MissingRevoke, WrongDentryMark};
+    match format {
+        Format::F2fs => &[MissingFlush, EarlyReuse, WrongDentryMark],
+        // F2FS's own are hunted on volumes without zones.
+        Format::Zoned => &[],
+        Format::Ext4 => &[MissingFlush, EarlyReuse, MissingRevoke, EarlySize, EarlyClean],
+    }
+}
+
 /// The program that hunts, with the arguments for it.
 pub fn hunted_apart(args: &CrashArgs) -> Result<Command> {
     eprintln!("building the engine with bugs to be found");
     let mut program = rebuilt(true);
-    program.args(["crash", "--planted"]);
+    program.args(["crash", "--planted", "--format", args.format.name()]);
     program.args(["--seed", &args.seed.to_string(), "--shrink", &args.shrink.to_string()]);
     if let Some(n) = args.workers {
         program.args(["--workers", &n.to_string()]);
@@ -41,10 +52,9 @@ struct Hunt {
     found: Option<Failure>,
 }
 
-/// Hunts each bug until it is found.
-pub fn hunt_all(limits: &Limits, as_json: bool) -> Result<ExitCode> {
-    let sound = Settings::default();
-    let hunts = PlantedBug::ALL.into_iter().map(|bug| hunt(bug, limits, &sound, !as_json));
+/// Hunts each bug of a format until it is found; `sound` is how runs are done without.
+pub fn hunt_all(format: Format, limits: &Limits, sound: &Settings, as_json: bool) -> Result<ExitCode> {
+    let hunts = of(format).iter().map(|bug| hunt(*bug, limits, sound, !as_json));
     let hunts = hunts.collect::<Result<Vec<_>>>()?;
     if as_json {
         let all = hunts.iter().map(|h| {

@@ -19,6 +19,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use tidegate_block::Plug;
 use tidegate_jbd2::Reserved;
+use tidegate_vfs::planted::PlantedBug;
 use tidegate_vfs::{ErrorKind, Inode, Result};
 
 /// Where the marks of several runs are: the run, and the first block of it without one.
@@ -49,7 +50,11 @@ impl Ext4 {
             plug.send();
             let holes = done..blocks.end;
             match self.op(HandleType::WritePage, |handle| {
-                self.fill_promised(handle, inode, holes.clone(), Fill::Unwritten)
+                let filled = self.fill_promised(handle, inode, holes.clone(), Fill::Unwritten)?;
+                if self.planted.is(PlantedBug::EarlySize) {
+                    self.raise_disk_size(handle, inode, end)?;
+                }
+                Ok(filled)
             }) {
                 Ok(_) => {}
                 // Pages that have a place can go.

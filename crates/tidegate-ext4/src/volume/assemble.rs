@@ -46,6 +46,7 @@ impl Ext4 {
             announced: Default::default(),
             next_generation: AtomicU32::new(0),
             filling: options.filling,
+            planted: options.planted,
             fixed_time: options.fixed_time,
             failure: OnceLock::new(),
             stats: Default::default(),

@@ -12,11 +12,17 @@ use std::sync::atomic::Ordering::Relaxed;
 use tidegate_block::{Bio, BioFlags, Segment};
 use tidegate_jbd2::Reserved;
 use tidegate_rt::{Timespec, clock};
+use tidegate_vfs::planted::PlantedBug;
 use tidegate_vfs::{Error, ErrorKind, Inode, ReadOnly, Result, XattrFlags};
 
 /// How often a change that found no room is tried again behind a commit, which lets freed blocks be used: others may
 /// take these first, or free more.
 const PATIENCE: u32 = 8;
+
+fn needs_no_recovery(raw: &mut RawSuperblock) {
+    let features = raw.s_feature_incompat.get() & !Incompat::RECOVER.bits();
+    raw.s_feature_incompat.set(features);
+}
 
 impl Ext4 {
     /// Why changes are refused, if they are.
@@ -260,6 +266,9 @@ impl Ext4 {
             self.plug.send_awaited();
             conversions.wait_idle();
         }
+        if self.planted.is(PlantedBug::EarlyClean) {
+            self.write_super(needs_no_recovery)?;
+        }
         match self.blocks.journal() {
             Some(journal) => journal.close()?,
             None => self.write_all()?,
@@ -273,8 +282,7 @@ impl Ext4 {
         let found = if self.damaged.has_faults() { State::ERROR } else { State::empty() };
         self.write_super(|raw| {
             raw.s_state.set((State::from_bits_retain(raw.s_state.get()) | valid | found).bits());
-            let features = raw.s_feature_incompat.get() & !Incompat::RECOVER.bits();
-            raw.s_feature_incompat.set(features);
+            needs_no_recovery(raw);
         })
     }
 

@@ -141,6 +141,7 @@ impl Ext4 {
                 bit64: self.sb.incompat.contains(Incompat::BIT64),
                 cache_bytes: METADATA.min(bdi.limits().cache as usize),
                 fixed_time: self.fixed_time,
+                planted: self.planted,
                 ..JournalOptions::default()
             };
             let opened = tidegate_jbd2::Journal::open(log, queue.clone(), self.sb.blocks, options)?;

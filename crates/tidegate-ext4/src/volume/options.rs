@@ -2,6 +2,7 @@
 
 use tidegate_jbd2::JournalMode;
 use tidegate_rt::Timespec;
+use tidegate_vfs::planted::Planted;
 use tidegate_vfs::word::{NORECOVERY, NORECOVERY_HELP, Word, set_word, shown};
 use tidegate_vfs::{Error, ErrorKind, Result, positions, switches};
 
@@ -47,6 +48,8 @@ switches! {
         pub fixed_time: Option<Timespec> = None,
         /// Switches that were given, by name: the superblock's defaults for them do not count.
         pub told: Vec<String> = Vec::new(),
+        /// The bug that is planted, for tests.
+        pub planted: Planted = Planted::default(),
     }
     /// The switches of an open volume.
     pub(crate) struct Switches {

@@ -15,6 +15,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 use tidegate_block::SharedPlug;
 use tidegate_rt::{Mutex, Timespec};
+use tidegate_vfs::planted::Planted;
 use tidegate_vfs::{Error, ReadOnly};
 
 /// An ext2, ext3 or ext4 volume. Shared by threads: nothing in it changes but caches.
@@ -59,6 +60,8 @@ pub struct Ext4 {
     pub(crate) switches: Switches,
     /// The volume is being filled for the first time ([`Ext4Options::filling`](crate::Ext4Options::filling)).
     pub(crate) filling: bool,
+    /// The bug that is planted, for tests.
+    pub(crate) planted: Planted,
     /// The time that the volume's own fields get, if it is not the clock's.
     pub(crate) fixed_time: Option<Timespec>,
     /// Why changes ended, if they did.

@@ -14,6 +14,8 @@ mod failing;
 mod fast_commits;
 mod flagged;
 mod foreign;
+mod fuzz_body;
+mod fuzzed;
 mod hashes;
 mod hostile;
 mod indirect;

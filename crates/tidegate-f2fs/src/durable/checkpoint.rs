@@ -13,11 +13,11 @@ use crate::segment::curseg::Curseg;
 use crate::segment::log::Log;
 use crate::tables::summary;
 use crate::volume::options::CheckpointData;
-use crate::volume::planted::PlantedBug;
 use crate::volume::sbi::F2fs;
 use std::sync::atomic::Ordering::SeqCst;
 use tidegate_block::{Bio, BioFlags, PageBuf, Segment};
 use tidegate_rt::{clock, device_wait};
+use tidegate_vfs::planted::PlantedBug;
 use tidegate_vfs::{At, Error, ErrorKind, Inode, Result, WritebackControl};
 use zerocopy::IntoBytes;
 

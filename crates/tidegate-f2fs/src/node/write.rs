@@ -6,11 +6,11 @@ use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
 use crate::node::{flag_of, is_dnode, nid_of, ofs_of};
 use crate::segment::log::Log;
-use crate::volume::planted::PlantedBug;
 use crate::volume::sbi::F2fs;
 use std::sync::Arc;
 use tidegate_block::{BioFlags, PageBuf, Segment};
 use tidegate_rt::{MutexGuard, trace::SpanPoint};
+use tidegate_vfs::planted::PlantedBug;
 use tidegate_vfs::{Error, Result, WritebackControl};
 
 static SYNC_NODE_PAGES: SpanPoint<0> = SpanPoint::new("f2fs_sync_node_pages", []);

@@ -12,7 +12,6 @@
 //! | `health` | whether it takes changes; stopping it |
 //! | [`open`](mod@open) | superblock, checkpoint, summaries and orphans, read in this order |
 //! | [`options`] | mount options and switches |
-//! | [`planted`] | bugs on purpose |
 //! | [`info`], `stats` | description and statistics |
 
 pub(crate) mod assemble;
@@ -21,6 +20,5 @@ pub(crate) mod health;
 pub mod info;
 pub mod open;
 pub mod options;
-pub mod planted;
 pub mod sbi;
 pub(crate) mod stats;

@@ -1,8 +1,8 @@
 //! Mount options: how a volume is opened, and the switches that can be turned while it is in use.
 
 pub use crate::segment::streams::Streams;
-use crate::volume::planted::Planted;
 use std::borrow::Cow;
+use tidegate_vfs::planted::Planted;
 use tidegate_vfs::switch::SwitchValue;
 use tidegate_vfs::word::{NORECOVERY, NORECOVERY_HELP, Word, set_word, shown};
 use tidegate_vfs::{Error, ErrorKind, Result, positions, switches};

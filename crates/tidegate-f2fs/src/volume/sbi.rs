@@ -21,13 +21,13 @@ use crate::tables::meta::Meta;
 use crate::tables::nat::Nat;
 use crate::tables::sit::Sit;
 use crate::volume::options::{Recovery, Switches};
-use crate::volume::planted::Planted;
 use crate::volume::stats::Counters;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use tidegate_block::RequestQueue;
 use tidegate_rt::hash::HashMap;
 use tidegate_rt::{Mutex, RwLock};
+use tidegate_vfs::planted::Planted;
 use tidegate_vfs::{Bdi, Error, Inode, PageRun, ReadOnly, Result};
 
 /// The checkpoint on the volume, as the next one and the nodes written meanwhile need it.

@@ -1,17 +1,16 @@
 //! A small volume with some of everything, damaged by patches, then opened, walked, read and changed: the
 //! part that the tests and the fuzz target share.
 
-mod seen;
-
-pub use seen::exercise;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use tidegate_block::{Device, MemoryDevice, QueueLimits, RequestQueue};
+use tidegate_f2fs::check::{CheckOptions, check};
 use tidegate_f2fs::gate::{Checkpoint, Superblock};
 use tidegate_f2fs::mkfs::{MkfsOptions, mkfs};
 use tidegate_f2fs::raw::*;
 use tidegate_f2fs::{F2fs, F2fsOptions};
 use tidegate_rt::Timespec;
+use tidegate_testing::exercise::{Seen, fill_attrs, fill_files, write_new};
 use tidegate_vfs::*;
 use zerocopy::FromBytes;
 
@@ -55,43 +54,6 @@ pub fn mount(device: Arc<dyn Device>) -> Result<Arc<Vfs>> {
     let fs = F2fs::open(queue(device), bdi.clone(), options)?;
     let time = Some(Timespec { secs: 1_700_000_000, nanos: 7 });
     Vfs::mount(fs, bdi, MountOptions { fixed_time: time, no_periodic_writeback: true, ..Default::default() })
-}
-
-fn write_new(v: &Arc<Vfs>, dir: &Arc<Inode>, name: &str, parts: &[(u64, usize)]) -> Arc<Inode> {
-    let inode = v.create(ROOT, dir, name.as_bytes(), 0o644).unwrap();
-    let file = v.open(ROOT, &inode, RW).unwrap();
-    for (at, len) in parts {
-        file.write_at(*at, &vec![0x5a; *len]).unwrap();
-    }
-    inode
-}
-
-fn fill_files(v: &Arc<Vfs>, top: &Arc<Inode>) {
-    write_new(v, top, "inline", &[(0, 100)]);
-    for n in 0..4 {
-        write_new(v, top, &format!("blocks-{n}"), &[(0, 9000 + n * 5000)]);
-    }
-    // A block behind each: the inode, a direct node, an indirect node, the double indirect node.
-    write_new(v, top, "holes", &[(0, 5000), (4 << 20, 10), (14 << 20, 10), (9 << 30, 10)]);
-    let hot = write_new(v, top, "linked", &[(0, 20_000)]);
-    v.symlink(ROOT, top, b"short-link", b"inline").unwrap();
-    v.symlink(ROOT, top, b"long-link", &[b'x'; 4000]).unwrap();
-    let small = v.mkdir(ROOT, top, b"inline-dir", 0o755).unwrap();
-    write_new(v, &small, "a", &[(0, 10)]);
-    v.mkdir(ROOT, &small, b"deeper", 0o755).unwrap();
-    let large = v.mkdir(ROOT, top, b"block-dir", 0o755).unwrap();
-    for n in 0..200 {
-        v.link(ROOT, &hot, &large, format!("hard-link-{n:04}-and-more").as_bytes()).unwrap();
-    }
-    write_new(v, &large, &"n".repeat(255), &[(0, 5000)]);
-}
-
-fn fill_attrs(v: &Arc<Vfs>, top: &Arc<Inode>) {
-    let inode = write_new(v, top, "attrs", &[(0, 6000)]);
-    for n in 0..40usize {
-        let name = format!("user.attribute-{n}");
-        v.setxattr(ROOT, &inode, name.as_bytes(), Some(&vec![7; n * 2]), XattrFlags::empty()).unwrap();
-    }
 }
 
 impl Sample {
@@ -292,6 +254,14 @@ pub fn patches(sample: &Sample, mut input: &[u8]) -> Vec<Patch> {
         input = &rest[len..];
     }
     found
+}
+
+/// Checks a volume, then mounts it, reads all of it and changes it.
+pub fn exercise(device: Arc<dyn Device>) -> Seen {
+    let mut seen = Seen::default();
+    seen.keep(check(&queue(device.clone()), CheckOptions::default()));
+    seen.go_through(mount(device));
+    seen
 }
 
 /// The volume with the patches that `input` stands for, checksums fixed, goes through everything.

@@ -10,6 +10,7 @@ use crate::units::Tid;
 use std::sync::Arc;
 use tidegate_block::{BioFlags, Errno};
 use tidegate_rt::{Nanos, Timespec, clock};
+use tidegate_vfs::planted::PlantedBug;
 use tidegate_vfs::{Error, Result};
 
 pub(super) fn failed(e: Errno, tid: Tid, what: &str) -> Error {
@@ -41,6 +42,9 @@ impl Inner {
         }
         // The first record's flush serves all bodies.
         let mut flags = BioFlags::PREFLUSH | BioFlags::FUA;
+        if self.options.planted.is(PlantedBug::MissingFlush) {
+            flags -= BioFlags::PREFLUSH;
+        }
         for (tx, body) in &bodies {
             // A flush that failed elsewhere may have been of this body.
             if let Some(why) = self.state.lock().aborted.clone() {

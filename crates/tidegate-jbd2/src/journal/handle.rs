@@ -9,6 +9,7 @@ use crate::units::{FsBlock, Tid};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 use tidegate_rt::{Nanos, clock, thread};
+use tidegate_vfs::planted::PlantedBug;
 use tidegate_vfs::{Error, ErrorKind, Result};
 
 /// A part of the running transaction: its changes are there as a whole after a power cut, or not at all. It
@@ -133,7 +134,9 @@ impl Handle {
         self.journal.state.lock().check()?;
         if !self.tx.is_revoked(at) {
             self.left.revokes = self.left.revokes.checked_sub(1).ok_or_else(|| self.short("free", at))?;
-            self.tx.revoke(at);
+            if !self.journal.options.planted.is(PlantedBug::MissingRevoke) {
+                self.tx.revoke(at);
+            }
         }
         self.journal.cache.forget(at, self.tx.tid);
         Ok(())

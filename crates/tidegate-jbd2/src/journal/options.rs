@@ -4,6 +4,7 @@ use crate::units::Tid;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_rt::Timespec;
+use tidegate_vfs::planted::Planted;
 use tidegate_vfs::{Result, positions};
 
 positions! {
@@ -60,6 +61,8 @@ pub struct JournalOptions {
     pub min_batch_time: Duration,
     /// The time in every record, so that equal changes make equal bytes; the clock's if none is given.
     pub fixed_time: Option<Timespec>,
+    /// The bug that is planted, for tests.
+    pub planted: Planted,
     /// The volume's part in a commit.
     pub hooks: Arc<dyn CommitHooks>,
 }
@@ -75,6 +78,7 @@ impl Default for JournalOptions {
             max_batch_time: Duration::from_micros(15_000),
             min_batch_time: Duration::ZERO,
             fixed_time: None,
+            planted: Planted::default(),
             hooks: Arc::new(NoHooks),
         }
     }

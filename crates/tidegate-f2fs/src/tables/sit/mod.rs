@@ -33,13 +33,13 @@ use crate::format::units::{BlockAddr, SegNo};
 use crate::segment::log::{LOG_SLOTS, Log};
 use crate::segment::zones::ZoneMap;
 use crate::tables::meta::Meta;
-use crate::volume::planted::{Planted, PlantedBug};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use tidegate_block::PageBuf;
 use tidegate_rt::hash::HashMap;
 use tidegate_rt::{Condvar, LockClass, Mutex, Nanos, clock};
+use tidegate_vfs::planted::{Planted, PlantedBug};
 use tidegate_vfs::{At, Error, Result};
 use zerocopy::{FromBytes, IntoBytes};
 

@@ -2,8 +2,8 @@
 
 use super::{Sit, SitState};
 use crate::format::units::SegNo;
-use crate::volume::planted::PlantedBug;
 use tidegate_vfs::Result;
+use tidegate_vfs::planted::PlantedBug;
 
 impl Sit {
     /// Free for good: nothing valid, nothing in the last checkpoint, nobody writing there.

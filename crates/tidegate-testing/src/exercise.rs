@@ -1,12 +1,12 @@
-//! Goes through a volume that may be damaged: checks, walks, reads and changes it.
+//! A small tree with some of everything, and the way through it on a volume that may be damaged: all of it is read,
+//! then changed. Errors are fine, and kept; a panic or a walk without an end is not.
 
-use super::{ROOT, RW, mount, queue};
 use std::collections::HashSet;
 use std::sync::Arc;
-use tidegate_block::Device;
-use tidegate_f2fs::check::{CheckOptions, check};
 use tidegate_vfs::*;
 
+const ROOT: &Cred = &Cred::ROOT;
+const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 /// Entries and attributes after which a walk ends, since damage can make a tree without an end.
 const MAX_ENTRIES: usize = 20_000;
 const MAX_ATTRS: usize = 300;
@@ -16,10 +16,15 @@ const READ: usize = 64 << 10;
 /// How far a volume could be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
+    /// It could be mounted.
     pub mounted: bool,
+    /// And took changes.
     pub writable: bool,
+    /// Names that were read.
     pub entries: usize,
+    /// Bytes that were read of files.
     pub bytes: usize,
+    /// Attributes that were read.
     pub attrs: usize,
     /// The kinds of all errors, in the order in which they came.
     pub errors: Vec<ErrorKind>,
@@ -27,7 +32,7 @@ pub struct Seen {
 
 impl Seen {
     /// The value, or `None` and the error noted. An error that says nothing helps nobody.
-    fn keep<T>(&mut self, r: Result<T>) -> Option<T> {
+    pub fn keep<T>(&mut self, r: Result<T>) -> Option<T> {
         match r {
             Ok(v) => Some(v),
             Err(e) => {
@@ -120,8 +125,9 @@ impl Seen {
         }
     }
 
-    fn all(&mut self, device: Arc<dyn Device>) {
-        let Some(v) = self.keep(mount(device)) else { return };
+    /// Reads all of a volume, if it could be mounted, then changes it and unmounts it.
+    pub fn go_through(&mut self, mounted: Result<Arc<Vfs>>) {
+        let Some(v) = self.keep(mounted) else { return };
         self.mounted = true;
         if let Some(top) = self.keep(v.root()) {
             self.walk(&v, top.clone());
@@ -134,10 +140,42 @@ impl Seen {
     }
 }
 
-/// Checks a volume, then mounts it, reads all of it and changes it.
-pub fn exercise(device: Arc<dyn Device>) -> Seen {
-    let mut seen = Seen::default();
-    seen.keep(check(&queue(device.clone()), CheckOptions::default()));
-    seen.all(device);
-    seen
+/// Makes a file with so many bytes at each place.
+pub fn write_new(v: &Arc<Vfs>, dir: &Arc<Inode>, name: &str, parts: &[(u64, usize)]) -> Arc<Inode> {
+    let inode = v.create(ROOT, dir, name.as_bytes(), 0o644).unwrap();
+    let file = v.open(ROOT, &inode, RW).unwrap();
+    for (at, len) in parts {
+        file.write_at(*at, &vec![0x5a; *len]).unwrap();
+    }
+    inode
+}
+
+/// Makes files, links and directories of every kind and layout.
+pub fn fill_files(v: &Arc<Vfs>, top: &Arc<Inode>) {
+    write_new(v, top, "inline", &[(0, 100)]);
+    for n in 0..4 {
+        write_new(v, top, &format!("blocks-{n}"), &[(0, 9000 + n * 5000)]);
+    }
+    // A block behind each: the inode, a direct node, an indirect node, the double indirect node.
+    write_new(v, top, "holes", &[(0, 5000), (4 << 20, 10), (14 << 20, 10), (9 << 30, 10)]);
+    let hot = write_new(v, top, "linked", &[(0, 20_000)]);
+    v.symlink(ROOT, top, b"short-link", b"inline").unwrap();
+    v.symlink(ROOT, top, b"long-link", &[b'x'; 4000]).unwrap();
+    let small = v.mkdir(ROOT, top, b"inline-dir", 0o755).unwrap();
+    write_new(v, &small, "a", &[(0, 10)]);
+    v.mkdir(ROOT, &small, b"deeper", 0o755).unwrap();
+    let large = v.mkdir(ROOT, top, b"block-dir", 0o755).unwrap();
+    for n in 0..200 {
+        v.link(ROOT, &hot, &large, format!("hard-link-{n:04}-and-more").as_bytes()).unwrap();
+    }
+    write_new(v, &large, &"n".repeat(255), &[(0, 5000)]);
+}
+
+/// Makes a file with many attributes.
+pub fn fill_attrs(v: &Arc<Vfs>, top: &Arc<Inode>) {
+    let inode = write_new(v, top, "attrs", &[(0, 6000)]);
+    for n in 0..40usize {
+        let name = format!("user.attribute-{n}");
+        v.setxattr(ROOT, &inode, name.as_bytes(), Some(&vec![7; n * 2]), XattrFlags::empty()).unwrap();
+    }
 }

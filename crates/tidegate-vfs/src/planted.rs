@@ -1,22 +1,34 @@
 //! Bugs on purpose, to show that the crash explorer finds such.
 //!
-//! Each place that has one asks `Planted::is`, which says no in builds without the feature `planted-bugs`.
+//! Each place that has one asks [`Planted::is`], which says no in builds without the feature `planted-bugs`.
 
-/// A bug that can be planted.
+/// A bug that can be planted. A format has those that its way of committing can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlantedBug {
-    /// The checkpoint's tail block is written without flushing what it vouches for.
+    /// The last block of a commit is written without flushing the blocks that it vouches for.
     MissingFlush,
-    /// A segment that became empty since the last checkpoint is used again before the next.
+    /// Blocks are used again before the commit that frees them.
     EarlyReuse,
-    /// fsync of a new file does not mark its inode as one whose name is to be recovered.
+    /// fsync of a new file does not mark its node as one whose name is to be recovered.
     WrongDentryMark,
+    /// A block of metadata that is freed is not revoked: the log's copy of it comes back over what is there then.
+    MissingRevoke,
+    /// A file gets its size when its blocks get their places, before the data is there.
+    EarlySize,
+    /// The volume says that it needs no recovery before what the log holds is where it belongs.
+    EarlyClean,
 }
 
 impl PlantedBug {
     /// Every bug.
-    pub const ALL: [PlantedBug; 3] =
-        [PlantedBug::MissingFlush, PlantedBug::EarlyReuse, PlantedBug::WrongDentryMark];
+    pub const ALL: [PlantedBug; 6] = [
+        PlantedBug::MissingFlush,
+        PlantedBug::EarlyReuse,
+        PlantedBug::WrongDentryMark,
+        PlantedBug::MissingRevoke,
+        PlantedBug::EarlySize,
+        PlantedBug::EarlyClean,
+    ];
 
     /// Its name on a command line.
     pub fn name(self) -> &'static str {
@@ -24,6 +36,9 @@ impl PlantedBug {
             PlantedBug::MissingFlush => "missing-flush",
             PlantedBug::EarlyReuse => "early-reuse",
             PlantedBug::WrongDentryMark => "wrong-dentry-mark",
+            PlantedBug::MissingRevoke => "missing-revoke",
+            PlantedBug::EarlySize => "early-size",
+            PlantedBug::EarlyClean => "early-clean",
         }
     }
 }
@@ -54,13 +69,15 @@ impl Planted {
         None
     }
 
+    /// Whether it is this one.
     #[cfg(feature = "planted-bugs")]
-    pub(crate) fn is(self, bug: PlantedBug) -> bool {
+    pub fn is(self, bug: PlantedBug) -> bool {
         self.0 == Some(bug)
     }
 
+    /// Whether it is this one.
     #[cfg(not(feature = "planted-bugs"))]
-    pub(crate) fn is(self, _: PlantedBug) -> bool {
+    pub fn is(self, _: PlantedBug) -> bool {
         false
     }
 }
