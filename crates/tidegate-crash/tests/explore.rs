@@ -114,7 +114,7 @@ fn seeds_reach_every_profile_and_the_same_run_writes_the_same() {
 }
 
 /// Explores volumes with a bug planted until it is found, for so many states.
-#[cfg(feature = "planted-bugs")]
+#[cfg(any(debug_assertions, feature = "planted-bugs"))]
 fn caught(bases: &Arc<Bases>, bug: tidegate::planted::PlantedBug, seed: u64, states: u64) {
     let planted = tidegate::planted::Planted::new(bug).unwrap();
     let settings = Settings { planted, bases: bases.clone(), ..Settings::default() };
@@ -128,7 +128,7 @@ fn caught(bases: &Arc<Bases>, bug: tidegate::planted::PlantedBug, seed: u64, sta
 }
 
 /// Each bug that is planted in the engine is found, from a seed that is soon there.
-#[cfg(feature = "planted-bugs")]
+#[cfg(any(debug_assertions, feature = "planted-bugs"))]
 #[test]
 fn planted_bugs_are_caught() {
     use tidegate::planted::PlantedBug::{EarlyReuse, MissingFlush, WrongDentryMark};
@@ -138,7 +138,7 @@ fn planted_bugs_are_caught() {
     }
 }
 
-#[cfg(feature = "planted-bugs")]
+#[cfg(any(debug_assertions, feature = "planted-bugs"))]
 #[test]
 fn planted_bugs_of_a_journal_are_caught() {
     use tidegate::planted::PlantedBug::{EarlyClean, EarlyReuse, EarlySize, MissingFlush, MissingRevoke};

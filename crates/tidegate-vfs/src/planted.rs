@@ -1,6 +1,7 @@
 //! Bugs on purpose, to show that the crash explorer finds such.
 //!
-//! Each place that has one asks [`Planted::is`], which says no in builds without the feature `planted-bugs`.
+//! Each place that has one asks [`Planted::is`]. In builds without debug assertions that says no, unless they have the
+//! feature `planted-bugs`.
 
 /// A bug that can be planted. A format has those that its way of committing can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,29 +55,29 @@ impl std::str::FromStr for PlantedBug {
 
 /// The bug that is planted in an engine; by default none.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Planted(#[cfg(feature = "planted-bugs")] Option<PlantedBug>);
+pub struct Planted(#[cfg(any(debug_assertions, feature = "planted-bugs"))] Option<PlantedBug>);
 
 impl Planted {
     /// Plants `bug`; `None` in builds that cannot.
-    #[cfg(feature = "planted-bugs")]
+    #[cfg(any(debug_assertions, feature = "planted-bugs"))]
     pub fn new(bug: PlantedBug) -> Option<Self> {
         Some(Planted(Some(bug)))
     }
 
     /// Plants `bug`; `None` in builds that cannot.
-    #[cfg(not(feature = "planted-bugs"))]
+    #[cfg(not(any(debug_assertions, feature = "planted-bugs")))]
     pub fn new(_: PlantedBug) -> Option<Self> {
         None
     }
 
     /// Whether it is this one.
-    #[cfg(feature = "planted-bugs")]
+    #[cfg(any(debug_assertions, feature = "planted-bugs"))]
     pub fn is(self, bug: PlantedBug) -> bool {
         self.0 == Some(bug)
     }
 
     /// Whether it is this one.
-    #[cfg(not(feature = "planted-bugs"))]
+    #[cfg(not(any(debug_assertions, feature = "planted-bugs")))]
     pub fn is(self, _: PlantedBug) -> bool {
         false
     }
