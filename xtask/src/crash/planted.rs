@@ -1,7 +1,7 @@
 //! The hunt for bugs that were planted in the engine.
 
 use super::{CrashArgs, Format, exit, rebuilt, report, watched};
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::json;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
@@ -54,6 +54,7 @@ struct Hunt {
 
 /// Hunts each bug of a format until it is found; `sound` is how runs are done without.
 pub fn hunt_all(format: Format, limits: &Limits, sound: &Settings, as_json: bool) -> Result<ExitCode> {
+    ensure!(!of(format).is_empty(), "no bugs are planted for {}; f2fs and ext4 have some", format.name());
     let hunts = of(format).iter().map(|bug| hunt(*bug, limits, sound, !as_json));
     let hunts = hunts.collect::<Result<Vec<_>>>()?;
     if as_json {

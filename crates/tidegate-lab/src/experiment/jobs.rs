@@ -175,7 +175,7 @@ pub fn work(from: &mut dyn BufRead, to: &mut dyn Write) -> Result<()> {
 
 /// How many runs there are at once. Unless [started](Jobs::start), one, in this process.
 #[derive(Clone, Default)]
-pub struct Jobs(Option<Arc<Crew>>);
+pub struct Jobs(Option<Arc<Workers>>);
 
 impl std::fmt::Debug for Jobs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -184,7 +184,7 @@ impl std::fmt::Debug for Jobs {
 }
 
 /// Threads that wait for processes; gone with the last who may ask.
-struct Crew {
+struct Workers {
     shared: Arc<Shared>,
 }
 
@@ -218,12 +218,12 @@ impl Jobs {
         let answers = queue.iter().map(|job| (job.clone(), None)).collect();
         let state = State { queue, answers, running: 0, held_up: 0, over: false };
         let shared = Shared { most, state: Mutex::new(&JOBS, state), changed: Condvar::new() };
-        let crew = Crew { shared: Arc::new(shared) };
+        let workers = Workers { shared: Arc::new(shared) };
         for _ in 0..most {
-            let shared = crew.shared.clone();
+            let shared = workers.shared.clone();
             thread::spawn("tg-lab-runs", move || shared.work()).map_err(Error::Thread)?;
         }
-        Ok(Jobs(Some(Arc::new(crew))))
+        Ok(Jobs(Some(Arc::new(workers))))
     }
 
     /// Whether runs in simulated time have processes of their own.
@@ -233,51 +233,51 @@ impl Jobs {
 
     /// Has these runs done before all others.
     pub(super) fn hurry(&self, jobs: &[Job]) {
-        let Some(crew) = &self.0 else { return };
-        let state = &mut *crew.shared.state.lock();
+        let Some(workers) = &self.0 else { return };
+        let state = &mut *workers.shared.state.lock();
         for job in jobs.iter().rev() {
             if !state.answers.contains_key(job) {
                 state.answers.insert(job.clone(), None);
                 state.queue.push_front(job.clone());
             }
         }
-        crew.shared.changed.notify_all();
+        workers.shared.changed.notify_all();
     }
 
     /// Waits for a run's answer, which goes to one caller.
     pub(super) fn answer(&self, job: &Job) -> Result<Answer> {
-        let Some(crew) = &self.0 else { return job.run() };
+        let Some(workers) = &self.0 else { return job.run() };
         self.hurry(std::slice::from_ref(job));
-        let mut state = crew.shared.state.lock();
+        let mut state = workers.shared.state.lock();
         loop {
             if let Some(answer) = state.answers.get_mut(job).and_then(Option::take) {
                 state.answers.remove(job);
                 return answer;
             }
-            crew.shared.changed.wait(&mut state);
+            workers.shared.changed.wait(&mut state);
         }
     }
 
     /// Does something in this process: beside others, or `alone`.
     pub(super) fn here<R>(&self, alone: bool, f: impl FnOnce() -> R) -> R {
-        let Some(crew) = &self.0 else { return f() };
-        let takes = if alone { crew.shared.most } else { 1 };
-        let mut state = crew.shared.state.lock();
+        let Some(workers) = &self.0 else { return f() };
+        let takes = if alone { workers.shared.most } else { 1 };
+        let mut state = workers.shared.state.lock();
         state.held_up += 1;
-        while state.running + takes > crew.shared.most {
-            crew.shared.changed.wait(&mut state);
+        while state.running + takes > workers.shared.most {
+            workers.shared.changed.wait(&mut state);
         }
         state.held_up -= 1;
         state.running += takes;
         drop(state);
         let done = f();
-        crew.shared.state.lock().running -= takes;
-        crew.shared.changed.notify_all();
+        workers.shared.state.lock().running -= takes;
+        workers.shared.changed.notify_all();
         done
     }
 }
 
-impl Drop for Crew {
+impl Drop for Workers {
     fn drop(&mut self) {
         self.shared.state.lock().over = true;
         self.shared.changed.notify_all();
