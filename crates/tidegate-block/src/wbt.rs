@@ -59,7 +59,7 @@ impl Throttle {
     }
 
     /// Somebody waits for a request, or has waited. A request with little write-back before it is in no need of the
-    /// bound: a stream beside which somebody syncs once in a while, or reads, goes on at its speed.
+    /// bound: a sync or a read does not hold back the stream that begins after it.
     pub fn somebody_waits(&self, limits: &QueueLimits) {
         if limits.wbt.is_some_and(|l| !self.booked.is_at_most(l.requests / 2, l.bytes / 2)) {
             self.waited.store(clock::now().0 + 1, Relaxed);
