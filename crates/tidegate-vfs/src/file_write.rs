@@ -289,8 +289,9 @@ impl File {
         }
         self.drop_privileges()?;
         let punch = flags.contains(FallocateFlags::PUNCH_HOLE);
-        if punch || flags.contains(FallocateFlags::ZERO_RANGE) {
-            self.vfs.zero_range(inode, at, end)?;
+        let zeroed = if punch { self.vfs.fs.punch_end(end, inode.size()) } else { end };
+        if at < zeroed && (punch || flags.contains(FallocateFlags::ZERO_RANGE)) {
+            self.vfs.zero_range(inode, at, zeroed)?;
         }
         self.vfs.zero_tail(inode, size.unwrap_or(0))?;
         if !punch {

@@ -10,6 +10,7 @@ use crate::volume::handle::HandleType;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use std::sync::Arc;
+use tidegate_block::PAGE_SIZE;
 use tidegate_rt::Timespec;
 use tidegate_vfs::fs::{NewXattrs, Rename, WriteEnd};
 use tidegate_vfs::{
@@ -177,6 +178,12 @@ impl FileSystem for Ext4 {
 
     fn punch_hole(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {
         self.punch(inode, bytes)
+    }
+
+    /// As Linux: a hole that goes beyond the end of the file takes the page of that end, and leaves what was allocated
+    /// ahead behind it.
+    fn punch_end(&self, end: u64, size: u64) -> u64 {
+        if end > size { size.checked_next_multiple_of(PAGE_SIZE as u64).unwrap_or(end) } else { end }
     }
 
     fn preallocate(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {

@@ -30,6 +30,7 @@ mod old;
 mod overtaken;
 mod places;
 mod plugged;
+mod punched;
 mod refused;
 mod repaired;
 mod reserve;

@@ -419,6 +419,14 @@ pub trait FileSystem: Send + Sync {
         Ok(())
     }
 
+    /// Where a hole ends that was asked for up to the byte `end` of a file of `size` bytes.
+    ///
+    /// # Locks
+    /// `i_rwsem`, exclusive.
+    fn punch_end(&self, end: u64, _size: u64) -> u64 {
+        end
+    }
+
     /// Whether [`FileSystem::shift_range`] can be done with a file at all.
     ///
     /// # Errors
