@@ -129,7 +129,13 @@ impl<'a> Held<'a> {
     #[inline(never)]
     fn waiting<R: Raw>(raw: R, head: &Head, at: &'static Location<'static>) -> R::Guard {
         if !lockstat::enabled() && !trace::recording() {
-            return Self::simulated(raw, head.class, at).0;
+            let (g, waited) = Self::simulated(raw, head.class, at);
+            if waited && trace::causes::wanted() {
+                // A look that began meanwhile learns of the wait from its own beginning on.
+                let (since, lock) = (trace::causes::began(), raw.address().number());
+                trace::contention(head.class.name(), lock, (since, clock::stamp()), at);
+            }
+            return g;
         }
         trace::causes::calls();
         // Asked before it is waited for: then it is another's.

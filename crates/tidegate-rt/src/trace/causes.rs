@@ -5,11 +5,12 @@
 //! the events that a simulated world keeps for itself.
 
 use super::points::{self, Named};
-use super::record::Kind;
+use super::record::{Kind, Record};
 use super::{CAUSES, EVENTS, KEPT, RECORDING, mode, with};
 use crate::clock::{self, Nanos};
 use crate::sim::sync::Address;
 use crate::sim::task;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::panic::Location;
@@ -122,13 +123,38 @@ impl Drop for Asleep {
 static BEGAN: AtomicU64 = AtomicU64::new(0);
 static BEGAN_SIMULATED: AtomicBool = AtomicBool::new(false);
 
+/// Processor time of the process's threads when the look began, by the system's numbers for them: one that neither
+/// sleeps nor ends anything for a while says nothing itself.
+static BEFORE: parking_lot::Mutex<BTreeMap<u32, [u64; 2]>> = parking_lot::Mutex::new(BTreeMap::new());
+
 pub(super) fn begins() {
+    *BEFORE.lock() = if task::is_simulated() { BTreeMap::new() } else { of_all_threads() };
     BEGAN.store(clock::stamp().0, Relaxed);
     BEGAN_SIMULATED.store(task::is_simulated(), Relaxed);
 }
 
+/// The accounts from the beginning of the look, of threads numbered by the system; given once.
+pub(super) fn accounts_before() -> impl Fn(u32, u32) -> Option<Record> {
+    let (all, at) = (std::mem::take(&mut *BEFORE.lock()), Nanos(BEGAN.load(Relaxed)));
+    move |tid, thread| {
+        let [ran, delayed] = *all.get(&tid)?;
+        let args = THREAD.args(&[ran, delayed, 0, 0]);
+        Some(Record { at, until: at, ended: 0, thread, name: PROCESSOR, kind: Kind::Instant, args })
+    }
+}
+
+fn of_all_threads() -> BTreeMap<u32, [u64; 2]> {
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let of = |t: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(t.path().join("schedstat")).ok()?;
+        let mut numbers = text.split(' ').map_while(|n| n.parse().ok());
+        Some((t.file_name().to_str()?.parse().ok()?, [numbers.next()?, numbers.next()?]))
+    };
+    threads.filter_map(of).collect()
+}
+
 /// When the look began for the calling thread. A simulated world that began within it has a clock of its own.
-fn began() -> Nanos {
+pub(crate) fn began() -> Nanos {
     let same_clock = BEGAN_SIMULATED.load(Relaxed) == task::is_simulated();
     Nanos(if same_clock { BEGAN.load(Relaxed) } else { 0 })
 }
@@ -136,8 +162,7 @@ fn began() -> Nanos {
 #[cold]
 #[inline(never)]
 fn slept(since: Option<Nanos>, queue: Option<Address>, at: &'static Location<'static>) {
-    let began = began();
-    let since = since.map_or(began, |s| s.max(began));
+    let since = since.unwrap_or_default().max(began());
     let (until, point) = (processor(), points::sleep(at.file()));
     let numbers = [u64::from(at.line()), queue.map_or(0, Address::number), 0, 0];
     with(|l| l.push(RECORDING.load(Relaxed), (since, until), point, &numbers));

@@ -98,7 +98,8 @@ pub struct Lasting {
 }
 
 /// Switches recording of events on (each thread keeps its last `capacity` events) or off (`None`). A span is
-/// recorded when it ends, if that is in the recording in which it began.
+/// recorded when it ends, if that is in the recording in which it began; while causes are looked for, any is, from the
+/// beginning of the look at the earliest.
 pub fn enable(capacity: Option<usize>) {
     match capacity {
         Some(n) => ring::prepare(n),
@@ -228,7 +229,7 @@ pub struct Span {
 impl Drop for Span {
     #[inline]
     fn drop(&mut self) {
-        if self.mode != 0 {
+        if self.mode != 0 || MODE.load(Relaxed) & CAUSES != 0 {
             end(self);
         }
     }
@@ -270,8 +271,13 @@ fn end(span: &Span) {
     let at = clock::stamp();
     if span.mode & KEPT != 0 {
         keep(at, span.point.name(), Phase::End, NO_ARGS);
-    } else if span.mode & EVENTS != 0 && span.recording == RECORDING.load(Relaxed) {
-        with(|l| l.push(span.recording, (span.at, at), span.point.id(Kind::Span), &span.numbers));
+    } else {
+        let recording = RECORDING.load(Relaxed);
+        let began_within = span.mode & EVENTS != 0 && span.recording == recording;
+        if began_within || causes::wanted() {
+            let since = if began_within { span.at } else { span.at.max(causes::began()) };
+            with(|l| l.push(recording, (since, at), span.point.id(Kind::Span), &span.numbers));
+        }
     }
     if span.mode & CALLS != 0 {
         leave(at);
@@ -311,6 +317,8 @@ pub(crate) fn contention(
         keep(since, class, Phase::ContentionBegin, args);
         keep(at, class, Phase::ContentionEnd, NO_ARGS);
     } else if mode & EVENTS != 0 {
+        // Spans around it begin no earlier.
+        let since = if causes::wanted() { since.max(causes::began()) } else { since };
         let point = points::contention(class, place.file());
         with(|l| l.push(RECORDING.load(Relaxed), (since, at), point, &[line, lock, 0, 0]));
         causes::called(since);

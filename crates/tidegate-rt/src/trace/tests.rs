@@ -277,3 +277,38 @@ fn a_timed_span_that_lasts_is_told() {
     drop((outer, before));
     assert!(lasting().is_empty());
 }
+
+/// Who looks in the midst of something long learns of it: spans in which threads are, and how processors had them.
+#[test]
+fn what_began_before_a_look_for_causes_is_recorded_from_its_beginning() {
+    let _one = ONE.lock();
+    static OUTER: SpanPoint<1> = SpanPoint::new("before the look", ["n"]);
+    static CLASS: crate::LockClass = crate::LockClass::new("held before the look", 1);
+    let lock = std::sync::Arc::new(crate::Mutex::new(&CLASS, ()));
+    let held = lock.lock();
+    let outer = OUTER.enter([7]);
+    let other = {
+        let lock = lock.clone();
+        thread::spawn("waits", move || drop(lock.lock()))
+    };
+    thread::sleep(std::time::Duration::from_millis(20));
+    enable_causes(true);
+    enable(Some(1000));
+    let began = clock::stamp();
+    while clock::stamp().since(began) < Nanos(5_000_000) {}
+    drop(outer);
+    drop(held);
+    other.unwrap().join();
+    enable(None);
+    enable_causes(false);
+    let r = take();
+    let own: Vec<&Event> = r.events.iter().filter(|e| e.thread == thread::id()).collect();
+    let account = own.iter().find(|e| e.name == causes::PROCESSOR).unwrap();
+    let begin = own.iter().find(|e| e.name == "before the look").unwrap();
+    assert_eq!((begin.phase, begin.args[0]), (Phase::Begin, ("n", 7)));
+    assert!(began.since(begin.at) < Nanos(20_000_000) && begin.at <= began, "{begin:?}, {began:?}");
+    assert!(account.at == begin.at && account.args[0].1 > 0, "{account:?}, {begin:?}");
+    let waits = named(&r, "held before the look");
+    let wait = waits.iter().find(|e| e.phase == Phase::ContentionBegin).unwrap();
+    assert!(wait.at == begin.at, "{wait:?}, {begin:?}");
+}

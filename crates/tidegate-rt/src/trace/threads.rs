@@ -3,10 +3,11 @@
 use super::points::PointId;
 use super::record::{self, Record};
 use super::ring::{self, End, Ring};
-use super::{Lasting, RECORDING, Recorded};
+use super::{Lasting, RECORDING, Recorded, causes};
 use crate::clock::{self, Nanos};
 use crate::profile::Tree;
 use crate::profile::live::{Live, Shown};
+use crate::sim::task;
 use crate::thread;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -23,6 +24,8 @@ static THREADS: parking_lot::Mutex<Threads> = parking_lot::Mutex::new(Threads::n
 /// The records of one thread.
 pub(super) struct Local {
     thread: u32,
+    /// The system's number for it; a task of a simulated world has none.
+    tid: Option<u32>,
     name: String,
     events: parking_lot::Mutex<Ring>,
     calls: parking_lot::Mutex<Shown>,
@@ -132,6 +135,7 @@ thread::local!(static LOCAL: Mine = {
     threads.sweep();
     let local = Arc::new(Local {
         thread: thread::id(),
+        tid: (!task::is_simulated()).then(|| rustix::thread::gettid().as_raw_nonzero().get() as u32),
         name: thread::name(),
         events: parking_lot::Mutex::new(Ring::default()),
         calls: parking_lot::Mutex::new(Shown::default()),
@@ -171,12 +175,19 @@ pub(super) fn take() -> Recorded {
     let mut records: Vec<Record> = Vec::new();
     r.take(&mut threads.events, now, &mut records);
     r.threads = std::mem::take(&mut threads.names);
+    let accounts_before = causes::accounts_before();
     for local in &threads.live {
         let mut events = local.events.lock();
         let before = records.len();
+        let account = local.tid.and_then(|tid| accounts_before(tid, local.thread));
+        records.extend(account);
+        let first = records.len();
         // Looked at with the lock held: no chunk in there is of a later recording.
         r.take(&mut events, now, &mut records);
         drop(events);
+        if records.len() == first {
+            records.truncate(before);
+        }
         // A task may have the number of a thread that sleeps through its world.
         let name = r.threads.entry(local.thread).or_insert_with(|| local.name.clone());
         if records.len() > before {

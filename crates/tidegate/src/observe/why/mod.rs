@@ -22,7 +22,11 @@ mod accounts;
 mod advice;
 mod asleep;
 mod commit;
+#[cfg(test)]
+mod commit_tests;
 mod device;
+#[cfg(test)]
+mod made;
 pub mod page;
 mod part;
 mod processor;
@@ -30,6 +34,8 @@ mod requests;
 #[cfg(test)]
 mod tests;
 mod timeline;
+#[cfg(test)]
+mod told_tests;
 mod walk;
 
 use super::Observed;
@@ -204,7 +210,9 @@ fn lasting(t: &Timeline, operation: Operation, observed: &Observed) -> Vec<u64> 
 /// All operations of a kind that have ended, of a recording that began at `since` and is `complete` from then on.
 fn kind(t: &Timeline, operation: Operation, (since, complete): (u64, u64), over: u64, most: usize) -> Kind {
     let took = |id: &Id| t.spans[*id].end - t.spans[*id].begin;
-    let mut ids: Vec<Id> = (0..t.spans.len()).filter(|id| t.spans[*id].name == operation.span()).collect();
+    // One that was under way when the recording began is there from then on, for those that waited for it.
+    let is_one = |id: &Id| t.spans[*id].name == operation.span() && t.spans[*id].begin >= since;
+    let mut ids: Vec<Id> = (0..t.spans.len()).filter(is_one).collect();
     // The earlier of two that took as long.
     ids.sort_by_key(|id| (std::cmp::Reverse(took(id)), *id));
     let at = |percent: usize| ids.get(ids.len() * (100 - percent) / 100).map_or(0, took);
