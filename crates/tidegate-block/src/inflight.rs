@@ -114,8 +114,13 @@ impl InFlight {
         room.wait_until(|| self.enter(place));
     }
 
-    /// Somebody waits for a request, or has waited.
-    pub fn somebody_waits(&self) {
+    /// The calling thread begins to wait for a request of so many bytes; whether [`Self::has_waited`] is to follow.
+    pub fn begins_to_wait(&self, bytes: u64) -> bool {
+        self.throttle.begins_to_wait(bytes, &self.limits)
+    }
+
+    /// A thread has waited for a request.
+    pub fn has_waited(&self) {
         self.throttle.somebody_waits(&self.limits);
     }
 

@@ -5,7 +5,9 @@
 //! and an fsync waits for three such requests, one behind the other. Linux bounds write-back for that
 //! (`block/blk-wbt.c`) while somebody waits or did within a tenth of a second. It counts requests, and moves
 //! its bound with the latency that it sees. Here the bound is one of bytes, and constant; it holds where a request
-//! that somebody waits for finds more than half of that before it.
+//! that somebody waits for finds more than half of that before it. Two kinds do not count: requests of the
+//! flusher ([`writes_back`]), as a sync that waits for them waits for all write-back; and those of a thread that sends
+//! so much itself that its own requests are before each other, as in an fsync of a large file.
 //!
 //! ```text
 //!   bound   16 MiB ─────────┐                     ┌────────
@@ -16,12 +18,43 @@
 use crate::bio::{BioFlags, Op};
 use crate::inflight::Booked;
 use crate::{PAGE_SIZE, QueueLimits, Request};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use tidegate_rt::{Nanos, clock};
+use tidegate_rt::{Nanos, clock, thread};
 
 /// The time in which the next request that somebody waits for is expected, after one: as long as in Linux.
 const WINDOW: Duration = Duration::from_millis(100);
+
+/// Bytes of a thread for each microsecond that are little, and so many more at once.
+const LITTLE: u64 = 256;
+const BURST: u64 = 512 << 10;
+/// After so many bytes or more, a thread sends little again once it has sent nothing for 8 ms.
+const MOST: u64 = 8000 * LITTLE + BURST;
+
+/// The requests of the calling thread that it waits for.
+#[derive(Clone, Copy)]
+enum Own {
+    /// Bytes, less those that have been forgotten since, at the time of the last request.
+    Sent(u64, Nanos),
+    /// The thread writes back: nobody waits for its requests alone.
+    WriteBack,
+}
+
+thread::local!(static OWN: Cell<Own> = const { Cell::new(Own::Sent(0, Nanos(0))) });
+
+/// Says that the calling thread is one that writes back, as long as it lives: write-back makes no way for its requests.
+pub fn writes_back() {
+    OWN.set(Own::WriteBack);
+}
+
+/// Whether write-back is to make way for a request of so many bytes that the calling thread waits for.
+fn matters(bytes: u64, now: Nanos) -> bool {
+    let Own::Sent(before, at) = OWN.get() else { return false };
+    let sent = before.saturating_sub(now.since(at).0 / 1000 * LITTLE) + bytes;
+    OWN.set(Own::Sent(sent.min(MOST), now));
+    sent <= BURST
+}
 
 /// The most write-back that is on its way while somebody waits for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +89,15 @@ impl Throttle {
     /// Has the bound hold, or not.
     pub fn turn(&self, on: bool) {
         self.off.store(!on, Relaxed);
+    }
+
+    /// The calling thread begins to wait for a request of so many bytes; whether its end is to be told, too.
+    pub fn begins_to_wait(&self, bytes: u64, limits: &QueueLimits) -> bool {
+        let tell = limits.wbt.is_some() && matters(bytes, clock::now());
+        if tell {
+            self.somebody_waits(limits);
+        }
+        tell
     }
 
     /// Somebody waits for a request, or has waited. A request with little write-back before it is in no need of the

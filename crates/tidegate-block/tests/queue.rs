@@ -272,6 +272,38 @@ fn write_back_has_the_whole_queue_where_little_is_before_a_request_that_somebody
 }
 
 #[test]
+fn write_back_makes_no_way_for_the_requests_of_the_thread_that_does_it() {
+    each_seed_throttled(|q| {
+        let flusher = thread::spawn("flusher", move || {
+            wbt::writes_back();
+            sync_behind(&q, 8);
+            assert!(took(|| (0..10).for_each(|i| q.submit(write(i * 10, 8)))) < MS);
+        });
+        flusher.unwrap().join();
+    });
+}
+
+/// As in an fsync of a large file: its own requests are before each other. One that sends little again counts again.
+#[test]
+fn write_back_makes_no_way_for_a_thread_that_sends_much_itself() {
+    each_seed_throttled(|q| {
+        let large = |i: u64| {
+            let mut bio = write(i * 10, 8);
+            bio.flags = BioFlags::SYNC;
+            bio
+        };
+        (0..20).for_each(|i| q.submit(large(i)));
+        sync_behind(&q, 8);
+        assert!(took(|| (0..10).for_each(|i| q.submit(write(i * 10, 8)))) < MS);
+        q.drain();
+        // No wait is near any more.
+        thread::sleep(101 * MS);
+        sync_behind(&q, 8);
+        assert!(took(|| q.submit(write(500, 8))) > TAKES - 2 * MS);
+    });
+}
+
+#[test]
 fn little_write_back_is_on_its_way_while_somebody_waits() {
     each_seed_throttled(|q| {
         // By bytes, and by requests.

@@ -101,6 +101,7 @@ impl Drop for Flusher {
 }
 
 fn run(fs: &dyn FileSystem, bdi: &Arc<Bdi>, periodic: bool) {
+    tidegate_block::wbt::writes_back();
     loop {
         let mut l = bdi.lists.lock();
         let mut timed_out = false;

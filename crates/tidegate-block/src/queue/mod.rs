@@ -141,7 +141,7 @@ impl RequestQueue {
         let slot = self.enter(&rq);
         let place = match slot {
             Some(_) => self.inflight.enter_freely(),
-            None => self.wait_for_room(Place::awaited(&rq)),
+            None => self.wait_in_line(Place::awaited(&rq)),
         };
         let r = self.execute(&mut rq);
         drop(slot);
@@ -184,9 +184,11 @@ impl RequestQueue {
     /// Has the device do a request in the calling thread.
     fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
         let (traced, since) = (Traced::issue_here(rq), clock::now());
-        self.note_wait(rq.is_awaited());
+        let waits = self.begins_to_wait(rq, false);
         let r = self.device.execute(rq);
-        self.note_wait(rq.is_awaited());
+        if waits {
+            self.inflight.has_waited();
+        }
         self.n.busy.was(since, rq.bytes);
         if let Some(t) = traced {
             t.complete_here(r);
@@ -262,8 +264,7 @@ impl RequestQueue {
             self.n.write_requests.fetch_add(1, Relaxed);
         }
         let place = if awaited { Place::awaited(&rq) } else { Place::of(&rq) };
-        let awaited = self.limits.wbt.is_some() && (awaited || rq.is_awaited());
-        self.note_wait(awaited);
+        let waits = self.begins_to_wait(&rq, awaited);
         if !self.inflight.enter(&place) {
             self.device.submit_all(std::mem::take(together));
             let _waits = self.n.busy.congested();
@@ -272,24 +273,17 @@ impl RequestQueue {
         Traced::watch(&mut rq);
         let inflight = self.inflight.clone();
         rq.after_end(move || {
-            if awaited {
-                inflight.somebody_waits();
+            if waits {
+                inflight.has_waited();
             }
             inflight.leave(&place);
         });
         together.push(rq);
     }
 
-    /// Has write-back yield for a while where somebody waits for a request.
-    fn note_wait(&self, awaited: bool) {
-        if awaited {
-            self.inflight.somebody_waits();
-        }
-    }
-
-    fn wait_for_room(&self, place: Place) -> Place {
-        self.note_wait(true);
-        self.wait_in_line(place)
+    /// Has write-back make way for a while if a thread waits for `rq`; whether its end is to do so, too.
+    fn begins_to_wait(&self, rq: &Request, awaited: bool) -> bool {
+        (awaited || rq.is_awaited()) && self.inflight.begins_to_wait(rq.bytes)
     }
 
     fn wait_in_line(&self, place: Place) -> Place {

@@ -47,8 +47,7 @@ impl RequestQueue {
         self.inflight.watch(&mut rq);
         self.n.busy.watch(&mut rq);
         self.n.write_requests.fetch_add((rq.op == Op::Write) as u64, Relaxed);
-        let awaits = self.limits.wbt.is_some() && (awaited || rq.is_awaited());
-        self.note_wait(awaits);
+        let waits = self.begins_to_wait(&rq, awaited);
         let wanted = if awaited { Place::awaited(&rq) } else { Place::of(&rq) };
         let place = match zones.is_early(&rq) {
             true => self.inflight.enter_freely(),
@@ -56,7 +55,12 @@ impl RequestQueue {
         };
         Traced::watch(&mut rq);
         let inflight = self.inflight.clone();
-        zones.submit(rq, move || inflight.leave(&place));
+        zones.submit(rq, move || {
+            if waits {
+                inflight.has_waited();
+            }
+            inflight.leave(&place);
+        });
     }
 }
 
