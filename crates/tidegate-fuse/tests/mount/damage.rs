@@ -1,6 +1,6 @@
 //! A volume of which a part is damaged: the rest is there.
 
-use crate::rig::{Rig, cannot_mount, is_ext4};
+use crate::rig::{Rig, block, cannot_mount, is_ext4};
 use std::collections::HashSet;
 use std::path::Path;
 use std::process::Command;
@@ -27,9 +27,9 @@ fn place_in_ext4(image: &Path, path: &str) -> usize {
     let program = tidegate_testing::oracle::require("debugfs").unwrap();
     let out = Command::new(program).args(["-R", &format!("imap {path}")]).arg(image).output().unwrap();
     let said = String::from_utf8_lossy(&out.stdout);
-    let (block, offset) =
+    let (at, offset) =
         said.split_once("located at block ").and_then(|s| s.1.split_once(", offset 0x")).unwrap();
-    block.parse::<usize>().unwrap() * BLOCK + usize::from_str_radix(offset.trim(), 16).unwrap()
+    at.parse::<usize>().unwrap() * block() as usize + usize::from_str_radix(offset.trim(), 16).unwrap()
 }
 
 /// Overwrites whatever inode of F2FS calls itself `name`.

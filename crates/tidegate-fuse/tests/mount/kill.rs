@@ -1,7 +1,7 @@
 //! kill -9 of the serving process in the middle of a load. The mount answers at once, the image is recovered,
 //! stock fsck finds nothing, and every fsynced byte is there.
 
-use crate::rig::{Rig, Rng, cannot_mount, fsck, number, seed};
+use crate::rig::{Rig, Rng, block, cannot_mount, fsck, number, seed};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -165,7 +165,7 @@ fn step(
 }
 
 /// Compares what the recovered volume has with what was promised.
-fn judge(dir: &Path, models: &BTreeMap<u64, Model>) {
+fn judge(dir: &Path, models: &BTreeMap<u64, Model>, block: usize) {
     for (id, m) in models {
         let found = m.names.iter().find_map(|name| fs::read(dir.join(name)).ok());
         let Some(data) = found else {
@@ -181,16 +181,18 @@ fn judge(dir: &Path, models: &BTreeMap<u64, Model>) {
             // Where the file ends before, that is as good as zeros.
             let mut found = data.iter().skip(from).take(SLOT).copied().collect::<Vec<u8>>();
             found.resize(SLOT, 0);
-            // Between a promise and the last write any version may be there; torn at page borders.
+            // Between a promise and the last write any version may be there; torn at the borders of blocks.
             let last = m.written.get(&s).copied().unwrap_or(0);
             let whole = (promised..=last).any(|v| found == m.slot(*id, s, v));
             let pieces = || {
-                let border = 4096 - from % 4096;
-                let (a, b) = found.split_at(border.min(SLOT));
-                let fits = |piece: &[u8], at: usize| {
-                    (promised..=last).any(|v| m.slot(*id, s, v).get(at..at + piece.len()) == Some(piece))
+                let borders = (from..from + SLOT).filter(|at| at % block == 0).map(|at| at - from);
+                let ends: Vec<usize> = borders.chain([SLOT]).filter(|at| *at > 0).collect();
+                let begins = [0].into_iter().chain(ends.iter().copied());
+                let fits = |(begin, end): (usize, usize)| {
+                    let piece = Some(&found[begin..end]);
+                    (promised..=last).any(|v| m.slot(*id, s, v).get(begin..end) == piece)
                 };
-                fits(a, 0) && fits(b, a.len())
+                begins.zip(ends.iter().copied()).all(fits)
             };
             assert!(whole || pieces(), "file {id} slot {s}: version {promised} to {last} may be there");
         }
@@ -200,7 +202,7 @@ fn judge(dir: &Path, models: &BTreeMap<u64, Model>) {
 #[test]
 fn what_was_fsynced_survives_kill_9() {
     if !cannot_mount() {
-        survives(Rig::unmounted(512), number("TIDEGATE_KILLS", 5));
+        survives(Rig::unmounted(512), block() as usize, number("TIDEGATE_KILLS", 5));
     }
 }
 
@@ -213,10 +215,10 @@ fn what_was_fsynced_on_ext4_survives_kill_9() {
     }
     let rig = Rig::unmounted(64);
     crate::rig::make_ext4(&rig.image, 512, &["-t", "ext4", "-b", "4096", "-J", "size=8"]);
-    survives(rig, number("TIDEGATE_KILLS", 3));
+    survives(rig, 4096, number("TIDEGATE_KILLS", 3));
 }
 
-fn survives(mut rig: Rig, rounds: u64) {
+fn survives(mut rig: Rig, block: usize, rounds: u64) {
     let seed = seed();
     let mut rng = Rng(seed);
     let mut promised = 0;
@@ -243,7 +245,7 @@ fn survives(mut rig: Rig, rounds: u64) {
         }
         promised += models.values().map(|m| m.promised.len()).sum::<usize>();
         rig.mount("").unwrap();
-        judge(&dir, &models);
+        judge(&dir, &models, block);
         fs::remove_dir_all(&dir).unwrap();
         assert!(rig.unmount());
         fsck(&rig.image);

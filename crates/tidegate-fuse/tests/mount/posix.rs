@@ -19,7 +19,7 @@ impl Ext4 {
         std::fs::create_dir(&dir).unwrap();
         assert!(
             Command::new("mke2fs")
-                .args(["-q", "-t", "ext4", "-b", "4096"])
+                .args(["-q", "-t", "ext4", "-b", &crate::rig::block().to_string()])
                 .arg(&image)
                 .status()
                 .unwrap()
