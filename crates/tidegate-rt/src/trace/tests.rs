@@ -278,7 +278,7 @@ fn a_timed_span_that_lasts_is_told() {
     assert!(lasting().is_empty());
 }
 
-/// Who looks in the midst of something long learns of it: spans in which threads are, and how processors had them.
+/// A look that begins in the midst of something long tells of it: spans in which threads are, and how processors had them.
 #[test]
 fn what_began_before_a_look_for_causes_is_recorded_from_its_beginning() {
     let _one = ONE.lock();
