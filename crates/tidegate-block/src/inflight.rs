@@ -114,14 +114,16 @@ impl InFlight {
         room.wait_until(|| self.enter(place));
     }
 
-    /// The calling thread begins to wait for a request of so many bytes; whether [`Self::has_waited`] is to follow.
+    /// The calling thread begins to wait for a request of so many bytes; to be given to [`Self::has_waited`] at its end.
     pub fn begins_to_wait(&self, bytes: u64) -> bool {
         self.throttle.begins_to_wait(bytes, &self.limits)
     }
 
-    /// A thread has waited for a request.
-    pub fn has_waited(&self) {
-        self.throttle.somebody_waits(&self.limits);
+    /// A request has ended, and `waits` was said at its beginning.
+    pub fn has_waited(&self, waits: bool) {
+        if waits {
+            self.throttle.somebody_waits(&self.limits);
+        }
     }
 
     /// The end of a request.

@@ -26,16 +26,17 @@ use tidegate_rt::{Nanos, clock, thread};
 /// The time in which the next request that somebody waits for is expected, after one: as long as in Linux.
 const WINDOW: Duration = Duration::from_millis(100);
 
-/// Bytes of a thread for each microsecond that are little, and so many more at once.
-const LITTLE: u64 = 256;
-const BURST: u64 = 512 << 10;
-/// After so many bytes or more, a thread sends little again once it has sent nothing for 8 ms.
-const MOST: u64 = 8000 * LITTLE + BURST;
+/// A thread sends much while more than so many bytes of its requests are remembered.
+const MUCH: u64 = 512 << 10;
+/// Bytes that are forgotten in each microsecond.
+const FORGOTTEN: u64 = 256;
+/// No more bytes are remembered than are down to [`MUCH`] after 8 ms: a thread that pauses as long sends little again.
+const MOST: u64 = 8000 * FORGOTTEN + MUCH;
 
 /// The requests of the calling thread that it waits for.
 #[derive(Clone, Copy)]
 enum Own {
-    /// Bytes, less those that have been forgotten since, at the time of the last request.
+    /// Bytes that were remembered at the time of the last request.
     Sent(u64, Nanos),
     /// The thread writes back: nobody waits for its requests alone.
     WriteBack,
@@ -51,9 +52,9 @@ pub fn writes_back() {
 /// Whether write-back is to make way for a request of so many bytes that the calling thread waits for.
 fn matters(bytes: u64, now: Nanos) -> bool {
     let Own::Sent(before, at) = OWN.get() else { return false };
-    let sent = before.saturating_sub(now.since(at).0 / 1000 * LITTLE) + bytes;
+    let sent = before.saturating_sub(now.since(at).0 / 1000 * FORGOTTEN) + bytes;
     OWN.set(Own::Sent(sent.min(MOST), now));
-    sent <= BURST
+    sent <= MUCH
 }
 
 /// The most write-back that is on its way while somebody waits for a request.

@@ -186,9 +186,7 @@ impl RequestQueue {
         let (traced, since) = (Traced::issue_here(rq), clock::now());
         let waits = self.begins_to_wait(rq, false);
         let r = self.device.execute(rq);
-        if waits {
-            self.inflight.has_waited();
-        }
+        self.inflight.has_waited(waits);
         self.n.busy.was(since, rq.bytes);
         if let Some(t) = traced {
             t.complete_here(r);
@@ -273,9 +271,7 @@ impl RequestQueue {
         Traced::watch(&mut rq);
         let inflight = self.inflight.clone();
         rq.after_end(move || {
-            if waits {
-                inflight.has_waited();
-            }
+            inflight.has_waited(waits);
             inflight.leave(&place);
         });
         together.push(rq);

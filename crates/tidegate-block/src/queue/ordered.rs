@@ -56,9 +56,7 @@ impl RequestQueue {
         Traced::watch(&mut rq);
         let inflight = self.inflight.clone();
         zones.submit(rq, move || {
-            if waits {
-                inflight.has_waited();
-            }
+            inflight.has_waited(waits);
             inflight.leave(&place);
         });
     }

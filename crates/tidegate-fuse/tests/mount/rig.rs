@@ -218,7 +218,8 @@ pub fn block() -> u64 {
         return 4096;
     }
     const SIZES: [u64; 3] = [4096, 1024, 2048];
-    /// Their targets and attributes take up to 4 KiB; holes are told in pages.
+    /// Tests that need blocks of 4 KiB: two have targets of symlinks and attributes of that length, and the third compares
+    /// where holes begin, which the engine tells in pages.
     const PAGES: [&str; 3] = ["trees::every_corner_of_a_tree", "whole::trees_go_in_and_out", "posix::ranges"];
     let thread = std::thread::current();
     let name = thread.name().unwrap_or_default();
