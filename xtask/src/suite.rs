@@ -1,10 +1,12 @@
 //! `cargo xtask test`: every check, in the order that fails soonest.
 
+use std::ffi::OsStr;
+use std::panic::resume_unwind;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::licences;
 use crate::watched::{self, Limits};
+use crate::{licences, programs};
 use anyhow::{Context, Result, bail};
 
 use tidegate_testing::temp::TempDir;
@@ -20,7 +22,7 @@ const WHOLE: Duration = Duration::from_secs(75 * 60);
 pub fn run(quick: bool) -> Result<()> {
     let start = Instant::now();
     let limits = || Limits { child: CHILD, whole: WHOLE.saturating_sub(start.elapsed()) };
-    let cargo = |name: &str, args: &[&str]| cargo_with(name, args, &[], &limits());
+    let cargo = |name: &str, args: &[&str]| cargo_step(name, args, &limits());
     if rustix::process::geteuid().is_root() || oracle::in_ci() {
         step("oracles", oracle::install_missing)?;
     } else {
@@ -28,23 +30,31 @@ pub fn run(quick: bool) -> Result<()> {
             println!("oracle `{}` missing ({})", o.name, o.how());
         }
     }
-    cargo("format", &["fmt", "--all", "--check"])?;
-    cargo("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
-    cargo("documents", &["doc", "--workspace", "--no-deps", "--lib"])?;
-    step("licences", licences::check)?;
-    cargo("release build", &["build", "--release"])?;
-    step("the README's first command", first_command)?;
-    if !quick {
-        let dir = golden::default_dir();
-        step("golden volumes", || golden::make_all(&dir, &[], false))?;
-    }
-    // All of them: one that fails says nothing of the others.
-    cargo("tests", &["test", "--workspace", "--no-fail-fast"])?;
+    let dir = golden::default_dir();
+    let make_goldens = || step("golden volumes", || golden::make_all(&dir, &[], false));
+    std::thread::scope(|scope| {
+        // Guests wait much; compilers use what they leave.
+        let goldens = scope.spawn(|| if quick { Ok(()) } else { make_goldens() });
+        cargo("format", &["fmt", "--all", "--check"])?;
+        cargo("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
+        cargo("documents", &["doc", "--workspace", "--no-deps", "--lib"])?;
+        step("licences", licences::check)?;
+        cargo("release build", &["build", "--release"])?;
+        step("the README's first command", first_command)?;
+        cargo("building the tests", &["test", "--workspace", "--no-run"])?;
+        goldens.join().unwrap_or_else(|panic| resume_unwind(panic))
+    })?;
     // The tests of mounts take F2FS by themselves; `soak --format ext4` has the long ones.
-    let mounts = ["test", "--package", "tidegate-fuse", "--test", "mount", "--"];
-    let skipped = ["fsx::", "stress::"].map(|name| ["--skip", name]).concat();
-    let mounts = [&mounts[..], &skipped].concat();
-    cargo_with("mounts of ext4", &mounts, &[("TIDEGATE_TEST_FORMAT", "ext4")], &limits())?;
+    let mounts_of_ext4 = programs::Again {
+        program: "tidegate-fuse/tests/mount/main.rs",
+        name: "mounts of ext4",
+        arguments: &["--skip", "fsx::", "--skip", "stress::"],
+        environment: &[("TIDEGATE_TEST_FORMAT", OsStr::new("ext4"))],
+    };
+    let helper = workspace::helper_binary()?;
+    let environment = [("XTASK_BIN", helper.as_os_str())];
+    step("tests", || programs::run(&limits, &[mounts_of_ext4], &environment))?;
+    cargo("tests in documents", &["test", "--workspace", "--doc"])?;
     println!("xtask test: all checks passed in {:.0} s", start.elapsed().as_secs_f64());
     Ok(())
 }
@@ -83,15 +93,12 @@ fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
     Ok(())
 }
 
-fn cargo_with(name: &str, args: &[&str], environment: &[(&str, &str)], limits: &Limits) -> Result<()> {
+fn cargo_step(name: &str, args: &[&str], limits: &Limits) -> Result<()> {
     let helper = workspace::helper_binary()?;
     step(name, || {
         let mut command = Command::new(workspace::cargo());
         command.args(args).current_dir(workspace::root());
-        command
-            .env("XTASK_BIN", &helper)
-            .env("RUSTDOCFLAGS", "-D warnings")
-            .envs(environment.iter().copied());
+        command.env("XTASK_BIN", &helper).env("RUSTDOCFLAGS", "-D warnings");
         let status = watched::run(&mut command, limits).context("running cargo")?;
         if !status.success() {
             bail!("cargo {}: {status}", args.join(" "));

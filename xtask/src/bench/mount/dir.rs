@@ -26,6 +26,9 @@ pub enum Way {
     Dev,
     /// The kernel's ext4 on a loop device.
     Ext4,
+    /// By io_uring, a server that only answers: what is left to any server by this way. It is not mounted
+    /// anew between the steps, as it keeps nothing.
+    Floor,
 }
 
 impl Way {
@@ -34,6 +37,15 @@ impl Way {
             Way::Uring => "uring",
             Way::Dev => "dev",
             Way::Ext4 => "ext4",
+            Way::Floor => "floor",
+        }
+    }
+
+    fn peer(self) -> Peer {
+        match self {
+            Way::Uring | Way::Dev => Peer::Tidegate,
+            Way::Ext4 => Peer::Ext4,
+            Way::Floor => Peer::Floor,
         }
     }
 }
@@ -48,7 +60,7 @@ pub struct DirPlan {
     #[arg(long, default_value_t = 3)]
     pub runs: u32,
     /// The ways, in turn.
-    #[arg(long, value_delimiter = ',', default_value = "uring,dev,ext4")]
+    #[arg(long, value_delimiter = ',', default_value = "uring,dev,ext4,floor")]
     pub ways: Vec<Way>,
     /// Where to make the scratch directory; best in memory.
     #[arg(long, default_value = "/dev/shm/tidegate-bench")]
@@ -76,6 +88,7 @@ const BAR: f64 = 3.0;
 pub fn run(plan: &DirPlan) -> Result<()> {
     ensure!(rustix::process::geteuid().is_root(), "mounting and dropping caches need root");
     let tidegate = workspace::build_tidegate()?;
+    workspace::build_release(&["--example", "floor", "-p", "xtask"])?;
     let empty = |way: &Way| {
         STEPS.map(|(step, _)| Series { name: name(step, *way), reports: Vec::new(), failed: None })
     };
@@ -100,6 +113,7 @@ pub fn run(plan: &DirPlan) -> Result<()> {
     let notes = vec![
         format!("backing files in {}", plan.dir.display()),
         "before each step but the first: mounted anew, the kernel's caches dropped".into(),
+        "floor: our transport by io_uring with a server that only answers; mounted once".into(),
         "names: readdir alone; attributes: a stat of each name as it is listed; stat, unlink: at random"
             .into(),
     ];
@@ -123,16 +137,13 @@ fn bars(series: &[Series]) -> Vec<Bar> {
 /// Makes a volume and does all steps by one way: the time of each.
 fn once(plan: &DirPlan, tidegate: &Path, way: Way) -> Result<[Duration; STEPS.len()]> {
     let _offered = match way {
-        Way::Uring => Some(Offered::set(Path::new(uring::PARAMETER), true)?),
-        _ => None,
+        Way::Uring | Way::Floor => Some(Offered::set(Path::new(uring::PARAMETER), true)?),
+        Way::Dev | Way::Ext4 => None,
     };
-    let transport = match way {
-        Way::Uring => "transport=uring",
-        _ => "transport=dev",
-    };
+    let transport = if way == Way::Dev { "transport=dev" } else { "transport=uring" };
     let words = [plan.options.as_str(), transport];
     let options = words.iter().filter(|w| !w.is_empty()).copied().collect::<Vec<_>>().join(",");
-    let peer = if way == Way::Ext4 { Peer::Ext4 } else { Peer::Tidegate };
+    let peer = way.peer();
     // A block of each file's inode, and names.
     let image = Image::new(&plan.dir, (plan.files * 8192).max(512 << 20))?;
     match peer {
@@ -142,15 +153,19 @@ fn once(plan: &DirPlan, tidegate: &Path, way: Way) -> Result<[Duration; STEPS.le
     touch_memory(&plan.dir)?;
     let mount = || -> Result<Mounted> { peer.mount(&image, tidegate, &options, &[]) };
     let mut times = [Duration::ZERO; STEPS.len()];
+    let mut mounted = mount()?;
     for (at, (step, work)) in STEPS.iter().enumerate() {
-        let mounted = mount()?;
+        if at > 0 && way != Way::Floor {
+            mounted.end()?;
+            mounted = mount()?;
+        }
         drop_caches()?;
         let dir = mounted.dir().join("d");
         let start = Instant::now();
         work(&dir, plan.files).with_context(|| format!("{step} by {}", way.name()))?;
         times[at] = start.elapsed();
-        mounted.end()?;
     }
+    mounted.end()?;
     oracle_says(peer, &image)?;
     Ok(times)
 }
@@ -158,9 +173,9 @@ fn once(plan: &DirPlan, tidegate: &Path, way: Way) -> Result<[Duration; STEPS.le
 /// The measured volume is to be right: it is judged by its stock fsck.
 fn oracle_says(peer: Peer, image: &Image) -> Result<()> {
     match peer {
-        Peer::Ext4 => Ok(()),
-        _ if oracle::available("fsck.f2fs").is_none() => Ok(()),
-        _ => tidegate_testing::golden::fsck_f2fs(image.path()),
+        Peer::Tidegate if oracle::available("fsck.f2fs").is_none() => Ok(()),
+        Peer::Tidegate => tidegate_testing::golden::fsck_f2fs(image.path()),
+        _ => Ok(()),
     }
 }
 
