@@ -82,8 +82,8 @@ pub type Stranger = Arc<dyn Fn(&Overlay) -> Result<Vec<u8>, String> + Send + Syn
 pub struct Settings {
     /// The reference checker.
     pub reference: Option<Reference>,
-    /// Another program that recovers states that the reference checker sees, too.
-    pub stranger: Option<Stranger>,
+    /// Other programs that recover states that the reference checker sees, too, by their names.
+    pub strangers: Vec<(&'static str, Stranger)>,
     /// The volumes that runs begin with.
     pub bases: Arc<base::Bases>,
     /// A bug of the engine that does the runs. Recovery is done by a sound one.

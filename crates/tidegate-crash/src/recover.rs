@@ -66,9 +66,10 @@ fn inspect_with(
         run.manner.switches.set(&mut options);
     }
     let how = How { keeps, options, reference: settings.reference.as_ref() };
-    if let Some(stranger) = settings.stranger.as_ref().filter(|_| depth.reference) {
-        let bytes = stranger(&state.image(&run.tape)).map_err(|e| Fault::new("P8", e))?;
-        how.keeps_all(&bytes, &run.tape.blocks)?;
+    for (name, stranger) in settings.strangers.iter().filter(|_| depth.reference) {
+        let bytes =
+            stranger(&state.image(&run.tape)).map_err(|e| Fault::new("P8", format!("{name}: {e}")))?;
+        how.keeps_all(name, &bytes, &run.tape.blocks)?;
     }
     how.recover(&run.tape.blocks, state.medium(&run.tape), depth)
 }
@@ -82,15 +83,15 @@ struct How<'a> {
 }
 
 impl How<'_> {
-    /// Holds what somebody else recovered against what was promised.
-    fn keeps_all(&self, bytes: &[u8], like: &Blocks) -> Result<(), Fault> {
+    /// Holds what another program recovered against what was promised.
+    fn keeps_all(&self, name: &str, bytes: &[u8], like: &Blocks) -> Result<(), Fault> {
         let mut blocks = Blocks::of_size(like.block_size());
         let count = (bytes.len() / like.block_size()) as u32;
         let first = blocks.push(bytes);
         let device = Overlay::new(Arc::new(blocks), (first..first + count).collect());
         let volume = self.open(&(Arc::new(device) as Arc<dyn Device>))?;
         (self.keeps)(&walk(&volume)?)
-            .map_err(|e| Fault::new("P8", format!("recovered by another: {}: {}", e.promise, e.text)))
+            .map_err(|e| Fault::new("P8", format!("recovered by {name}: {}: {}", e.promise, e.text)))
     }
 
     fn recover(

@@ -163,6 +163,11 @@ impl Inode {
         true
     }
 
+    /// Whether a file is open on it.
+    pub fn is_open(&self) -> bool {
+        self.opens.load(SeqCst) > 0
+    }
+
     /// Counts one open file less; whether it was the last of an inode with no name.
     pub fn close(&self) -> bool {
         let attr = self.attr();

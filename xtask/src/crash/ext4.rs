@@ -2,14 +2,16 @@
 
 use super::write_image;
 use anyhow::Result;
+use std::path::Path;
 use std::sync::Arc;
 use tidegate_block::Overlay;
-use tidegate_crash::Settings;
 use tidegate_crash::base::{Bases, Shape};
+use tidegate_crash::{Settings, Stranger};
 use tidegate_testing::temp::TempDir;
 use tidegate_testing::{ext4, oracle};
 
-/// Settings of ext4 volumes; with `judged`, e2fsck has its say of some states, and recovers them itself.
+/// Settings of ext4 volumes; with `judged`, e2fsck has its say of some states, and e2fsck and the host's kernel
+/// recover them themselves.
 ///
 /// # Errors
 /// mke2fs is not there.
@@ -20,22 +22,28 @@ pub fn settings(judged: bool) -> Result<Settings> {
     let made = move |s: Shape, bytes| ext4::made_small(&at, bytes, s.block, s.how);
     let maker = move |s, bytes| made(s, bytes).map_err(|e| format!("{e:#}"));
     let mut settings = Settings { bases: Arc::new(Bases::ext4(Arc::new(maker))), ..Settings::default() };
-    if judged && !oracle::skip_or_fail("e2fsck") {
-        let at = dir.clone();
-        let judge = move |d: &Overlay| with_image(&at, d, ext4::is_clean).map_err(|e| format!("{e:#}"));
-        settings.reference = Some(Arc::new(move |d| judge(d).map(drop)));
-        let recover = move |d: &Overlay| with_image(&dir, d, ext4::recovered);
-        settings.stranger = Some(Arc::new(move |d| recover(d).map_err(|e| format!("{e:#}"))));
+    if !judged || oracle::skip_or_fail("e2fsck") {
+        return Ok(settings);
+    }
+    let at = dir.clone();
+    let judge = move |d: &Overlay| with_image(&at, d, ext4::is_clean).map_err(|e| format!("{e:#}"));
+    settings.reference = Some(Arc::new(move |d| judge(d).map(drop)));
+    settings.strangers.push(("e2fsck", stranger(&dir, ext4::recovered)));
+    if oracle::skip_or_fail("losetup") || !rustix::process::geteuid().is_root() {
+        eprintln!("the host's kernel recovers no state: a loop mount needs root and losetup");
+    } else {
+        settings.strangers.push(("the host's kernel", stranger(&dir, ext4::recovered_by_kernel)));
     }
     Ok(settings)
 }
 
+fn stranger(dir: &Arc<TempDir>, recover: fn(&Path) -> Result<()>) -> Stranger {
+    let dir = dir.clone();
+    Arc::new(move |device| with_image(&dir, device, recover).map_err(|e| format!("{e:#}")))
+}
+
 /// The content of an image of a device when `f` is done with it.
-fn with_image(
-    dir: &TempDir,
-    device: &Overlay,
-    f: impl FnOnce(&std::path::Path) -> Result<()>,
-) -> Result<Vec<u8>> {
+fn with_image(dir: &TempDir, device: &Overlay, f: impl FnOnce(&Path) -> Result<()>) -> Result<Vec<u8>> {
     let copy = TempDir::new_in(dir.path(), "state")?;
     let path = copy.path().join("state.img");
     write_image(&path, device)?;

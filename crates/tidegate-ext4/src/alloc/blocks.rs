@@ -1,10 +1,12 @@
 //! Taking runs of blocks near a goal, and giving them back.
 //!
 //! A taker says where it would like to go on, and how much it wants: the run behind the goal if it is free, else the
-//! first run that is long enough, group by group, else the longest that was met.
+//! first run that is long enough, group by group, else the longest that was met. Runs that are kept for other files
+//! ([`super::preallocation`]) are passed over while there is another.
 
 use super::bitmap::{clear_run, fill, first_clear, is_set};
 use super::damaged::{Bitmap, costs_group};
+use super::preallocation::Grower;
 use crate::format::gate::{GroupDesc, rule};
 use crate::format::raw::GroupFlags;
 use crate::format::units::{BlockAddr, GroupNo};
@@ -22,6 +24,16 @@ struct Found {
     group: GroupNo,
     bit: u32,
     len: u32,
+}
+
+/// Blocks that somebody looks for.
+struct Wanted {
+    /// Where they had best begin.
+    goal: BlockAddr,
+    /// How many at most.
+    most: u32,
+    /// The file that grows by them, if blocks are kept for it.
+    file: Option<Grower>,
 }
 
 impl Ext4 {
@@ -66,6 +78,21 @@ impl Ext4 {
         taken
     }
 
+    /// Takes a run of at most `want` promised blocks for data of a file, as [`Ext4::take_promised`], and keeps free
+    /// blocks behind it for more of that file.
+    ///
+    /// # Errors
+    /// As [`Ext4::take_promised`].
+    pub(crate) fn take_growing(
+        &self,
+        handle: &mut Handle<'_>,
+        goal: BlockAddr,
+        want: u32,
+        file: Grower,
+    ) -> Result<(BlockAddr, u32)> {
+        self.take(handle, Wanted { goal, most: want, file: (!self.filling).then_some(file) })
+    }
+
     /// Takes a run of at most `want` blocks, as near behind `goal` as one is free; the first, and how many. Waits for
     /// discards where all that is free is being discarded. Groups whose bitmap is damaged or cannot be read are passed
     /// over.
@@ -78,24 +105,30 @@ impl Ext4 {
         goal: BlockAddr,
         want: u32,
     ) -> Result<(BlockAddr, u32)> {
+        self.take(handle, Wanted { goal, most: want, file: None })
+    }
+
+    fn take(&self, handle: &mut Handle<'_>, wanted: Wanted) -> Result<(BlockAddr, u32)> {
         loop {
             let seen = self.freed.let_go();
-            match self.take_free(handle, goal, want) {
+            match self.take_free(handle, &wanted) {
+                Err(e) if e.kind() == ErrorKind::NoSpace && self.preallocations.drop_all() => {}
                 Err(e) if e.kind() == ErrorKind::NoSpace && self.freed.wait_let_go(seen) => {}
                 r => return r,
             }
         }
     }
 
-    /// As [`Ext4::take_promised`], of what nobody is discarding.
-    fn take_free(&self, handle: &mut Handle<'_>, goal: BlockAddr, want: u32) -> Result<(BlockAddr, u32)> {
+    /// As [`Ext4::take_promised`], of what nobody is discarding and nothing is kept of.
+    fn take_free(&self, handle: &mut Handle<'_>, wanted: &Wanted) -> Result<(BlockAddr, u32)> {
+        let Wanted { goal, most: want, .. } = *wanted;
         let goal = if self.sb.holds(goal, 1) { goal } else { self.sb.first_data_block };
         let (start, groups) = (self.group_of(goal), self.sb.groups);
         let (mut best, mut damaged) = (None::<Found>, None);
         for n in 0..groups {
             let group = GroupNo((start.0 + n) % groups);
             let from = if n == 0 { (goal.0 - self.sb.group_start(group).0) as u32 } else { 0 };
-            let Some(found) = self.take_in(handle, group, from, want, want)? else { continue };
+            let Some(found) = self.take_in(handle, wanted, group, from, want)? else { continue };
             match found {
                 Looked::Taken(addr, len) => return Ok((addr, len)),
                 Looked::Shorter(f) if best.is_none_or(|b| b.len < f.len) => best = Some(f),
@@ -109,11 +142,11 @@ impl Ext4 {
         }
         while let Some(f) = best.take() {
             // Others may have taken from it meanwhile.
-            if let Some(Looked::Taken(addr, len)) = self.take_in(handle, f.group, f.bit, want, 1)? {
+            if let Some(Looked::Taken(addr, len)) = self.take_in(handle, wanted, f.group, f.bit, 1)? {
                 return Ok((addr, len));
             }
             for n in 0..groups {
-                if let Some(Looked::Taken(addr, len)) = self.take_in(handle, GroupNo(n), 0, want, 1)? {
+                if let Some(Looked::Taken(addr, len)) = self.take_in(handle, wanted, GroupNo(n), 0, 1)? {
                     return Ok((addr, len));
                 }
             }
@@ -121,15 +154,16 @@ impl Ext4 {
         Err(no_room(damaged))
     }
 
-    /// Looks into a group for a run of `want` blocks, and takes one that has at least `least`.
+    /// Looks into a group for a run of as many blocks as are wanted, and takes one that has at least `least`.
     fn take_in(
         &self,
         handle: &mut Handle<'_>,
+        wanted: &Wanted,
         group: GroupNo,
         from: u32,
-        want: u32,
         least: u32,
     ) -> Result<Option<Looked>> {
+        let want = wanted.most;
         let desc = self.group(group)?;
         if desc.free_blocks == 0 {
             return Ok(None);
@@ -151,6 +185,9 @@ impl Ext4 {
         for (bit, len) in self.freed.of(group, self.blocks.journal()) {
             fill(&mut free, bit..bit + len, true);
         }
+        for bits in self.preallocations.of_others(group, wanted.file.map(|f| f.ino)) {
+            fill(&mut free, bits, true);
+        }
         let Some(found) = find(&free, from, self.blocks_in(group), want, least) else { return Ok(None) };
         let found = Found { group, ..found };
         let goes_on = found.bit == from && found.len >= want.min(GOES_ON);
@@ -159,6 +196,12 @@ impl Ext4 {
         }
         fill(&mut map, found.bit..found.bit + found.len, true);
         self.store_block_bitmap(handle, &desc, &map, -i64::from(found.len))?;
+        if let Some(file) = wanted.file {
+            let end = found.bit + found.len;
+            let kept =
+                clear_run(&free, end, self.blocks_in(group), file.wants(found.len, self.sb.block_size));
+            self.preallocations.keep(file.ino, group, end..end + kept);
+        }
         Ok(Some(Looked::Taken(self.sb.group_start(group).plus(found.bit.into()), found.len)))
     }
 

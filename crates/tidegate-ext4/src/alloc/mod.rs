@@ -1,7 +1,7 @@
 //! The volume's supplies: groups and their descriptors, free blocks and inodes.
 //!
 //! Locks owned: `ext4->group` 405 keeps two changes of one group's bitmaps apart, and is held while a bitmap
-//! is read; `ext4->damaged` 521; `ext4->space` 522 has the counts; `ext4->freed` 523. Callers: maps,
+//! is read; `ext4->damaged` 521; `ext4->space` 522 has the counts; `ext4->freed` 523; `ext4->pa_lock` 524. Callers: maps,
 //! directories and inodes take and give back through it.
 //!
 //! | module | holds |
@@ -13,6 +13,7 @@
 //! | `damaged` | groups that nothing is taken from, as their bitmap is damaged or cannot be read |
 //! | `freed` | blocks that a commit frees |
 //! | `inodes` | taking inodes near their directory, and giving them back |
+//! | `preallocation` | blocks kept for files that grow |
 //! | `space` | counts, and space that is promised |
 //! | `tables` | blocks of the volume's own tables |
 //! | `trim` | telling the device what is free |
@@ -24,6 +25,7 @@ mod damaged;
 mod freed;
 mod group;
 mod inodes;
+mod preallocation;
 mod space;
 mod tables;
 mod trim;
@@ -31,6 +33,7 @@ mod trim;
 pub(crate) use damaged::Damaged;
 pub(crate) use freed::Freed;
 pub(crate) use group::GroupLocks;
+pub(crate) use preallocation::{Grower, Preallocations};
 pub(crate) use space::{DATA_PER_MAP, DATA_PER_MAP_NEW, Free, Space};
 pub(crate) use tables::Tables;
 

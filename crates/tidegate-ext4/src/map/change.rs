@@ -4,6 +4,7 @@ use super::leaf::Piece;
 use super::numbers::Numbers;
 use super::tree::Tree;
 use super::{Mapped, Place};
+use crate::alloc::Grower;
 use crate::format::raw::InodeFlags;
 use crate::format::units::{BlockAddr, FileBlock};
 use crate::inode::{Ext4Inode, count_sectors, own};
@@ -156,7 +157,8 @@ impl Ext4 {
                 break;
             }
             let end = if low { (at + 1).next_multiple_of(self.blocks.per_page()) } else { range.end };
-            let step = self.fill_hole(handle, &mut now, &mut attr, at..end.min(range.end), fill);
+            let step =
+                self.fill_hole(handle, &mut now, &mut attr, at..end.min(range.end), (fill, inode.is_open()));
             r = step.map(|n| at += n);
         }
         if at > range.start && r.as_ref().is_err_and(|e| e.kind() == ErrorKind::NoSpace) {
@@ -172,14 +174,15 @@ impl Ext4 {
         r.and(self.store_inode(handle, inode)).map(|()| at)
     }
 
-    /// Fills the hole that a range begins with, or a part of it; how many blocks to go on.
+    /// Fills the hole that a range begins with, or a part of it; how many blocks to go on. `open` is whether the file
+    /// is open, and may grow.
     fn fill_hole(
         &self,
         handle: &mut Handle<'_>,
         now: &mut Ext4Inode,
         attr: &mut Attr,
         range: Range<u64>,
-        fill: Fill,
+        (fill, open): (Fill, bool),
     ) -> Result<u64> {
         let m = self.map_blocks(now, FileBlock(range.start), range.end - range.start)?;
         if m.place != Place::Hole {
@@ -189,7 +192,9 @@ impl Ext4 {
         let want = m.blocks.min(1 << 15) as u32;
         let taken = match fill {
             Fill::Ahead => self.take_ahead(handle, goal, want),
-            Fill::Data | Fill::Unwritten => self.take_promised(handle, goal, want),
+            Fill::Data | Fill::Unwritten => {
+                self.take_growing(handle, goal, want, Grower { ino: now.ino, at: range.start, open })
+            }
         };
         let (start, len) = taken?;
         let at = FileBlock(range.start);

@@ -101,6 +101,7 @@ impl FileSystem for Ext4 {
 
     fn closed(&self, inode: &Arc<Inode>) {
         self.write_what_was_emptied(inode);
+        self.preallocations.drop_of(inode.ino.0 as u32);
     }
 
     fn readlink(&self, inode: &Inode) -> Result<Vec<u8>> {

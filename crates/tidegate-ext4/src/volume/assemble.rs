@@ -1,6 +1,6 @@
 //! A volume's parts, before anything of the volume but its superblock was looked at.
 
-use crate::alloc::{DATA_PER_MAP, DATA_PER_MAP_NEW, Damaged, Free, Freed, GroupLocks, Space};
+use crate::alloc::{DATA_PER_MAP, DATA_PER_MAP_NEW, Damaged, Free, Freed, GroupLocks, Preallocations, Space};
 use crate::format::gate::{Superblock, rule};
 use crate::inode::orphan::Orphans;
 use crate::map::Behind;
@@ -35,6 +35,7 @@ impl Ext4 {
             journal_blocks: Vec::new(),
             space: None,
             freed: Freed::default(),
+            preallocations: Preallocations::default(),
             ordered: Ordered::new(plug.clone()),
             plug,
             conversions: None,

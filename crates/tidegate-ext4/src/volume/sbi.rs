@@ -1,6 +1,6 @@
 //! The volume in memory.
 
-use crate::alloc::{Counts, Damaged, Freed, GroupLocks, Space, Tables};
+use crate::alloc::{Counts, Damaged, Freed, GroupLocks, Preallocations, Space, Tables};
 use crate::format::gate::Superblock;
 use crate::inode::orphan::Orphans;
 use crate::map::Behind;
@@ -34,6 +34,8 @@ pub struct Ext4 {
     pub(crate) space: Option<Space>,
     /// Blocks that a commit frees.
     pub(crate) freed: Freed,
+    /// Blocks that are kept for files which grow.
+    pub(crate) preallocations: Preallocations,
     /// Bios of passes over several inodes.
     pub(crate) plug: Arc<SharedPlug>,
     /// Data that commits wait for.

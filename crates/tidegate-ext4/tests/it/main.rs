@@ -1,6 +1,7 @@
 //! Tests of ext4 volumes, one program: made by mke2fs, written by Linux, damaged by chance, judged by Linux
 //! and e2fsprogs.
 
+mod apart;
 mod bitmaps;
 mod changed;
 mod checked;
@@ -16,6 +17,7 @@ mod flagged;
 mod foreign;
 mod fuzz_body;
 mod fuzzed;
+mod grown;
 mod hashes;
 mod hostile;
 mod indirect;

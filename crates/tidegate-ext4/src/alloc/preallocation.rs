@@ -1,0 +1,169 @@
+//! Blocks kept for files that grow, so that files written beside each other stay whole: Linux's preallocation of an
+//! inode (`ext4_prealloc_space`).
+//!
+//! docs/ext4.md has a picture.
+//!
+//! They are kept in memory alone: bitmaps and counts have them as free, and a volume with no other room gives them to
+//! any file.
+
+use crate::format::units::GroupNo;
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use tidegate_rt::{LockClass, Mutex};
+
+static PA_LOCK: LockClass = LockClass::new("ext4->pa_lock", 524);
+
+/// Files that blocks are kept for at once; the file that has had them for longest loses them to one more.
+const MOST: usize = 1024;
+/// Bytes that are kept for a file at most.
+const MOST_BYTES: u64 = 2 << 20;
+/// A first piece of so many bytes has blocks kept behind it; one that is smaller may be all of its file (Linux:
+/// `s_mb_stream_request`).
+const LARGE: u64 = 64 << 10;
+
+/// A file that takes blocks for data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grower {
+    /// Its inode.
+    pub ino: u32,
+    /// Blocks that are kept behind the next piece of it that ends with this block of the file.
+    pub at: u64,
+    /// It is open: more may come.
+    pub open: bool,
+}
+
+impl Grower {
+    /// How many blocks are kept behind a new piece of `len` blocks: as Linux has it, the file grows to a power of two.
+    pub(super) fn wants(&self, len: u32, block_size: u32) -> u32 {
+        let (len, block_size) = (u64::from(len), u64::from(block_size));
+        if !self.open || self.at == 0 && len * block_size < LARGE {
+            return 0;
+        }
+        let end = self.at + len;
+        let wanted = (end + 1).checked_next_power_of_two().map_or(0, |size| size - end);
+        wanted.min(MOST_BYTES / block_size) as u32
+    }
+}
+
+/// The blocks that are kept, by file.
+pub(crate) struct Preallocations(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// The files with blocks in a group.
+    groups: HashMap<u32, Vec<(u32, Range<u32>)>>,
+    /// The group of each file's blocks.
+    files: HashMap<u32, u32>,
+    /// Files in the order in which they first got blocks; some have none any more.
+    order: VecDeque<u32>,
+}
+
+impl State {
+    fn forget(&mut self, ino: u32) {
+        let Some(group) = self.files.remove(&ino) else { return };
+        if let Some(kept) = self.groups.get_mut(&group) {
+            kept.retain(|k| k.0 != ino);
+            if kept.is_empty() {
+                self.groups.remove(&group);
+            }
+        }
+    }
+}
+
+impl Default for Preallocations {
+    fn default() -> Self {
+        Preallocations(Mutex::new(&PA_LOCK, State::default()))
+    }
+}
+
+impl Preallocations {
+    /// Bits of a group that are kept for files other than `ino`.
+    pub(super) fn of_others(&self, group: GroupNo, ino: Option<u32>) -> Vec<Range<u32>> {
+        let state = self.0.lock();
+        let kept = state.groups.get(&group.0).into_iter().flatten();
+        kept.filter(|k| Some(k.0) != ino).map(|k| k.1.clone()).collect()
+    }
+
+    /// Keeps bits of a group for a file, in place of those it had.
+    pub(super) fn keep(&self, ino: u32, group: GroupNo, bits: Range<u32>) {
+        let mut state = self.0.lock();
+        let known = state.files.contains_key(&ino);
+        state.forget(ino);
+        if bits.is_empty() {
+            return;
+        }
+        state.groups.entry(group.0).or_default().push((ino, bits));
+        state.files.insert(ino, group.0);
+        if !known {
+            state.order.push_back(ino);
+        }
+        while state.files.len() > MOST || state.order.len() > 2 * MOST {
+            let Some(oldest) = state.order.pop_front() else { break };
+            if oldest != ino {
+                state.forget(oldest);
+            }
+        }
+    }
+
+    /// Keeps nothing more for a file.
+    pub(crate) fn drop_of(&self, ino: u32) {
+        self.0.lock().forget(ino);
+    }
+
+    /// Keeps nothing more for anybody; whether something was kept.
+    pub(super) fn drop_all(&self) -> bool {
+        let mut state = self.0.lock();
+        let any = !state.files.is_empty();
+        *state = State::default();
+        any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_grows_has_blocks_up_to_a_power_of_two() {
+        let wants = |at, len| Grower { ino: 12, at, open: true }.wants(len, 4096);
+        assert_eq!([wants(0, 1), wants(0, 15), wants(0, 16), wants(0, 17)], [0, 0, 16, 15]);
+        assert_eq!([wants(1, 1), wants(2, 1), wants(3, 1), wants(7, 1)], [2, 1, 4, 8]);
+        assert_eq!([wants(5000, 1), wants(u64::MAX - 8, 1)], [512, 0]);
+        assert_eq!(Grower { ino: 12, at: 5000, open: false }.wants(1, 4096), 0);
+        assert_eq!(Grower { ino: 12, at: 5000, open: true }.wants(1, 1024), 2048);
+    }
+
+    #[test]
+    fn blocks_are_kept_from_others() {
+        let kept = Preallocations::default();
+        kept.keep(12, GroupNo(0), 5..9);
+        kept.keep(13, GroupNo(0), 20..30);
+        kept.keep(12, GroupNo(0), 6..14);
+        assert_eq!(kept.of_others(GroupNo(0), Some(13)), vec![6..14]);
+        assert_eq!(kept.of_others(GroupNo(0), None).len(), 2);
+        assert!(kept.of_others(GroupNo(1), None).is_empty());
+        kept.keep(13, GroupNo(1), 0..3);
+        assert!(kept.of_others(GroupNo(0), Some(12)).is_empty());
+        kept.drop_of(12);
+        assert_eq!(kept.of_others(GroupNo(1), Some(12)), vec![0..3]);
+        assert!(kept.drop_all() && !kept.drop_all());
+    }
+
+    #[test]
+    fn the_file_that_has_had_blocks_for_longest_loses_them() {
+        let kept = Preallocations::default();
+        for ino in 0..2 * MOST as u32 {
+            kept.keep(ino, GroupNo(0), 8..16);
+            kept.keep(ino, GroupNo(0), 9..16);
+        }
+        assert_eq!(kept.of_others(GroupNo(0), None).len(), MOST);
+        assert_eq!(kept.of_others(GroupNo(0), Some(2 * MOST as u32 - 1)).len(), MOST - 1);
+        assert!(kept.0.lock().order.len() <= 2 * MOST);
+        // A file that comes and goes again and again.
+        for _ in 0..10 * MOST {
+            kept.keep(5, GroupNo(3), 1..2);
+            kept.drop_of(5);
+        }
+        assert!(kept.0.lock().order.len() <= 2 * MOST + 1);
+    }
+}
