@@ -39,7 +39,7 @@ pub fn run(quick: bool) -> Result<()> {
         cargo("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
         cargo("documents", &["doc", "--workspace", "--no-deps", "--lib"])?;
         step("licences", licences::check)?;
-        cargo("release build", &["build", "--release"])?;
+        cargo("release build", &["build", "--release", "--bin", "tidegate"])?;
         step("the README's first command", first_command)?;
         cargo("building the tests", &["test", "--workspace", "--no-run"])?;
         goldens.join().unwrap_or_else(|panic| resume_unwind(panic))
