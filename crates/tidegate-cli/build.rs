@@ -1,8 +1,8 @@
-//! Tells the program which commit it is built from.
+//! Tells the program the commit from which it is built.
 
 use std::process::Command;
 
-/// Git's answer, if there is a git and this is its tree.
+/// The output of git, if git is installed and this is its tree.
 fn git(args: &[&str]) -> Option<String> {
     let done = Command::new("git").args(args).output().ok().filter(|o| o.status.success())?;
     Some(String::from_utf8(done.stdout).ok()?.trim().to_owned())
@@ -13,7 +13,7 @@ fn main() {
     let changed =
         git(&["status", "--porcelain", "--untracked-files=no", ".."]).is_some_and(|s| !s.is_empty());
     println!("cargo::rustc-env=TIDEGATE_COMMIT={commit}{}", if changed { " with changes" } else { "" });
-    // A commit, a checkout, and a change of any crate.
+    // The value changes with a commit, a checkout, or a change of any crate.
     for file in ["HEAD", "logs/HEAD"] {
         if let Some(path) = git(&["rev-parse", "--git-path", file]) {
             println!("cargo::rerun-if-changed={path}");

@@ -1,5 +1,5 @@
-//! Makes the table of functions that take locks, by which call points are named: a place in the source is all that
-//! the compiler tells at run time, and no binary has to keep its symbols for it.
+//! Makes the table of functions that take locks. Call points get their names from it: at run time the compiler only
+//! tells a place in the source, and with the table no binary has to keep its symbols.
 
 #[path = "build/functions.rs"]
 mod functions;
@@ -8,11 +8,11 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-/// Crates whose locks are of interest. Those that are not beside this one, as of a package from a registry,
-/// have none.
+/// Crates whose locks are of interest. A crate that is not beside this one, as in a package from a registry,
+/// adds no functions.
 const CRATES: [&str; 6] =
     ["tidegate", "tidegate-block", "tidegate-f2fs", "tidegate-fuse", "tidegate-rt", "tidegate-vfs"];
-/// Texts of which a line has one that takes a lock, or sleeps on a condition.
+/// A line that takes a lock, or sleeps on a condition, has one of these texts.
 const TAKES: [&str; 5] = [".lock", ".read", ".write", ".try_", ".wait"];
 
 fn sources(dir: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {

@@ -34,29 +34,29 @@ pub enum Op {
     Discard,
     /// Make the range read as zeros.
     WriteZeroes,
-    /// Have the zones that the range is of begin anew, empty.
+    /// Reset the zones of the range: they are empty afterwards.
     ZoneReset,
-    /// Make the zones that the range is of full.
+    /// Finish the zones of the range: they are full afterwards.
     ZoneFinish,
 }
 
 bitflags::bitflags! {
-    /// How a bio is to be treated; names as the kernel's `REQ_*`.
+    /// How a bio is to be treated. The names are those of the kernel's `REQ_*`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct BioFlags: u16 {
-        /// Somebody waits for it.
+        /// A thread waits for the bio.
         const SYNC = 1 << 0;
-        /// It carries metadata.
+        /// The bio carries metadata.
         const META = 1 << 1;
-        /// It goes before others.
+        /// The bio goes before others.
         const PRIO = 1 << 2;
-        /// Flush the device's cache before it.
+        /// The device's cache is flushed before the bio.
         const PREFLUSH = 1 << 3;
-        /// It is durable when it completes.
+        /// The bio is durable when it completes.
         const FUA = 1 << 4;
-        /// It is read-ahead.
+        /// The bio is read-ahead.
         const RAHEAD = 1 << 5;
-        /// It is background write-back.
+        /// The bio is background write-back.
         const BACKGROUND = 1 << 6;
     }
 }
@@ -64,7 +64,7 @@ bitflags::bitflags! {
 /// A part of a shared buffer, to be written.
 #[derive(Clone, Debug)]
 pub struct Segment {
-    /// The buffer; nobody changes it while this reference lives.
+    /// The buffer. It is not changed while this reference lives.
     pub buf: Arc<PageBuf>,
     /// First byte in the buffer.
     pub offset: u32,
@@ -88,7 +88,7 @@ impl Segment {
 /// The memory of a bio.
 #[derive(Debug)]
 pub enum BioData {
-    /// Flush, discard, write-zeroes: a length in bytes and no memory.
+    /// For flush, discard and write-zeroes: a length in bytes, without memory.
     Range(u64),
     /// Buffers to read into, filled in order.
     Read(Vec<PageBuf>),
@@ -121,22 +121,23 @@ impl BioData {
     }
 }
 
-/// Called once when a bio is done, in the completing thread; gets the memory back. Must not block on I/O.
+/// The function that is called once when a bio is done, in the completing thread. It gets the memory back,
+/// and must not block on I/O.
 pub type EndIo = Box<dyn FnOnce(Result<(), Errno>, BioData) + Send>;
 
 /// One I/O: an operation on a contiguous range of the device.
 pub struct Bio {
     /// The operation.
     pub op: Op,
-    /// How.
+    /// The flags.
     pub flags: BioFlags,
     /// Where the range begins.
     pub sector: Sector,
     /// Memory and length.
     pub data: BioData,
-    /// On whose behalf; the context of the thread that made the bio, unless set by [`Bio::with_ctx`].
+    /// The owner: the context of the thread that made the bio, unless [`Bio::with_ctx`] set another.
     pub ctx: IoContext,
-    /// The function to call when it is done.
+    /// The function to call when the bio is done.
     pub end_io: Option<EndIo>,
 }
 
@@ -176,13 +177,13 @@ impl Bio {
         Bio { op, flags, sector, data, ctx: IoContext::current(), end_io: None }
     }
 
-    /// The same bio on behalf of `ctx`, as when one thread writes what others made dirty.
+    /// Sets the owner of the bio to `ctx`, as when one thread writes what others made dirty.
     pub fn with_ctx(mut self, ctx: IoContext) -> Self {
         self.ctx = ctx;
         self
     }
 
-    /// The same bio with a completion.
+    /// Sets the completion of the bio.
     pub fn on_end(mut self, f: impl FnOnce(Result<(), Errno>, BioData) + Send + 'static) -> Self {
         self.end_io = Some(Box::new(f));
         self
@@ -193,7 +194,7 @@ impl Bio {
         Sector(self.sector.0 + self.data.len() / SECTOR_SIZE)
     }
 
-    /// Ends the bio.
+    /// Ends the bio: calls its completion.
     pub fn complete(self, result: Result<(), Errno>) {
         if let Some(f) = self.end_io {
             completion::run(|| f(result, self.data));

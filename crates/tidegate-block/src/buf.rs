@@ -1,7 +1,8 @@
 //! Page-aligned buffers, recycled by size class.
 //!
-//! A buffer in flight is shared by [`std::sync::Arc`]; a thread that wants to change it must hold the only
-//! reference or make a copy. So a device never sees bytes move under it and no lock is held for I/O.
+//! A buffer in flight is shared by [`std::sync::Arc`]. A thread that wants to change the buffer must hold the
+//! only reference or make a copy. So bytes never change while a device works on them, and no lock is held for
+//! I/O.
 
 use crate::{PAGE_SIZE, reserve};
 use std::alloc::{Layout, handle_alloc_error};
@@ -14,18 +15,18 @@ static POOL_CLASS: LockClass = LockClass::new("buf_pool", 1000);
 
 /// The largest buffer: 2^MAX_ORDER pages (1 MiB).
 const MAX_ORDER: usize = 8;
-/// Bytes kept for reuse at most, all size classes together. A few times what a writer has in flight, so that files
-/// which come and go are served from it, too: giving pages back to the system and faulting them in again
-/// costs more than writing them, and a large page that loses some comes back as small ones.
+/// The most bytes that are kept for reuse, all size classes together. It is a few times as much as a writer has in
+/// flight, so that it also serves files that come and go: giving pages back to the system and faulting them in again
+/// costs more than writing them, and a huge page that loses some of its pages comes back as small pages.
 static KEEP: AtomicUsize = AtomicUsize::new(96 << 20);
 
-/// Keeps at most `bytes` bytes of buffers for reuse, in place of 96 MiB, of the whole process: for a program
-/// that does one thing and ends. Buffers that are kept already stay.
+/// Sets the most bytes of buffers that the process keeps for reuse, 96 MiB by default: for a program that
+/// does one thing and ends. Buffers that are kept already stay.
 pub fn keep_for_reuse(bytes: usize) {
     KEEP.store(bytes, Relaxed);
 }
 
-/// Bytes in the pool that are memory, not address space alone.
+/// Bytes in the pool that have memory behind them.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 
 /// Free buffers of one size.
@@ -33,7 +34,7 @@ static KEPT: AtomicUsize = AtomicUsize::new(0);
 struct Class {
     /// With memory behind them; counted in [`KEPT`].
     warm: Vec<Pages>,
-    /// Pages whose memory the system has back.
+    /// Pages whose memory was given back to the system.
     cold: Vec<Pages>,
 }
 
@@ -53,8 +54,8 @@ fn take(order: usize) -> Pages {
     class.cold.pop().expect("a slab holds at least one")
 }
 
-/// A slab from the reserve or, where that has none at once, from the system. As the allocator does, ends the
-/// process when the system has no memory.
+/// A slab from the reserve or, where the reserve has none at once, from the system. Ends the process when the
+/// system has no memory, as the allocator does.
 fn slab() -> Slab {
     reserve::take().or_else(Slab::map).unwrap_or_else(|| {
         let layout = Layout::from_size_align(SLAB_BYTES, SLAB_BYTES);
@@ -74,7 +75,7 @@ impl PageBuf {
     /// The most pages one buffer holds.
     pub const MAX_PAGES: usize = 1 << MAX_ORDER;
 
-    /// A buffer whose bytes are whatever its last user left. For callers that overwrite all of it.
+    /// A buffer with the bytes that its last user left, for callers that overwrite all of it.
     ///
     /// # Panics
     /// When `pages` is 0 or above [`PageBuf::MAX_PAGES`].

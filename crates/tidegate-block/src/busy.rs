@@ -1,5 +1,5 @@
-//! How busy a queue is: how long submitters wait for room in it (`get_request`, `blk_mq_get_tag`), and how much is on
-//! its way, in the queue and at the device.
+//! How busy a queue is: how long submitters wait for room in it (`get_request`, `blk_mq_get_tag`), and how many bytes
+//! are in flight, in the queue and at the device.
 
 use crate::Request;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use tidegate_rt::{Nanos, clock, device_wait};
 
 static GET_TAG: SpanPoint<0> = SpanPoint::timed("blk_mq_get_tag", []);
 
-/// Counts of a queue; they only grow.
+/// The counts of a queue. They only grow.
 #[derive(Default)]
 pub(crate) struct Busy {
-    /// Waits for room that began.
+    /// The number of waits for room that have begun.
     waits: AtomicU64,
-    /// How long those that have ended took.
+    /// The time of all waits that have ended.
     waited_ns: AtomicU64,
-    /// Those of threads that held locks which others want.
+    /// The time of those waits in which the thread held locks that other threads may want.
     holding_ns: AtomicU64,
     /// Bytes × time of requests that have ended, in KiB × µs.
     kib_us: Arc<AtomicU64>,
 }
 
-/// A wait for room; it ends when dropped.
+/// A wait for room. It ends when this is dropped.
 pub(crate) struct Wait<'a> {
     busy: &'a Busy,
     since: Nanos,
@@ -36,19 +36,19 @@ impl Busy {
         Wait { busy: self, since: clock::now(), _span: GET_TAG.enter([]) }
     }
 
-    /// Counts a request that is on its way from now until its end.
+    /// Counts a request as in flight from now until its end.
     pub fn watch(&self, rq: &mut Request) {
         let (sum, since, bytes) = (self.kib_us.clone(), clock::now(), rq.bytes);
         rq.after_end(move || add(&sum, since, bytes));
     }
 
-    /// Counts the bytes that were on their way from `since` until now.
+    /// Counts bytes that were in flight from `since` until now.
     pub fn was(&self, since: Nanos, bytes: u64) {
         add(&self.kib_us, since, bytes);
     }
 
-    /// Waits for room; how long they took in nanoseconds, all and those with locks held that others want; KiB
-    /// × µs on the way.
+    /// The number of waits for room; their time in nanoseconds; of that, the time with locks held that others
+    /// may want; KiB × µs in flight.
     pub fn read(&self) -> [u64; 4] {
         [&self.waits, &self.waited_ns, &self.holding_ns, &self.kib_us].map(|n| n.load(Relaxed))
     }

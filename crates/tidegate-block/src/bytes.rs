@@ -1,4 +1,4 @@
-//! The common part of devices in memory: requests done on bytes that are kept in units of one size.
+//! The common part of devices in memory: requests on bytes that are kept in units of one size.
 
 use crate::bio::Op;
 use crate::{Errno, Request};
@@ -16,7 +16,7 @@ pub(crate) trait Bytes {
     fn zero(&self, pos: u64, len: u64);
 }
 
-/// Does a request; `IO` when it is not all on the device.
+/// Executes a request. Fails with `IO` when part of it is not on the device.
 pub(crate) fn execute(of: &impl Bytes, rq: &mut Request) -> Result<(), Errno> {
     let mut at = rq.sector.bytes();
     if at.checked_add(rq.bytes).is_none_or(|end| end > of.size()) {
@@ -38,8 +38,8 @@ pub(crate) fn execute(of: &impl Bytes, rq: &mut Request) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Splits `len` bytes at `pos` where units of `unit` bytes end: which unit, from what byte of it, range in
-/// the caller's memory.
+/// Splits `len` bytes at `pos` where units of `unit` bytes end. For each part: the unit, the first byte in
+/// it, and the range in the caller's memory.
 pub(crate) fn pieces(pos: u64, len: u64, unit: usize) -> impl Iterator<Item = (u64, usize, Range<usize>)> {
     let unit = unit as u64;
     let mut done = 0;

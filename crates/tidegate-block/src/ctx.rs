@@ -1,4 +1,4 @@
-//! On whose behalf I/O is done.
+//! The owner of I/O: the thread or group on whose behalf it is done.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -6,10 +6,10 @@ use tidegate_rt::thread;
 
 thread::local!(static CURRENT: Cell<IoContext> = const { Cell::new(IoContext::DEFAULT) });
 
-/// The owner of a bio's work: as cgroup and ioprio are to a Linux task.
+/// The owner of a bio, as cgroup and ioprio of a Linux task.
 ///
-/// Each thread has a current one, which the bios it makes take. A thread starts with the default; it
-/// does not inherit its creator's.
+/// Each thread has a current context, and the bios that it makes take this context. A thread starts with the
+/// default; it does not inherit the context of its creator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IoContext {
     /// I/O group, 0 for the root group.
@@ -23,13 +23,14 @@ pub struct IoContext {
 impl IoContext {
     const DEFAULT: IoContext = IoContext { group: 0, class: 2, level: 4 };
 
-    /// The calling thread's.
+    /// The context of the calling thread.
     #[inline]
     pub fn current() -> Self {
         CURRENT.get()
     }
 
-    /// Makes this the calling thread's until the guard is dropped; then the earlier one is current again.
+    /// Makes this the context of the calling thread until the guard is dropped. Then the earlier context is
+    /// current again.
     #[must_use = "the context lasts as long as the guard"]
     pub fn enter(self) -> IoContextGuard {
         IoContextGuard { earlier: CURRENT.replace(self), here: PhantomData }

@@ -11,7 +11,7 @@ pub struct DeviceInfo<'a> {
     pub size: u64,
     /// Whether writes are refused.
     pub read_only: bool,
-    /// Which backend serves it, for `info`: `io_uring`, `threads`, `memory`.
+    /// The backend that serves the device, for `info`: `io_uring`, `threads`, `memory`.
     pub backend: &'static str,
     /// The properties of a zoned device that are the same for all its zones.
     pub zones: Option<Zoning>,
@@ -19,7 +19,7 @@ pub struct DeviceInfo<'a> {
 
 /// A block device. Implementations are shared by threads.
 pub trait Device: Send + Sync {
-    /// Its name, size and kind. A wrapper gives those of the device below it.
+    /// Name, size and kind of the device. A wrapper returns those of the device below it.
     fn info(&self) -> DeviceInfo<'_>;
 
     /// A name for messages, such as the image's path.
@@ -37,12 +37,12 @@ pub trait Device: Send + Sync {
         self.info().read_only
     }
 
-    /// Which backend serves it.
+    /// The backend that serves the device.
     fn backend(&self) -> &'static str {
         self.info().backend
     }
 
-    /// All zones, by address; those that can be written anywhere are among them. None of a device that has no zones.
+    /// All zones, by address, conventional zones included. Empty for a device that has no zones.
     ///
     /// # Errors
     /// The device's errno.
@@ -50,7 +50,7 @@ pub trait Device: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// The zone that byte `pos` is in; `None` of a device that has no zones, and behind its end.
+    /// The zone that holds byte `pos`. `None` for a device that has no zones, and past the end of the device.
     ///
     /// # Errors
     /// The device's errno.
@@ -59,27 +59,28 @@ pub trait Device: Send + Sync {
         Ok(all.into_iter().find(|z| (z.start..z.start + z.len).contains(&pos)))
     }
 
-    /// Does `rq` in the calling thread and returns when it is done; the bios are not ended.
-    /// PREFLUSH and FUA are honoured.
+    /// Executes `rq` in the calling thread and returns when it is done. The bios are not ended. PREFLUSH and
+    /// FUA are honoured.
     ///
     /// # Errors
     /// The device's errno.
     fn execute(&self, rq: &mut Request) -> Result<(), Errno>;
 
-    /// Whether `rq` is done so quickly in the calling thread that another would only cost time.
+    /// Whether `rq` is done so quickly in the calling thread that a switch to another thread would only cost
+    /// time.
     fn is_quick(&self, rq: &Request) -> bool {
         let _ = rq;
         false
     }
 
-    /// Starts `rq`; its bios are ended when it is done, possibly in another thread, possibly before
-    /// this returns.
+    /// Starts `rq`. Its bios are ended when it is done, possibly in another thread, possibly before this
+    /// function returns.
     fn submit(&self, mut rq: Request) {
         let r = self.execute(&mut rq);
         rq.complete(r);
     }
 
-    /// Starts several, in this order.
+    /// Starts several requests, in this order.
     fn submit_all(&self, requests: Vec<Request>) {
         requests.into_iter().for_each(|rq| self.submit(rq));
     }

@@ -1,9 +1,9 @@
-//! Making a file durable, and staying with the answer when that failed.
+//! Flushing a file. After a flush has failed, all later flushes fail.
 //!
-//! The kernel tells each open file description once that a page could not be written, and drops the page. Of two
-//! threads that flush through one description at the same time, one hears of it, though the lost page may be the
-//! other's. So each flush has a description to itself, opened before anything was written, and after one has failed
-//! all fail: a later success says nothing of what is lost.
+//! The kernel reports to each open file description once that a page could not be written, and drops the page. When two
+//! threads flush through one description at the same time, only one of them gets the error, though the lost page may be
+//! the other thread's. So each flush has a description to itself, opened before anything was written. After one flush
+//! has failed, all fail: a later success would say nothing about the lost page.
 
 use crate::Errno;
 use rustix::fs::{Mode, OFlags};
@@ -12,19 +12,19 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire};
 use tidegate_rt::WaitQueue;
 
-/// Descriptions beside the file's own. Threads that find none wait for one.
+/// The number of descriptions beside the file's own. A thread that finds no free description waits for one.
 const MORE: u32 = 3;
 
 /// The state that flushes of a file share.
 pub(crate) struct Durable {
     more: Vec<OwnedFd>,
-    /// Descriptions that no flush has, a bit for each.
+    /// The descriptions that no flush uses, a bit for each.
     free: AtomicU32,
     given_back: WaitQueue,
     failed: OnceLock<Errno>,
 }
 
-/// A description of one flush; given back when it goes.
+/// A description that one flush uses. It is free again when this is dropped.
 struct Turn<'a>(&'a Durable, u32);
 
 impl Drop for Turn<'_> {
@@ -35,8 +35,8 @@ impl Drop for Turn<'_> {
 }
 
 impl Durable {
-    /// For the file that is open as `fd`, which may be `written`. Where /proc does not lead to it, one flush
-    /// runs at a time.
+    /// The state for the file that is open as `fd`; `written` says whether it may be written. Where /proc
+    /// does not lead to the file, one flush runs at a time.
     pub(crate) fn new(fd: &OwnedFd, written: bool) -> Self {
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let again = || rustix::fs::open(&path, OFlags::CLOEXEC | OFlags::RDONLY, Mode::empty()).ok();
@@ -45,10 +45,10 @@ impl Durable {
         Durable { more, free, given_back: WaitQueue::new(), failed: OnceLock::new() }
     }
 
-    /// Has `sync` make the file durable through a description that no other flush has: `own`, or another.
+    /// Calls `sync` to make the file durable, with a description that no other flush uses: `own` or another.
     ///
     /// # Errors
-    /// The first that `sync` ever had.
+    /// The first error that `sync` ever returned.
     pub(crate) fn flush(
         &self,
         own: &OwnedFd,
@@ -90,8 +90,8 @@ mod tests {
         tempfile::tempfile().unwrap().into()
     }
 
-    /// Eight threads flush. No description is two threads' at once, and as many flush at once as there are
-    /// descriptions.
+    /// Eight threads flush. No two threads use one description at once, and as many threads flush at once as
+    /// there are descriptions.
     #[test]
     fn each_flush_has_a_description_of_its_own() {
         let (own, most) = (Arc::new(file()), Arc::new(AtomicUsize::new(0)));

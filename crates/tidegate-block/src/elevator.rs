@@ -6,50 +6,50 @@ use tidegate_rt::Nanos;
 /// How a request queue orders requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Elevator {
-    /// Requests go to the device as they come.
+    /// Requests go to the device in the order in which they come.
     #[default]
     None,
     /// Priority classes, and weighted fair queueing by I/O group and level within a class.
     Wfq(WfqOptions),
 }
 
-/// The owner of a queue of requests.
+/// The owners of the queues of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Queues {
-    /// Each I/O group's, and in a group each level's.
+    /// Each I/O group has a queue, and in a group each level has one.
     #[default]
     Groups,
-    /// As BFQ and CFQ have them without cgroups: requests that a thread waits for, in a queue of the thread
-    /// that submits them; all others in one queue for each level, from any thread. A thread's level is its
-    /// weight (8 − level), as `ioprio` is in BFQ. So a thousand asynchronous writes have no larger share than
-    /// one thread that reads.
+    /// As in BFQ and CFQ without cgroups: synchronous requests are in a queue of the thread that submits
+    /// them. Asynchronous requests of any thread are in one queue for each level. The level of a thread gives
+    /// its weight (8 − level), as `ioprio` does in BFQ. So a thousand asynchronous writes have no larger
+    /// share than one thread that reads.
     Processes,
 }
 
 /// Options of [`Elevator::Wfq`].
 #[derive(Clone, Copy, Debug)]
 pub struct WfqOptions {
-    /// Requests at the device at a time, at least 1. The smaller, the more the elevator decides and the
-    /// less the device.
+    /// The most requests at the device at a time, at least 1. With fewer, the elevator decides more and the
+    /// device less.
     pub depth: usize,
-    /// One request at the device at a time, and idling whenever the queue in service has nothing to send, be it
-    /// synchronous or not: the shares hold whatever submitters do, and throughput pays. As BFQ's tunable of this
-    /// name (`Documentation/block/bfq-iosched.rst`).
+    /// One request is at the device at a time, and the device idles whenever the queue in service has nothing to send,
+    /// be the queue synchronous or not. The shares then hold whatever submitters do, at the cost of throughput. It is
+    /// BFQ's tunable of this name (`Documentation/block/bfq-iosched.rst`).
     pub strict_guarantees: bool,
-    /// The queues that share: those of I/O groups and levels, or those of threads.
+    /// The queues that share the device: those of I/O groups and levels, or those of threads.
     pub queues: Queues,
-    /// Bytes that a queue is served before others are looked at, as long as it sends: a synchronous one, or with
-    /// `strict_guarantees` any.
+    /// The bytes that a queue in service may send before another queue is chosen. Only synchronous queues stay in
+    /// service; with `strict_guarantees` all do.
     pub max_budget: u64,
-    /// Time for which it is served at most, in the same way.
+    /// The longest time for which such a queue stays in service.
     pub timeout_sync: Duration,
-    /// How long the device is kept idle for the next request of the queue in service. Without
-    /// `strict_guarantees` only for a synchronous one, where the busy groups' weights differ and its requests have
-    /// been coming that soon. Zero: never.
+    /// How long the device is kept idle for the next request of the queue in service. Without `strict_guarantees` this
+    /// is done only for a synchronous queue, where the weights of the busy groups differ and the requests of the queue
+    /// have been coming that soon. Zero: never.
     pub slice_idle: Duration,
-    /// How long the other classes must have had nothing to do before the idle class is served.
+    /// How long the other classes must have been without requests before the idle class is served.
     pub idle_class_delay: Duration,
-    /// How long the idle class waits at most for one request to be served.
+    /// The longest time that the idle class waits for one request to be served.
     pub idle_class_expire: Duration,
 }
 
@@ -68,10 +68,10 @@ impl Default for WfqOptions {
     }
 }
 
-/// An elevator's work for one class of one group.
+/// The work of an elevator for one class of one group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ElevatorStats {
-    /// The I/O group. With [`Queues::Processes`] 1 for all that somebody waits for, 0 for the rest.
+    /// The I/O group. With [`Queues::Processes`]: 1 for synchronous requests, 0 for the others.
     pub group: u32,
     /// Priority class: 1 real-time, 2 best-effort, 3 idle.
     pub class: u8,
@@ -81,10 +81,10 @@ pub struct ElevatorStats {
     pub requests: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Time they waited in the elevator, together.
+    /// The time that they waited in the elevator, all together.
     pub wait_total: Nanos,
     /// The longest of these waits.
     pub wait_max: Nanos,
-    /// Times the device was kept idle for the next request.
+    /// How often the device was kept idle for the next request.
     pub idled: u64,
 }

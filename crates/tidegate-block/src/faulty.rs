@@ -12,27 +12,27 @@ use tidegate_rt::{Condvar, LockClass, Mutex, Nanos, clock, thread};
 static RULES: LockClass = LockClass::new("faulty->rules", 993);
 static LATE: LockClass = LockClass::new("faulty->late", 994);
 
-/// The fate of a request that a rule is for.
+/// The fate of a request that a rule applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing of it is done.
+    /// It fails, and nothing of it is done.
     Fail(Errno),
-    /// As many of its first bytes are done, in whole sectors, and then it fails. The rest of a read's memory
-    /// holds anything.
+    /// So many of its first bytes are done, in whole sectors, and then it fails. The rest of the memory of a
+    /// read has undefined content.
     Short(u64, Errno),
-    /// It is done after this time and ends then. Others that come later may be done before.
+    /// It is done and ends after this time. Requests that come later may be done before it.
     Late(Duration),
-    /// As `Late`, after a time of at most this that differs from request to request.
+    /// As `Late`, after a time that differs from request to request and is at most this.
     Shuffled(Duration),
 }
 
 type Test = Box<dyn Fn(&Request) -> bool + Send + Sync>;
 
-/// A fault and which requests meet it.
+/// A fault, and the requests that meet it.
 pub struct Rule {
     fault: Fault,
     tests: Vec<Test>,
-    /// Which of the requests that pass the tests, by number.
+    /// The requests that it is for, by number among those that pass the tests.
     which: Range<u64>,
     per_mille: u64,
     seed: u64,
@@ -40,37 +40,37 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Every request meets `fault`, as long as nothing else is said.
+    /// A rule by which every request meets `fault`, unless the other functions narrow it.
     pub fn new(fault: Fault) -> Self {
         let (tests, which, seen) = (Vec::new(), 0..u64::MAX, AtomicU64::new(0));
         Rule { fault, tests, which, per_mille: 1000, seed: 0, seen }
     }
 
-    /// Only those that `test` says yes to. It is called in the submitting thread with no lock of the
-    /// device held.
+    /// Narrows the rule to requests for which `test` returns true. It is called in the submitting thread with
+    /// no lock of the device held.
     pub fn when(mut self, test: impl Fn(&Request) -> bool + Send + Sync + 'static) -> Self {
         self.tests.push(Box::new(test));
         self
     }
 
-    /// Only those that do `op`.
+    /// Narrows the rule to requests of the operation `op`.
     pub fn op(self, op: Op) -> Self {
         self.when(move |rq| rq.op == op)
     }
 
-    /// Only those that touch a byte in `range`.
+    /// Narrows the rule to requests that touch a byte in `range`.
     pub fn within(self, range: Range<u64>) -> Self {
         self.when(move |rq| rq.sector.bytes() < range.end && rq.end().bytes() > range.start)
     }
 
-    /// Of those that all tests say yes to, only these, counted from 0.
+    /// Narrows the rule to these of the requests that pass all tests, counted from 0.
     pub fn which(mut self, which: Range<u64>) -> Self {
         self.which = which;
         self
     }
 
-    /// Of these, about so many of a thousand; which ones depends on `seed` and their number alone. The
-    /// seed also says how late [`Fault::Shuffled`] makes each.
+    /// Narrows the rule to about `per_mille` of a thousand of these. Which ones depends only on `seed` and on
+    /// their number. The seed also decides how late [`Fault::Shuffled`] makes each.
     pub fn chance(mut self, per_mille: u64, seed: u64) -> Self {
         (self.per_mille, self.seed) = (per_mille, seed);
         self
@@ -103,7 +103,7 @@ fn mix(mut x: u64) -> u64 {
     x ^ x >> 31
 }
 
-/// Requests that are done later, by when, and whether the device goes away.
+/// Requests that are done later, by time, and whether the device goes away.
 #[derive(Default)]
 struct Waiting {
     by_due: BTreeMap<(Nanos, u64), Request>,
@@ -125,7 +125,7 @@ pub struct Faulty {
 }
 
 impl Faulty {
-    /// A device in front of `inner`. The first rule that is for a request decides.
+    /// A device in front of `inner`. The first rule that applies to a request decides.
     pub fn new(inner: Arc<dyn Device>, rules: impl IntoIterator<Item = Rule>) -> Arc<Self> {
         Arc::new(Faulty {
             inner,
@@ -137,24 +137,24 @@ impl Faulty {
         })
     }
 
-    /// Exchanges the rules; with none, requests meet no fault from now on. Requests that are late already
-    /// stay so.
+    /// Replaces the rules. Without rules, requests meet no fault from now on. Requests that are late already
+    /// stay late.
     pub fn set(&self, rules: impl IntoIterator<Item = Rule>) {
         *self.rules.lock() = Arc::new(rules.into_iter().collect());
     }
 
-    /// Requests that failed by a rule, short ones among them.
+    /// The number of requests that failed by a rule, short ones included.
     pub fn failed(&self) -> u64 {
         self.failed.load(SeqCst)
     }
 
-    /// Requests that were made late.
+    /// The number of requests that were made late.
     pub fn late(&self) -> u64 {
         self.late.load(SeqCst)
     }
 
-    /// Writes that came while an earlier one of the same bytes was late and not done yet. Which of the two a device
-    /// keeps is its own affair, so a file system never sends both.
+    /// The number of writes that came while an earlier write of the same bytes was late and not done yet. It is
+    /// undefined which of the two a device keeps, so a file system never sends both.
     pub fn overlaps(&self) -> u64 {
         self.overlaps.load(SeqCst)
     }
@@ -191,7 +191,7 @@ impl Faulty {
         }
     }
 
-    /// Does the first `bytes` bytes of a request.
+    /// Executes the first `bytes` bytes of a request.
     fn begin(&self, rq: &mut Request, bytes: u64) -> Result<(), Errno> {
         match rq.op {
             Op::Read => {
@@ -212,7 +212,7 @@ impl Faulty {
         }
     }
 
-    /// Keeps `rq` until `d` has passed. Without a thread to do it then, it is done now.
+    /// Keeps `rq` until `d` has passed. Without a thread for late requests, `rq` is done now.
     fn keep(&self, rq: Request, d: Duration) {
         let mut later = self.later.lock();
         if later.0.is_none() {
@@ -248,7 +248,7 @@ fn first_segments(rq: &Request, bytes: u64) -> Vec<Segment> {
     out
 }
 
-/// Does the work that is due, and all the rest once the device goes away.
+/// Executes the requests that are due, and all others once the device goes away.
 fn run((waiting, changed): &(Mutex<Waiting>, Condvar), inner: &dyn Device) {
     let mut w = waiting.lock();
     loop {

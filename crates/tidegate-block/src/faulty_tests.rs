@@ -14,7 +14,7 @@ fn write(page: u64, pages: usize, byte: u8) -> Bio {
     Bio::write(Sector(page * 8), vec![segment], BioFlags::empty())
 }
 
-/// Going away, the device waits for nothing.
+/// A device that goes away does not wait for the time of late requests.
 fn go_away(faulty: &Faulty) {
     let (shared, thread) = {
         let mut later = faulty.later.lock();

@@ -16,16 +16,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use tidegate_sys::zoned::Operation;
 
-/// statfs's name for a file system in memory (magic(5)).
+/// The magic number of tmpfs in statfs(2).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
-/// Which backend serves an opened image.
+/// The backend that serves an opened image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backend {
     /// io_uring, or threads where it is refused.
     #[default]
     Auto,
-    /// io_uring or an error.
+    /// io_uring, or an error where it is refused.
     Uring,
     /// pread/pwrite in worker threads.
     Threads,
@@ -36,13 +36,13 @@ pub enum Backend {
 pub struct OpenOptions {
     /// Refuse writes; take the shared lock.
     pub read_only: bool,
-    /// Which backend.
+    /// The backend.
     pub backend: Backend,
-    /// Go around the host's page cache (O_DIRECT) where the host's file system can.
+    /// Go around the host's page cache (O_DIRECT) where the host's file system supports that.
     pub direct: bool,
     /// The caller holds the [`Claim`](crate::claim::Claim) on a block device.
     pub claimed: bool,
-    /// Make the file, or cut an existing one to nothing, and give it this many bytes.
+    /// Create the file, or truncate an existing one, and give it this many bytes.
     pub create: Option<u64>,
 }
 
@@ -66,16 +66,16 @@ pub struct OpenError {
 /// Why an image could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum NotOpened {
-    /// The operating system says no.
+    /// The operating system refuses.
     #[error("{0}")]
     Os(#[from] std::io::Error),
-    /// It was to be io_uring, and the kernel gives out none.
+    /// io_uring was asked for, and the kernel refuses it.
     #[error("io_uring: {0}")]
     Uring(#[source] std::io::Error),
-    /// Another process, or this one, has it open.
+    /// Another process, or this one, has the image open.
     #[error("in use: another program has this image open{0}")]
     Busy(Busy),
-    /// Not something that holds blocks.
+    /// It is not something that holds blocks.
     #[error("not an image: {0}")]
     NotAnImage(NoImage),
 }
@@ -89,13 +89,13 @@ impl From<Errno> for NotOpened {
 /// How an image is in use. `Display` makes the rest of a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Busy {
-    /// It is locked by a program that writes or reads.
+    /// A program that writes or reads has locked it.
     Locked,
-    /// It is locked by a program that writes.
+    /// A program that writes has locked it.
     Written,
     /// The kernel uses the device, perhaps for a mount.
     Device,
-    /// The kernel has it mounted through this loop device.
+    /// The kernel has mounted it through this loop device.
     MountedThrough(String),
     /// It is a loop device over this file, which is in use.
     Behind(PathBuf),
@@ -136,22 +136,22 @@ impl fmt::Display for NoImage {
     }
 }
 
-/// Environment variable that, set to `refuse`, makes io_uring look refused by the kernel.
+/// The environment variable that makes io_uring look refused by the kernel when it is `refuse`.
 pub const URING_KNOB: &str = "TIDEGATE_IO_URING";
 
 /// Opens the image at `path`, locks it (exclusive for writing, shared for reading) and picks a backend.
 ///
 /// # Errors
-/// Every message begins with the path and says what is in the way.
+/// Every message begins with the path and names the obstacle.
 pub fn open(path: &Path, options: OpenOptions) -> Result<Arc<dyn Device>, OpenError> {
     let refused = std::env::var_os(URING_KNOB).is_some_and(|v| v == "refuse");
     let opened = FileIo::open(path, options).and_then(|io| choose(io, options.backend, refused));
     opened.map_err(|why| OpenError { path: path.into(), why })
 }
 
-/// Puts a backend on an opened file; `refused` stands for a kernel that does not give out rings.
+/// Puts a backend on an opened file. `refused` stands for a kernel that refuses io_uring.
 fn choose(io: FileIo, backend: Backend, refused: bool) -> Result<Arc<dyn Device>, NotOpened> {
-    // A ring's completions come from outside of a simulated world.
+    // Completions of a ring come from outside a simulated world.
     if backend == Backend::Threads || tidegate_rt::sim::active() {
         return Ok(Arc::new(ThreadDevice::new(io)));
     }
@@ -162,27 +162,28 @@ fn choose(io: FileIo, backend: Backend, refused: bool) -> Result<Arc<dyn Device>
     }
 }
 
-/// Bytes up to which a write that somebody waits for goes through the host's page cache: the flush that
-/// follows writes many of these at once.
+/// Synchronous writes of at most this many bytes go through the host's page cache: the flush that follows
+/// writes many of them at once.
 const SMALL: u64 = 64 << 10;
-/// Small writes that go around the page cache, too, after a large one: beside others that do, a write to
-/// the cache waits for the host's lock on the file, and the flush for what it left there.
+/// After a large write, this many small writes go around the page cache, too. Beside writes that go around
+/// it, a write to the cache waits for the host's lock on the file, and the flush then waits for the data in
+/// the cache.
 const AFTER_LARGE: u32 = 16;
 
-/// Makes what was written to a file durable.
+/// The function that makes the written data of a file durable.
 type Sync = Box<dyn Fn(BorrowedFd<'_>) -> Result<(), Errno> + Send + std::marker::Sync>;
 
-/// An open, locked file with what synchronous I/O needs.
+/// An open, locked file, with all that synchronous I/O needs.
 pub struct FileIo {
     pub(crate) fd: OwnedFd,
     /// Locks on the files behind a loop device.
     _behind: Vec<OwnedFd>,
-    /// The same file through the host's page cache, where `fd` goes around it.
+    /// Another description of the file, through the host's page cache, where `fd` goes around it.
     cached: Option<OwnedFd>,
     durable: Box<Durable>,
     /// fdatasync, which tests watch.
     sync: Sync,
-    /// Small writes that are still to go around it.
+    /// The number of small writes that are still to go around the page cache.
     direct_next: AtomicU32,
     /// The file is memory.
     in_memory: bool,
@@ -203,15 +204,16 @@ impl FileIo {
             return Err(NotOpened::Busy(Busy::MountedThrough(device)));
         }
         let zones = host::zoning(&fd, &st)?.map(Box::new);
-        // The lock belongs to the open file, so O_DIRECT is added to it rather than opened anew.
+        // The lock belongs to the open file, so O_DIRECT is set on it instead of opening the file again.
         let set = (o.direct || zones.is_some()) && !o.read_only;
         let direct = match set.then(|| rustix::fs::fcntl_setfl(&fd, OFlags::DIRECT)) {
-            // Zones are written in order, and the page cache keeps none.
+            // Zones are written in order, and the page cache keeps no order.
             Some(Err(e)) if zones.is_some() => return Err(e.into()),
             set => set.is_some_and(|r| r.is_ok()),
         };
         let in_memory = rustix::fs::fstatfs(&fd).is_ok_and(|s| s.f_type == TMPFS_MAGIC);
-        // Another way to the same file, without its lock. Where there is none, all goes one way.
+        // Another description of the same file, without its lock. Where it cannot be had, all I/O goes
+        // through the first.
         let again = || {
             let flags = OFlags::CLOEXEC | OFlags::RDWR;
             rustix::fs::open(format!("/proc/self/fd/{}", fd.as_raw_fd()), flags, Mode::empty()).ok()
@@ -220,7 +222,7 @@ impl FileIo {
         if let Some(size) = o.create
             && FileType::from_raw_mode(st.st_mode) == FileType::RegularFile
         {
-            // The old content goes only once it is known that a file can have the size.
+            // The old content is dropped only once it is known that a file can have this size.
             [size, 0, size].iter().try_for_each(|&n| rustix::fs::ftruncate(&fd, n))?;
         }
         let size = rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0))?;
@@ -241,7 +243,7 @@ impl FileIo {
         })
     }
 
-    /// Name, size and kind of the device that `backend` makes of it.
+    /// Name, size and kind of the device that `backend` makes of the file.
     pub(crate) fn info(&self, backend: &'static str) -> DeviceInfo<'_> {
         DeviceInfo {
             name: &self.name,
@@ -260,7 +262,7 @@ impl FileIo {
         if self.zones.is_some() { host::report_one(&self.fd, pos) } else { Ok(None) }
     }
 
-    /// Whether a request can be done again from its start when part of it was done: not a write to a zone.
+    /// Whether a request can be repeated from its start when part of it was done. A write to a zone cannot.
     pub(crate) fn repeats(&self, rq: &Request) -> bool {
         rq.op == Op::Read || self.zones.as_ref().is_none_or(|z| z.zone_of(rq.sector.bytes()).is_none())
     }
@@ -269,13 +271,13 @@ impl FileIo {
         rq.op == Op::Write && (self.in_memory || (self.cached.is_some() && rq.bytes <= SMALL))
     }
 
-    /// Does `rq` for a thread that waits for it.
+    /// Executes `rq` for a thread that waits for it.
     pub(crate) fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
         let fd = self.cached.as_ref().filter(|_| self.takes_cache(rq)).unwrap_or(&self.fd);
         self.execute_on(fd, rq)
     }
 
-    /// Whether the host's page cache is the quicker way.
+    /// Whether `rq` is quicker through the host's page cache.
     fn takes_cache(&self, rq: &Request) -> bool {
         let goes_direct = || {
             let less = |n: u32| n.checked_sub(1);
@@ -284,14 +286,14 @@ impl FileIo {
         rq.bytes <= SMALL && !(rq.op == Op::Write && goes_direct())
     }
 
-    /// Notes how large writes of data are.
+    /// Notes whether writes of data are large.
     pub(crate) fn note(&self, rq: &Request) {
         if rq.op == Op::Write && rq.bytes > SMALL && !rq.flags.contains(BioFlags::META) {
             self.direct_next.store(AFTER_LARGE, Relaxed);
         }
     }
 
-    /// Does `rq`, writing past the host's page cache if that can be.
+    /// Executes `rq`. A write goes around the host's page cache where that is possible.
     pub(crate) fn execute_direct(&self, rq: &mut Request) -> Result<(), Errno> {
         self.execute_on(&self.fd, rq)
     }
@@ -329,7 +331,7 @@ impl FileIo {
         Ok(())
     }
 
-    /// Makes all that was written durable, or fails for ever: see [`crate::durable`].
+    /// Makes all written data durable. After one failure it fails always: see [`crate::durable`].
     fn flush(&self) -> Result<(), Errno> {
         self.durable.flush(&self.fd, |fd| retry(|| (self.sync)(fd)))
     }
@@ -392,14 +394,15 @@ fn kind(st: &Stat) -> Option<NoImage> {
     })
 }
 
-/// How often the file at a path may be replaced while its lock is waited for.
+/// How often the file at a path may be replaced while the thread waits for its lock.
 const REPLACED: usize = 8;
 
 /// How often a busy file is tried, 20 ms apart.
 const PATIENCE: usize = 100;
 
-/// Opens and locks the file or device at `path`. The program that had the lock may have put another file in
-/// its place, and the program that comes next locks that one: so the path must still lead to the locked file.
+/// Opens and locks the file or device at `path`. The program that had the lock before may have put another
+/// file in place of this one, and the next program would lock that other file. So the path must still lead to
+/// the locked file.
 fn open_locked(path: &Path, o: &OpenOptions) -> Result<(OwnedFd, Stat), NotOpened> {
     let op = lock_of(o);
     for _ in 0..REPLACED {
@@ -421,7 +424,7 @@ fn lock_of(o: &OpenOptions) -> FlockOperation {
     if o.read_only { FlockOperation::NonBlockingLockShared } else { FlockOperation::NonBlockingLockExclusive }
 }
 
-/// Opens the file at `path`, if it holds blocks; makes it if it is missing and that is wanted.
+/// Opens the file at `path` if it holds blocks. Creates a missing file if the options say so.
 fn open_once(path: &Path, o: &OpenOptions) -> Result<(OwnedFd, Stat), NotOpened> {
     let none = |st: Stat| match kind(&st) {
         Some(what) => Err(NotOpened::NotAnImage(what)),
@@ -429,15 +432,15 @@ fn open_once(path: &Path, o: &OpenOptions) -> Result<(OwnedFd, Stat), NotOpened>
     };
     let mut flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
     flags |= if o.read_only { OFlags::RDONLY } else { OFlags::RDWR };
-    // Opening some things waits for others, or changes them: it is looked at before. And a file that came
-    // there by the time that it is opened does not make us wait either.
+    // open(2) of a FIFO waits for another process, and open(2) of some devices changes them, so stat(2) comes
+    // first. NONBLOCK keeps open(2) from waiting for a file that replaced this one meanwhile.
     match rustix::fs::stat(path) {
         Ok(st) => {
             let is_device = FileType::from_raw_mode(none(st)?.st_mode) == FileType::BlockDevice;
-            // A device that the kernel uses, as for a mount, is written by nobody else.
+            // No other program may write to a device that the kernel uses, as for a mount.
             flags.set(OFlags::EXCL, is_device && !o.read_only && !o.claimed);
         }
-        // Only then: some directories refuse O_CREAT for a file of somebody else that is there.
+        // O_CREAT is added only here: some directories refuse it for an existing file of another owner.
         Err(Errno::NOENT) if o.create.is_some() => flags |= OFlags::CREATE,
         Err(_) => {}
     }
@@ -451,8 +454,8 @@ fn open_once(path: &Path, o: &OpenOptions) -> Result<(OwnedFd, Stat), NotOpened>
     Ok((fd, st))
 }
 
-/// Tries with some patience while the error is `busy`: a program that ends, or was killed, keeps its files open
-/// until the kernel has ended its I/O, and a volume that was unmounted until its last checkpoint is durable.
+/// Tries again for some time while the error is `busy`. A program that ends or was killed keeps its files open until
+/// the kernel has ended its I/O, and an unmounted volume keeps its files open until its last checkpoint is durable.
 pub(crate) fn patiently<T>(busy: Errno, mut f: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     for _ in 0..PATIENCE {
         match f() {
@@ -463,7 +466,7 @@ pub(crate) fn patiently<T>(busy: Errno, mut f: impl FnMut() -> Result<T, Errno>)
     f()
 }
 
-/// Bytes written; 0 after an interruption; an error when the device takes nothing more.
+/// The number of bytes written; 0 after an interruption. An error when the device takes no more bytes.
 fn wrote(r: Result<usize, Errno>) -> Result<u64, Errno> {
     match r {
         Ok(0) => Err(Errno::NOSPC),
@@ -482,7 +485,7 @@ fn retry(mut f: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
     }
 }
 
-/// Whether every piece of a request is aligned as O_DIRECT wants it. All our buffers are.
+/// Whether every segment of a request is aligned as O_DIRECT needs it. All buffers of this crate are.
 pub(crate) fn is_aligned(rq: &Request) -> bool {
     let page = PAGE_SIZE as u64;
     rq.sector.bytes().is_multiple_of(page)

@@ -93,7 +93,7 @@ fn who_waited_gets_the_file_that_took_the_place() {
     let old = FileIo::open(&path, OpenOptions { create: Some(4096), ..Default::default() }).unwrap();
     let to = path.clone();
     let waits = tidegate_rt::thread::spawn("waits", move || FileIo::open(&to, OpenOptions::default()));
-    // It has opened the old file by then, or opens the new one at once: both are to end well.
+    // The thread has opened the old file by then, or opens the new one at once. Both must succeed.
     tidegate_rt::thread::sleep(std::time::Duration::from_millis(100));
     std::fs::write(dir.path().join("new"), [0; 8192]).unwrap();
     std::fs::rename(dir.path().join("new"), &path).unwrap();
@@ -114,12 +114,12 @@ fn what_cannot_have_the_size_keeps_what_it_holds() {
     assert_eq!(std::fs::read(&path).unwrap(), [0; 4096]);
 }
 
-/// The kernel's workers are the submitting thread's: a request that waits for one may be cancelled when that
-/// ends.
+/// The kernel's workers belong to the submitting thread: a request that waits for a worker may be cancelled
+/// when that thread ends.
 #[test]
 fn requests_outlive_the_thread_that_submitted_them() {
     static FAILED: LockClass = LockClass::new("test->failed", 1000);
-    // A file system that does nothing without waiting, if there is one.
+    // A file system on which every request goes to a worker, if there is one.
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let o = OpenOptions { create: Some(64 << 20), ..Default::default() };
     let device = open(&dir.path().join("image"), o).unwrap();
@@ -165,7 +165,7 @@ fn watched(backend: Backend) -> (Arc<dyn Device>, Arc<Mutex<Vec<u8>>>, tempfile:
     (choose(io, backend, false).unwrap(), seen, dir)
 }
 
-/// Each flush that a request asks for reaches the host, before its write or behind it.
+/// Each flush that a request asks for reaches the host, before the write or after it.
 fn syncs(backend: Backend) {
     let (device, seen, _dir) = watched(backend);
     let q = RequestQueue::new(device, QueueLimits::default());
@@ -189,7 +189,7 @@ fn a_flush_reaches_the_host_by_threads() {
     syncs(Backend::Threads);
 }
 
-/// Where the host gives out rings.
+/// Tests only where the host permits io_uring.
 #[test]
 fn a_flush_reaches_the_host_by_io_uring() {
     syncs(Backend::Auto);

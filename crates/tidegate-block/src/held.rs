@@ -1,7 +1,7 @@
 //! A device that keeps some writes to its first blocks back until they are released.
 //!
-//! A volume that is made in place is one for everybody as soon as its superblock is there. Where content goes into
-//! it first, the superblock waits here: a kill on the way leaves no volume.
+//! A device holds a volume for every program as soon as the superblock is written. Where a new volume gets content
+//! first, the superblock is kept back here, so a process that is killed meanwhile leaves no volume.
 
 use crate::{
     Bio, BioFlags, Device, DeviceInfo, Errno, Op, PAGE_SIZE, PageBuf, Request, Sector, Segment, Zone,
@@ -9,7 +9,7 @@ use crate::{
 use std::sync::Arc;
 use tidegate_rt::{LockClass, Mutex};
 
-/// Held only to copy a block.
+/// This lock is held only to copy a block.
 static HELD: LockClass = LockClass::new("held", 990);
 
 type Block = [u8; PAGE_SIZE];
@@ -19,20 +19,20 @@ pub struct Held {
     below: Arc<dyn Device>,
     /// Whether a block is to be kept back.
     keeps: fn(&Block) -> bool,
-    /// The first blocks, where they were kept back.
+    /// Those of the first blocks that were kept back.
     blocks: Mutex<Vec<Option<Box<Block>>>>,
 }
 
 impl Held {
-    /// Keeps those writes to the first `count` blocks of `below` back that `keeps` says yes to.
+    /// Keeps back the writes to the first `count` blocks of `below` for which `keeps` returns true.
     pub fn new(below: Arc<dyn Device>, count: usize, keeps: fn(&Block) -> bool) -> Self {
         Held { below, keeps, blocks: Mutex::new(&HELD, vec![None; count]) }
     }
 
-    /// Writes the blocks that were kept back, behind all others on the device, and durably.
+    /// Writes the blocks that were kept back, after all other writes to the device, and makes them durable.
     ///
     /// # Errors
-    /// The device's. Nothing else may be on its way.
+    /// The device's. No other request may be in flight.
     pub fn release(&self) -> Result<(), Errno> {
         let kept = std::mem::take(&mut *self.blocks.lock());
         let mut flags = BioFlags::SYNC | BioFlags::META | BioFlags::PREFLUSH | BioFlags::FUA;
@@ -48,9 +48,9 @@ impl Held {
         Ok(())
     }
 
-    /// Does a request that reaches into the first blocks, if it is one to read or write.
+    /// Executes a request that reaches into the first blocks, if it reads or writes.
     ///
-    /// `None` for all others: nothing was done.
+    /// `None` for all other requests: nothing was done.
     fn take(&self, rq: &mut Request) -> Option<Result<(), Errno>> {
         let held = (self.blocks.lock().len() * PAGE_SIZE) as u64;
         if rq.sector.bytes() >= held || rq.bytes == 0 {
@@ -63,7 +63,7 @@ impl Held {
         }
     }
 
-    /// Reads the device, and puts the blocks that are kept back over it.
+    /// Reads the device, and puts the blocks that are kept back over the result.
     fn read(&self, rq: &mut Request) -> Result<(), Errno> {
         self.below.execute(rq)?;
         let start = rq.sector.bytes() as usize;
@@ -83,7 +83,8 @@ impl Held {
         Ok(())
     }
 
-    /// Writes each of the first blocks as it is then, or keeps it back, and the blocks that lie behind them.
+    /// Writes each of the first blocks with its new content, or keeps it back, and writes the blocks behind
+    /// them.
     fn write(&self, rq: &Request) -> Result<(), Errno> {
         let mut bytes = Vec::with_capacity(rq.bytes as usize);
         rq.for_each_source(|s| bytes.extend_from_slice(s));
@@ -120,7 +121,7 @@ impl Held {
             self.blocks.lock()[n] = Some(block);
             return Ok(());
         }
-        // All of it: a part that was kept back is not on the device.
+        // The whole block is written: a part that was kept back is not on the device.
         self.blocks.lock()[n] = None;
         self.put(sector(n).bytes(), &block[..], flags)
     }
@@ -193,7 +194,7 @@ mod tests {
         put(2, 7);
         assert_eq!((first(&above, 0), first(&under, 0)), (7, 3));
         assert_eq!((first(&above, 2), first(&under, 2)), (7, 7));
-        // A part of the blocks that are kept back, and a request that reaches behind it.
+        // A write of a part of the blocks that are kept back, and one that reaches past these blocks.
         let write = |at: u64, bytes: &[u8]| {
             let segment =
                 Segment { buf: Arc::new(PageBuf::from_slice(bytes)), offset: 0, len: bytes.len() as u32 };

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use tidegate_rt::WaitQueue;
 
-/// Requests and their bytes, booked together: a thread that finds no room changes nothing here, so no other
-/// thread takes it for one that has a request on its way, and sleeps for the end of that.
+/// Requests and their bytes, in one number. A thread that finds no room leaves the number as it is: another
+/// thread would else take that for a request in flight, and sleep until it ends.
 ///
 /// ```text
 ///   63            44 43                                        0
@@ -30,7 +30,7 @@ fn share(bytes: u64) -> u64 {
 }
 
 impl Booked {
-    /// Books a request in if none is, or if with it there are no more requests and bytes than that.
+    /// Adds a request if there is none, or if the sums with it are at most `most_requests` and `most_bytes`.
     pub fn enter(&self, bytes: u64, most_requests: usize, most_bytes: u64) -> bool {
         let fits = |now: u64| {
             let next = now + share(bytes);
@@ -41,33 +41,34 @@ impl Booked {
         self.0.fetch_update(SeqCst, SeqCst, fits).is_ok()
     }
 
-    /// Whether there are no more requests and bytes than that.
+    /// Whether there are at most so many requests and bytes.
     pub fn is_at_most(&self, requests: usize, bytes: u64) -> bool {
         let now = self.0.load(SeqCst);
         now >> PAGES_BITS <= requests as u64 && (now & (REQUEST - 1)) <= bytes / PAGE
     }
 
-    /// Books it out.
+    /// Takes a request off.
     pub fn leave(&self, bytes: u64) {
         self.0.fetch_sub(share(bytes), SeqCst);
     }
 }
 
-/// Ends of requests after which a thread that waits with write-back is woken, where more are in flight.
+/// A thread that waits with write-back is woken after so many ends of requests, while more are in flight.
 const WAKE_BATCH: usize = 8;
 
 /// Requests that were submitted and have not ended.
 pub(crate) struct InFlight {
     limits: QueueLimits,
     requests: AtomicUsize,
-    /// Those that took room; an elevator has room of its own.
+    /// The requests that took room here. An elevator has room of its own.
     booked: Booked,
     pub throttle: Throttle,
-    /// Of the requests, those that are no reads.
+    /// The number of requests that change the device.
     changes: AtomicUsize,
-    /// Woken whenever a request ends.
+    /// Waiters are woken whenever a request ends.
     room: WaitQueue,
-    /// Woken when several have ended: the flusher sends as many with one call. For queues that bound write-back.
+    /// Waiters with write-back are woken when several requests have ended: the flusher then sends as many with one
+    /// call. For queues that bound write-back.
     room_for_write_back: WaitQueue,
     ends: AtomicUsize,
 }
@@ -114,19 +115,20 @@ impl InFlight {
         room.wait_until(|| self.enter(place));
     }
 
-    /// The calling thread begins to wait for a request of so many bytes; to be given to [`Self::has_waited`] at its end.
+    /// The calling thread begins to wait for a request of `bytes`. [`Self::has_waited`] gets the result when the
+    /// request ends.
     pub fn begins_to_wait(&self, bytes: u64) -> bool {
         self.throttle.begins_to_wait(bytes, &self.limits)
     }
 
-    /// A request has ended, and `waits` was said at its beginning.
+    /// A request has ended. `waits` is the result of [`Self::begins_to_wait`].
     pub fn has_waited(&self, waits: bool) {
         if waits {
             self.throttle.somebody_waits(&self.limits);
         }
     }
 
-    /// The end of a request.
+    /// Gives the room of a request back at its end.
     pub fn leave(&self, place: &Place) {
         if let Some(bytes) = place.bytes {
             if place.write_back {
@@ -136,15 +138,16 @@ impl InFlight {
         }
         let was_last = self.requests.fetch_sub(1, SeqCst) == 1;
         self.room.wake_all();
-        // The thread that sleeps found requests in flight: the last of them wakes it, if none of the others does.
+        // A thread that sleeps found requests in flight: the last of these wakes it, if none of the others does.
         let nth = self.ends.fetch_add(1, Relaxed);
         if was_last || nth.is_multiple_of(WAKE_BATCH) || self.throttle.is_half_empty(&self.limits) {
             self.room_for_write_back.wake_all();
         }
     }
 
-    /// Counts a request that changes the device until its end. Resets and finishes of zones are nobody's but of the
-    /// thread that asked for them, and may take a second: a checkpoint that drains the queue passes them by.
+    /// Counts a request that changes the device until its end. Resets and finishes of zones are not counted: they may
+    /// take a second, and only the thread that asked for them waits for them. A checkpoint that drains the queue does
+    /// not.
     pub fn watch(self: &Arc<Self>, rq: &mut Request) {
         if !matches!(rq.op, Op::Read | Op::ZoneReset | Op::ZoneFinish) {
             self.changes.fetch_add(1, SeqCst);
@@ -156,7 +159,7 @@ impl InFlight {
         }
     }
 
-    /// Requests, now.
+    /// The number of requests that have not ended.
     pub fn requests(&self) -> usize {
         self.requests.load(Relaxed)
     }
@@ -172,15 +175,15 @@ impl InFlight {
     }
 }
 
-/// The room that a request takes.
+/// The room that a request takes in the queue.
 pub(crate) struct Place {
-    /// `None` where it is not booked.
+    /// `None` where the request takes no room.
     bytes: Option<u64>,
     write_back: bool,
 }
 
 impl Place {
-    /// That of a request which a thread waits for, whatever its flags say.
+    /// The room of a request that a thread waits for, whatever its flags say.
     pub fn awaited(rq: &Request) -> Self {
         Place { bytes: Some(rq.bytes), write_back: false }
     }

@@ -1,6 +1,6 @@
-//! Little-endian numbers at any place of a block, for arrays and fields that no structure covers.
+//! Little-endian numbers anywhere in a block, for arrays and fields that no structure covers.
 //!
-//! Bytes behind the end read as 0 and are not written.
+//! Bytes past the end read as 0 and are not written.
 
 /// The u16 at byte `at`.
 pub fn le16(bytes: &[u8], at: usize) -> u16 {

@@ -8,40 +8,40 @@
 //! |---|---|
 //! | [`ctx`] | [`IoContext`]: I/O group and priority, current for a thread |
 //! | [`buf`] | [`PageBuf`], page-aligned memory, recycled |
-//! | [`reserve`] | memory got before it is wanted |
+//! | [`reserve`] | memory that is taken from the system before it is needed |
 //! | [`bio`] | [`Bio`], its flags, segments and completion |
 //! | `completion` | whether a thread is in a bio's completion |
 //! | [`request`] | [`Request`]: adjacent bios merged, one device command |
 //! | [`queue`] | [`RequestQueue`], congestion, counters |
 //! | [`plug`] | [`Plug`]: bios of one thread that go out as fewer requests |
-//! | [`shared_plug`] | [`SharedPlug`]: the same of many passes, until somebody waits |
+//! | [`shared_plug`] | [`SharedPlug`]: bios of many passes, until a thread waits |
 //! | `inflight` | requests that were submitted and have not ended, and the room for more |
-//! | [`wbt`] | write-back throttling: little write-back is on its way while somebody waits |
-//! | `busy` | how long submitters wait, and how much is on its way |
+//! | [`wbt`] | write-back throttling: little write-back is in flight while a thread waits |
+//! | `busy` | how long submitters wait, and how many bytes are in flight |
 //! | [`elevator`] | [`Elevator`]: what decides the order of requests, with its options and statistics |
 //! | `wfq` | the weighted fair queueing elevator: `sched` says which request is next, the rest sends it |
 //! | [`device`] | the [`Device`] trait |
 //! | [`claim`] | the kernel's claim on a block device, apart from the file that I/O goes through |
 //! | [`file`](mod@file) | opening an image: lock, backend choice, synchronous I/O |
-//! | `durable` | flushing a file, and staying with the answer when that failed |
+//! | `durable` | flushing a file: after a failure, all later flushes fail |
 //! | [`held`] | a device that keeps writes to its first blocks back |
 //! | [`slice`](mod@slice) | the end of a device as a device: a partition |
-//! | `loops` | loop devices: what lies behind one, and what is mounted through one |
+//! | `loops` | loop devices: the files behind them, and the files mounted through them |
 //! | [`uring`] | the io_uring backend |
 //! | [`threads`] | the pread/pwrite backend, for where io_uring is refused |
 //! | [`memory`] | a sparse device in memory |
 //! | `bytes` | what devices in memory share |
-//! | [`le`] | little-endian numbers at any place of a block |
+//! | [`le`] | little-endian numbers anywhere in a block |
 //! | [`overlay`] | a copy-on-write device in memory: many variants of one content |
 //! | [`model`] | devices in memory that take the time that real ones would: disks, flash, zones |
-//! | [`zones`] | zones that are written in order, and the order that writes to them are brought into |
+//! | [`zones`] | zones that are written in order, and the ordering of writes to them |
 //! | [`linear`] | several devices, one behind the other, as one |
 //! | `traced` | requests as trace events |
 //! | [`record`] | a wrapper that keeps every request it passes on |
 //! | [`faulty`] | a wrapper whose requests fail, end short or end late, by rule |
 //!
-//! Locks: `wfq->lock` is taken with no lock of a device held and is not held when a device or a completion
-//! is called; `io_uring->sq`, `io_workers` and the buffer pool are leaves.
+//! Locks: `wfq->lock` is taken with no lock of a device held, and is not held when a device or a completion
+//! is called. `io_uring->sq`, `io_workers` and the lock of the buffer pool are leaves.
 
 #![forbid(unsafe_code)]
 

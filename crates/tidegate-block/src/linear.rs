@@ -12,19 +12,19 @@ struct Part {
     start: u64,
     /// Bytes of it that are used.
     len: u64,
-    /// Whether anything was ever written to it: a flush is for those.
+    /// Whether anything was ever written to it: only then is it flushed.
     written: AtomicBool,
 }
 
 impl Part {
-    /// A zone of the device as one of the whole, if all of it is used.
+    /// A zone of the device as a zone of the whole, if all of it is used.
     fn zone(&self, z: Zone) -> Option<Zone> {
         let (start, pointer) = (z.start + self.start, z.pointer + self.start);
         (z.start + z.len <= self.len).then_some(Zone { start, pointer, ..z })
     }
 }
 
-/// Several devices, one behind the other, as one. A flush of it flushes all that were written to.
+/// Several devices, one behind the other, as one. A flush reaches all devices that were written to.
 pub struct Linear {
     parts: Vec<Part>,
     size: u64,
@@ -33,9 +33,9 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// The first so many bytes of each device, in this order; `None` when there is no device, a length is no
-    /// whole number of pages or more than the device has, or zoned ones do not lie behind all others with
-    /// zones of one size.
+    /// The given number of first bytes of each device, in this order. `None` when there is no device, when a
+    /// length is no whole number of pages or larger than the device, or when zoned devices do not lie behind
+    /// all others or differ in the size of their zones.
     pub fn new(devices: Vec<(Arc<dyn Device>, u64)>) -> Option<Linear> {
         let (mut parts, mut start) = (Vec::new(), 0);
         let mut zones: Option<Zoning> = None;
@@ -62,13 +62,13 @@ impl Linear {
         (!parts.is_empty()).then_some(Linear { parts, size: start, name, zones })
     }
 
-    /// The device that all of a request is on.
+    /// The device that holds the whole range of a request.
     fn part_of(&self, rq: &Request) -> Option<&Part> {
         let (pos, end) = (rq.sector.bytes(), rq.end().bytes());
         self.parts.iter().find(|p| pos >= p.start && end <= p.start + p.len)
     }
 
-    /// Flushes all that were written to, but for one.
+    /// Flushes all devices that were written to, except `but`.
     fn flush_others(&self, but: Option<&Part>) -> Result<(), Errno> {
         let others = self.parts.iter().filter(|p| p.written.load(SeqCst));
         others
@@ -76,7 +76,7 @@ impl Linear {
             .try_for_each(|p| p.device.execute(&mut Request::new(Bio::flush())))
     }
 
-    /// Prepares a request for the device that it is on.
+    /// Prepares a request for the device that holds its range.
     fn direct(&self, rq: &mut Request, part: &Part) -> Result<(), Errno> {
         if rq.flags.contains(BioFlags::PREFLUSH) {
             self.flush_others(Some(part))?;
@@ -90,7 +90,7 @@ impl Linear {
         Ok(())
     }
 
-    /// Does a request that is on several devices, a page of memory at a time.
+    /// Executes a request on several devices, a page of memory at a time.
     fn across(&self, rq: &mut Request) -> Result<(), Errno> {
         let (mut pos, end) = (rq.sector.bytes(), rq.end().bytes());
         if end > self.size {

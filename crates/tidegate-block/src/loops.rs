@@ -1,8 +1,8 @@
 //! Loop devices: the kernel's way of making a block device of an image file.
 //!
-//! A lock on the file does not keep others from the device, nor one on the device from the file. So opening a loop
-//! device locks the files behind it, too, and a file that the kernel has mounted through a loop device is in use.
-//! Sysfs tells which files are attached to which devices.
+//! A lock on the file does not keep others from the device, and a lock on the device does not keep others from the
+//! file. So opening a loop device also locks the files behind it, and a file that the kernel has mounted through a loop
+//! device is in use. Sysfs tells which files are attached to which devices.
 
 use crate::Errno;
 use crate::file::patiently;
@@ -11,24 +11,25 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use tidegate_rt::hash::HashSet;
 
-/// Loop devices over loop devices that are looked through.
+/// The most loop devices over loop devices that are followed.
 const MAX_DEPTH: usize = 8;
 
 /// Locks the files behind a loop device, or behind a partition of one. The locks last as long as the returned
 /// value.
 ///
 /// # Errors
-/// The path of one that somebody has locked.
+/// The path of a file that another program has locked.
 pub(crate) fn lock_behind(device: &Stat, op: FlockOperation) -> Result<Vec<OwnedFd>, PathBuf> {
     let mut locked = Vec::new();
     let mut at = *device;
     while let Some(path) = behind(&at).filter(|_| locked.len() < MAX_DEPTH) {
-        // A file that cannot be opened was deleted, or lies in another root: it has no lock of ours to respect.
+        // A file that cannot be opened was deleted, or lies in another root: no lock of ours is on it.
         let Ok(fd) = rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { break };
         let Ok(st) = rustix::fs::fstat(&fd) else { break };
-        // Parts of a file may have users side by side; together they keep off those of all of it.
+        // Parts of a file may be in use side by side. Their shared locks keep off a program that wants the
+        // whole file.
         let op = if is_part(&at) { FlockOperation::NonBlockingLockShared } else { op };
-        // Where locks are not to be had, as on some network file systems, there is none to respect.
+        // Where the file system has no locks, as some network file systems, there is no lock to respect.
         if patiently(Errno::WOULDBLOCK, || rustix::fs::flock(&fd, op)) == Err(Errno::WOULDBLOCK) {
             return Err(path);
         }

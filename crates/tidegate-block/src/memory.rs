@@ -27,7 +27,7 @@ impl MemoryDevice {
         d
     }
 
-    /// A device of its own that holds what this one holds at this moment.
+    /// A separate device with the present content of this one.
     pub fn copy(&self) -> MemoryDevice {
         let chunks = self.chunks.read().clone();
         MemoryDevice { size: self.size, chunks: RwLock::new(&CLASS, chunks) }

@@ -11,11 +11,11 @@ use tidegate_rt::{LockClass, RwLock};
 
 static CLASS: LockClass = LockClass::new("overlay", 991);
 
-/// Bytes in a block, unless told.
+/// The default number of bytes in a block.
 const BLOCK: usize = PAGE_SIZE;
 static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
-/// Blocks that never change, by number. Number 0 is a block of zeros. Can continue another collection.
+/// Blocks that never change, by number. Number 0 is a block of zeros. A collection can continue another one.
 pub struct Blocks {
     before: Option<Arc<Blocks>>,
     first: u32,
@@ -51,7 +51,7 @@ impl Blocks {
         self.first + (self.bytes.len() / self.size) as u32
     }
 
-    /// Adds the blocks in `bytes`, a whole number of them; the number of the first.
+    /// Adds the blocks in `bytes`, a whole number of blocks. Returns the number of the first.
     pub fn push(&mut self, bytes: &[u8]) -> u32 {
         debug_assert!(bytes.len().is_multiple_of(self.size));
         let at = self.end() + 1;

@@ -6,17 +6,17 @@ use crate::queue::RequestQueue;
 use crate::shared_plug::SharedPlug;
 use tidegate_rt::device_wait;
 
-/// Gathers bios of one thread so that adjacent ones go out as one request; sends them when dropped.
+/// Gathers bios of one thread, so that adjacent bios go out as one request. Sends them when dropped.
 pub struct Plug<'a> {
     queue: &'a RequestQueue,
-    /// The plug that requests go to instead of the queue, and the function that is told which load they
-    /// joined.
+    /// The plug that requests go to instead of the queue, and the function that is called with the number of
+    /// the load that they joined.
     behind: Option<(&'a SharedPlug, &'a dyn Fn(u64))>,
     pending: Vec<Request>,
     flags: BioFlags,
 }
 
-/// A plug this full is sent on.
+/// A plug with so many requests is sent.
 pub(crate) const PLUG_MAX: usize = 32;
 
 impl<'a> Plug<'a> {
@@ -25,19 +25,19 @@ impl<'a> Plug<'a> {
         Self::marking(queue, BioFlags::empty())
     }
 
-    /// An empty plug on `queue` whose bios get these flags, too.
+    /// An empty plug on `queue` that adds `flags` to its bios.
     pub fn marking(queue: &'a RequestQueue, flags: BioFlags) -> Self {
         Plug { queue, behind: None, pending: Vec::new(), flags }
     }
 
-    /// A plug whose requests join those of `shared`. `joined` is told the number of the load that each of
-    /// them is in ([`SharedPlug::send_with`]), with the plug locked.
+    /// Has the requests join those of `shared`. `joined` is called with the number of the load of each
+    /// request ([`SharedPlug::send_with`]), with the shared plug locked.
     pub fn behind(mut self, shared: &'a SharedPlug, joined: &'a dyn Fn(u64)) -> Self {
         self.behind = Some((shared, joined));
         self
     }
 
-    /// Adds `bio`: behind a gathered request that it continues, or as one of its own.
+    /// Adds `bio` to a gathered request that it continues, or as a request of its own.
     pub fn add(&mut self, bio: Bio) {
         self.queue.count(&bio);
         let l = &self.queue.limits();
@@ -63,8 +63,8 @@ impl<'a> Plug<'a> {
         }
     }
 
-    /// Sends the gathered bios for a caller that then waits for all of them: the last is done in the calling
-    /// thread if the device does it quickly ([`RequestQueue::submit_here`]).
+    /// Sends the gathered bios for a caller that then waits for all of them. The last request is executed in
+    /// the calling thread if the device does it quickly ([`RequestQueue::submit_here`]).
     pub fn send_here(&mut self) {
         if self.behind.is_some() {
             return self.send();
@@ -84,7 +84,7 @@ impl Drop for Plug<'_> {
     }
 }
 
-/// Sends requests in order of address; `awaited` where a thread waits for them.
+/// Sends requests in order of address. `awaited` says that a thread waits for them.
 pub(crate) fn send_all(queue: &RequestQueue, pending: &mut Vec<Request>, awaited: bool) {
     if !pending.is_empty() {
         device_wait::check();

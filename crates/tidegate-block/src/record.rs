@@ -1,4 +1,5 @@
-//! A wrapper that keeps every request it passes on, with its bytes: a crash explorer replays them.
+//! A wrapper that keeps every request that it passes on, with its bytes: a crash explorer replays the
+//! requests.
 //!
 //! Submissions and completions are events on one clock, so that a reader of the record knows which
 //! writes were complete when a flush began.
@@ -15,23 +16,23 @@ static CLASS: LockClass = LockClass::new("recorder", 995);
 pub struct Record {
     /// The operation.
     pub op: Op,
-    /// With which flags.
+    /// The flags.
     pub flags: BioFlags,
-    /// Where.
+    /// Where the range begins.
     pub sector: Sector,
     /// Length in bytes.
     pub bytes: u64,
     /// The bytes that were written; empty for other operations.
     pub data: Vec<u8>,
-    /// The event of its submission.
+    /// The number of the event of its submission.
     pub submitted: u64,
-    /// The event of its completion; `None` while it is in flight and when it failed.
+    /// The number of the event of its completion. `None` while the request is in flight, and when it failed.
     pub completed: Option<u64>,
 }
 
 #[derive(Default)]
 struct Log {
-    /// Events so far.
+    /// The number of events so far.
     clock: u64,
     /// Records taken out already.
     taken: usize,
@@ -83,14 +84,14 @@ impl Recorder {
         std::mem::take(&mut log.records)
     }
 
-    /// Adds an event of the caller's own, between those of the device; events so far.
+    /// Adds an event of the caller, between those of the device. Returns the number of events so far.
     pub fn mark(&self) -> u64 {
         let mut log = self.log.lock();
         log.tick();
         log.clock
     }
 
-    /// Events so far: the next submission or completion gets this number.
+    /// The number of events so far: the next submission or completion gets this number.
     pub fn position(&self) -> u64 {
         self.log.lock().clock
     }
@@ -122,7 +123,8 @@ impl Device for Recorder {
     }
     fn submit(&self, mut rq: Request) {
         let id = self.log.lock().submit(&rq);
-        // The first bio ends first: a thread that is told of the end submits after it in the record too.
+        // The first bio ends first. So when a thread submits after it is told of the end, its submission also
+        // comes after the completion in the record.
         if let (Some(id), Some(first)) = (id, rq.bios.first_mut()) {
             let (log, end) = (self.log.clone(), first.end_io.take());
             first.end_io = Some(Box::new(move |r, data| {

@@ -3,11 +3,11 @@
 use crate::bio::{Bio, BioData, BioFlags, Op, Sector};
 use crate::{Errno, IoContext, SECTOR_SIZE};
 
-/// One or more bios of the same kind that lie one behind the other on the device.
+/// One or more bios of the same kind on adjacent ranges of the device.
 pub struct Request {
     /// The operation.
     pub op: Op,
-    /// The flags all bios share.
+    /// The flags that all bios share.
     pub flags: BioFlags,
     /// Where the range begins.
     pub sector: Sector,
@@ -33,7 +33,7 @@ impl Request {
         Sector(self.sector.0 + self.bytes / SECTOR_SIZE)
     }
 
-    /// Takes `bio` in at the back if it continues the range and is of the same kind; else gives it back.
+    /// Appends `bio` if it continues the range and is of the same kind; else gives it back.
     pub fn merge_back(&mut self, bio: Bio, max_bytes: u64, max_segments: usize) -> Result<(), Bio> {
         let bytes = bio.data.len();
         if !self.continued_by(&bio)
@@ -47,7 +47,7 @@ impl Request {
         Ok(())
     }
 
-    /// Takes in all of `other`, on the terms of [`Request::merge_back`]; else gives it back.
+    /// Appends all of `other`, on the terms of [`Request::merge_back`]; else gives it back.
     pub fn append(&mut self, other: Request, max_bytes: u64, max_segments: usize) -> Result<(), Request> {
         if !other.bios.first().is_some_and(|b| self.continued_by(b))
             || self.bytes + other.bytes > max_bytes
@@ -69,7 +69,7 @@ impl Request {
             && bio.ctx == self.ctx()
     }
 
-    /// On whose behalf it is done: the context all bios share.
+    /// The owner of the request: the context that all bios share.
     pub fn ctx(&self) -> IoContext {
         self.bios.first().map(|b| b.ctx).unwrap_or_default()
     }
@@ -81,7 +81,7 @@ impl Request {
 
     /// Calls `f` with the result when the last bio has ended.
     pub(crate) fn after_end_with(&mut self, f: impl FnOnce(Result<(), Errno>) + Send + 'static) {
-        // The last bio is ended last.
+        // Bios are ended in order, so the last bio ends last.
         if let Some(last) = self.bios.last_mut() {
             let end = last.end_io.take();
             last.end_io = Some(Box::new(move |r, data| {

@@ -1,9 +1,9 @@
-//! Memory got from the system before it is wanted.
+//! Memory that is taken from the system before it is needed.
 //!
-//! The system clears a large page when it is first touched; in a virtual machine the host may have to find it
-//! first, which takes milliseconds. A reserve is filled by a thread that runs only where a CPU has nothing
-//! else to do, so that a thread that wants a buffer seldom waits for that. Nobody waits for the reserve:
-//! without a slab in it, memory comes as it does without.
+//! The system clears a huge page when it is first touched. In a virtual machine the host may have to allocate
+//! the page first, which takes milliseconds. A thread that runs only where a CPU has nothing else to do fills
+//! the reserve, so that a thread that needs a buffer seldom waits for that. No thread waits for the reserve:
+//! when it has no slab, memory comes from the system at once.
 
 use std::io;
 use std::sync::Arc;
@@ -13,19 +13,20 @@ use tidegate_sys::host::run_when_idle;
 use tidegate_sys::slab::{SLAB_BYTES, Slab};
 
 static READY_CLASS: LockClass = LockClass::new("slab->ready", 1001);
-/// The process has one, as it has one pool of buffers: it is as large as the largest that was asked for.
+/// The process has one reserve, as it has one pool of buffers. It is as large as the largest that was asked
+/// for.
 static READY: Mutex<Vec<Slab>> = Mutex::new(&READY_CLASS, Vec::new());
-/// How many are ready. Where nobody keeps a reserve, the lock is left alone: a simulated world would see whether
-/// memory was wanted, and that depends on what ran before it in the process.
+/// How many slabs are ready. Where there is no reserve, the lock is not taken: a simulated world would see whether
+/// memory was needed, and that depends on what ran in the process before.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static CHANGED: Condvar = Condvar::new();
 
-/// A slab that is ready, if there is one to be had at once.
+/// A slab that is ready, if one can be had without waiting.
 pub(crate) fn take() -> Option<Slab> {
     if COUNT.load(SeqCst) == 0 {
         return None;
     }
-    // A thread that has it may not run for long while others want the CPU.
+    // The holder of the lock may be off the CPU for long while other threads want to run.
     let mut ready = READY.try_lock()?;
     let slab = ready.pop();
     COUNT.store(ready.len(), SeqCst);
@@ -36,17 +37,17 @@ pub(crate) fn take() -> Option<Slab> {
     slab
 }
 
-/// Keeps memory ready until it is dropped. Memory that is ready then stays so.
+/// Keeps memory ready until it is dropped. Memory that is ready at that time stays ready.
 pub struct Reserve {
     over: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Reserve {
-    /// Has `bytes` bytes ready soon, in whole slabs, and again whenever some were taken.
+    /// Makes `bytes` bytes ready soon, in whole slabs, and again whenever some were taken.
     ///
     /// # Errors
-    /// Those of starting a thread.
+    /// The errors of starting a thread.
     pub fn keep(bytes: usize) -> io::Result<Self> {
         let over = Arc::<AtomicBool>::default();
         let told = over.clone();
@@ -67,9 +68,9 @@ impl Drop for Reserve {
     }
 }
 
-/// Keeps `wanted` slabs ready until it is `over`, which is set under the lock.
+/// Keeps `wanted` slabs ready until `over` is set, which is done under the lock.
 fn fill(wanted: usize, over: &AtomicBool) {
-    // At any other priority it might be in the way of threads that need no memory.
+    // At any other priority this thread might delay threads that need no memory.
     if run_when_idle().is_err() {
         return;
     }
@@ -87,7 +88,7 @@ fn fill(wanted: usize, over: &AtomicBool) {
                 ready.push(slab);
                 COUNT.store(ready.len(), SeqCst);
             }
-            // The thread that needs some will hear of it.
+            // The next thread that needs memory gets the error.
             None => return,
         }
     }
@@ -112,7 +113,7 @@ mod tests {
         };
         let reserve = Reserve::keep(3 * SLAB_BYTES).unwrap();
         until(3);
-        // Other tests of the process may take some, too.
+        // Other tests of the process may take slabs, too.
         for _ in 0..5 {
             for mut piece in take().into_iter().flat_map(|slab| slab.cut(SLAB_BYTES)) {
                 piece.fill(1);

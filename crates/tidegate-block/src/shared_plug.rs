@@ -1,8 +1,8 @@
-//! Bios of many passes, gathered until there are enough or until somebody waits.
+//! Bios of many passes, gathered until there are enough or until a thread waits.
 //!
-//! Small files that lie one behind the other on the device are passes of one bio each. Their requests join
-//! here, and leave as few. Nothing that is here is on its way: a thread that waits for some of it sends it
-//! first, and a pass sends the rest when it ends.
+//! Small files that are adjacent on the device are passes of one bio each. Their requests are merged here
+//! into a few. Requests that are here are not in flight: a thread that waits for one of them first sends
+//! them, and a pass sends the rest when it ends.
 
 use crate::plug::{PLUG_MAX, send_all};
 use crate::{Request, RequestQueue};
@@ -11,8 +11,8 @@ use tidegate_rt::{LockClass, Mutex, device_wait};
 
 static PENDING: LockClass = LockClass::new("plug->pending", 950);
 
-/// Bytes of a request behind which the plug is sent when the next does not continue it: a long one gains
-/// little by waiting.
+/// When the last request has at least so many bytes and the next one does not continue it, the plug is sent:
+/// a long request gains little by waiting.
 const FLUSH_SIZE: u64 = 128 << 10;
 
 /// Requests that threads share before they go to the queue.
@@ -21,9 +21,9 @@ pub struct SharedPlug {
     load: Mutex<Load>,
 }
 
-/// Requests that go together.
+/// Requests that are sent together.
 struct Load {
-    /// Counts from 1.
+    /// The number of the load, from 1.
     number: u64,
     pending: Vec<Request>,
 }
@@ -41,8 +41,8 @@ impl SharedPlug {
         SharedPlug { queue, load: Mutex::new(&PENDING, Load { number: 1, pending: Vec::new() }) }
     }
 
-    /// Adds requests, each behind one that it continues; sends what is enough. `joined` is told the number of
-    /// the load that each is in.
+    /// Adds requests, each merged with one that it continues. Sends a load that is full. `joined` is called
+    /// with the number of the load of each request.
     pub(crate) fn add(&self, requests: &mut Vec<Request>, joined: &dyn Fn(u64)) {
         if !requests.is_empty() {
             device_wait::check();
@@ -58,7 +58,7 @@ impl SharedPlug {
         }
     }
 
-    /// Puts a request into the load; the requests that are to be sent before.
+    /// Puts a request into the load. Returns the requests that are to be sent now.
     fn join(&self, load: &mut Load, mut rq: Request) -> Vec<Request> {
         let l = self.queue.limits();
         for before in load.pending.iter_mut().rev() {
@@ -86,7 +86,8 @@ impl SharedPlug {
         send_all(&self.queue, &mut load, true);
     }
 
-    /// Sends the gathered bios if they are load `number`; else that is sent already.
+    /// Sends the gathered bios, for a thread that waits for them, if they are load `number`. Else that load
+    /// was sent already.
     pub fn send_with(&self, number: u64) {
         let mut load = {
             let mut load = self.load.lock();

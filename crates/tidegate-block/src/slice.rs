@@ -3,7 +3,7 @@
 use crate::{Device, DeviceInfo, Errno, Request, SECTOR_SIZE, Zone, Zoning};
 use std::sync::Arc;
 
-/// A device from an offset of another to that one's end.
+/// A device that begins at an offset of another and reaches to its end.
 pub struct Slice {
     below: Arc<dyn Device>,
     /// Where it begins, in sectors.
@@ -11,8 +11,8 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// The part of `below` from byte `offset` to its end; `None` when `offset` is not a multiple of 512, or
-    /// behind the end.
+    /// The part of `below` from byte `offset` to the end. `None` when `offset` is not a multiple of 512, or
+    /// past the end.
     pub fn new(below: Arc<dyn Device>, offset: u64) -> Option<Slice> {
         let fits = offset.is_multiple_of(SECTOR_SIZE) && offset < below.size();
         fits.then(|| Slice { below, start: offset / SECTOR_SIZE })
@@ -22,7 +22,7 @@ impl Slice {
         self.start * SECTOR_SIZE
     }
 
-    /// The part of a zone that is the slice's.
+    /// The part of a zone that lies in the slice.
     fn cut(&self, mut z: Zone) -> Zone {
         let cut = self.start().saturating_sub(z.start);
         (z.start, z.len, z.capacity) = (z.start + cut - self.start(), z.len - cut, z.capacity - cut);
@@ -39,7 +39,7 @@ impl Slice {
 impl Device for Slice {
     fn info(&self) -> DeviceInfo<'_> {
         let below = self.below.info();
-        // Zones of which the slice has a part alone cannot be told apart from whole ones.
+        // A zone that lies in the slice only in part could not be told from a whole one.
         let zones = below.zones.filter(|z| z.first >= self.start());
         let zones = zones.map(|z| Zoning { first: z.first - self.start(), ..z });
         DeviceInfo { size: below.size - self.start(), zones, ..below }

@@ -22,7 +22,8 @@ pub struct ThreadDevice {
 }
 
 impl ThreadDevice {
-    /// Starts the workers. Without any (the system refuses threads), requests run in their submitter.
+    /// Starts the workers. Without workers (the system refuses threads), the submitting thread executes its
+    /// requests.
     pub fn new(io: FileIo) -> Self {
         let shared = Arc::new(Shared {
             io,
@@ -53,7 +54,8 @@ impl Shared {
                 self.work.wait(&mut q);
             };
             drop(q);
-            // Of two writes to one page of the host, one past its page cache would be undone by the other.
+            // When two writes go to one page of the host, and one of them around the page cache, the other
+            // would undo it.
             let r = match is_aligned(&rq) {
                 true => self.io.execute_direct(&mut rq),
                 false => self.io.execute(&mut rq),

@@ -20,7 +20,7 @@ fn numbers(rq: &Request) -> [u64; 4] {
     [rq.sector.0, rq.bytes, rq.op as u64, rq.flags.bits().into()]
 }
 
-/// Records that an elevator gets `rq`. Where it joins another there, it is issued with that.
+/// Records that an elevator gets `rq`. A request that is merged with another there is issued with that one.
 pub(crate) fn insert(rq: &Request) {
     if trace::enabled() {
         INSERT.record(numbers(rq));
@@ -39,13 +39,13 @@ impl Traced {
         Some(Traced { numbers, issued })
     }
 
-    /// Records that the calling thread has the device do `rq`, if events are recorded.
+    /// Records that the calling thread executes `rq`, if events are recorded.
     pub(crate) fn issue_here(rq: &Request) -> Option<Traced> {
         causes::calls();
         Traced::issue(rq)
     }
 
-    /// Records that it is done.
+    /// Records that the request is done.
     pub(crate) fn complete(self, r: Result<(), Errno>) {
         if let Err(e) = r {
             let [sector, bytes, op, _] = self.numbers;
@@ -54,13 +54,13 @@ impl Traced {
         COMPLETE.record(self.numbers);
     }
 
-    /// Records that it is done, by the calling thread.
+    /// Records that the calling thread has executed the request.
     pub(crate) fn complete_here(self, r: Result<(), Errno>) {
         self.complete(r);
         causes::called(self.issued);
     }
 
-    /// Records the issue now and the end when it comes: to be called when nothing is between it and the device.
+    /// Records the issue now and the end when it comes. To be called right before the request goes to the device.
     pub(crate) fn watch(rq: &mut Request) {
         if let Some(traced) = Traced::issue(rq) {
             rq.after_end_with(move |r| traced.complete(r));

@@ -1,6 +1,6 @@
-//! The io_uring backend: submission from any thread, one thread that reaps completions.
+//! The io_uring backend: any thread submits, and one thread reaps completions.
 //!
-//! Requests that need more than one command (PREFLUSH, FUA, discard) and those that come back short run
+//! Requests that need more than one command (PREFLUSH, FUA, discard) and requests that came back short run
 //! synchronously, so the ring carries only plain reads and writes.
 
 use crate::bio::{BioFlags, Op};
@@ -58,8 +58,8 @@ impl UringDevice {
 }
 
 impl Shared {
-    /// Queues commands and tells the kernel. Waits only if the submission ring is full, which the
-    /// request queue's bound on requests in flight keeps from happening.
+    /// Queues commands and submits them to the kernel. Waits only if the submission ring is full, which does
+    /// not happen, as the request queue bounds the requests in flight.
     fn push(&self, commands: impl IntoIterator<Item = Command<Request>>) {
         let mut sq = self.sq.lock();
         for mut command in commands {
@@ -73,7 +73,7 @@ impl Shared {
 
     fn reap(&self, mut reaper: Reaper<Request>) {
         loop {
-            // A completion that is there waits until this thread has a processor.
+            // A completion in the ring waits until this thread runs on a CPU.
             causes::calls();
             if reaper.wait().is_err() {
                 thread::sleep(std::time::Duration::from_millis(1));
@@ -90,12 +90,13 @@ impl Shared {
     fn finish(&self, mut rq: Request, result: i32) {
         let r = match result {
             n if n >= 0 && n as u64 == rq.bytes => Ok(()),
-            // Short, or something the ring could not do: doing it again whole is idempotent.
+            // The request came back short, or the ring could not do it. The whole request is idempotent, so
+            // it is executed again.
             0.. if self.io.repeats(&rq) => self.io.execute(&mut rq),
             0.. => Err(Errno::IO),
             _ => match Errno::from_raw_os_error(-result) {
-                // A request that waits for one of the kernel's workers is cancelled when the thread that
-                // submitted it ends.
+                // A request that waits for a worker of the kernel is cancelled when the thread that submitted
+                // it ends.
                 Errno::CANCELED | Errno::AGAIN | Errno::INTR | Errno::OPNOTSUPP => self.io.execute(&mut rq),
                 e => Err(e),
             },
@@ -104,8 +105,9 @@ impl Shared {
     }
 }
 
-/// Hands queued commands to the kernel. Failures that are possible here pass (no memory, a full completion
-/// ring, a signal), and a command cannot be taken back, so it is tried until it goes through.
+/// Submits queued commands to the kernel. The failures that are possible here are temporary (no memory, a
+/// full completion ring, a signal), and a command cannot be taken back, so the call is repeated until it
+/// succeeds.
 fn enter(sq: &mut Submitter<Request>) {
     while sq.enter().is_err() {
         thread::sleep(std::time::Duration::from_micros(50));
@@ -138,11 +140,12 @@ impl Device for UringDevice {
         }
     }
 
-    /// With one call of the kernel, which hands them to its disk together.
+    /// One system call submits all of them, and the kernel passes them to the disk together.
     fn submit_all(&self, requests: Vec<Request>) {
         let mut commands = Vec::new();
         for rq in requests {
-            // One that is not for the ring is done here, and keeps no other waiting.
+            // A request that is not for the ring is executed here; the commands so far are submitted before
+            // it.
             if !self.is_for_ring(&rq) {
                 self.push_all(&mut commands);
             }
@@ -167,7 +170,7 @@ impl UringDevice {
             && is_aligned(rq)
     }
 
-    /// The ring's command for a request; `None` for one that is not for the ring, and was done.
+    /// The command for a request. `None` for a request that is not for the ring, which is done then.
     fn command(&self, mut rq: Request) -> Option<Command<Request>> {
         if !self.is_for_ring(&rq) {
             let r = self.execute(&mut rq);
@@ -185,7 +188,7 @@ impl UringDevice {
 
 impl Drop for UringDevice {
     fn drop(&mut self) {
-        // Every request queue drains before it lets go of its device, so nothing is in flight here.
+        // Every request queue drains before it drops its device, so nothing is in flight here.
         self.shared.push([Command::wake()]);
         if let Some(t) = self.reaper.take() {
             t.join();

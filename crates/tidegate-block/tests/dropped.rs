@@ -1,4 +1,4 @@
-//! A queue that nobody holds but the completion of its last request.
+//! A queue to which only the completion of its last request holds a reference.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_block::file::{Backend, OpenOptions, open};
 use tidegate_block::*;
 
-/// A device that says when it is gone.
+/// A device that tells when it is dropped.
 struct Tells {
     below: Option<Arc<dyn Device>>,
     gone: Sender<()>,
@@ -37,7 +37,7 @@ impl Drop for Tells {
     }
 }
 
-/// A device whose last request is over, and that says when it is gone.
+/// Ends the last request of a device, and checks that the device is dropped.
 fn let_go_in_a_completion(backend: Backend, elevator: Elevator) -> Receiver<()> {
     let dir = tempfile::tempdir().unwrap();
     let options = OpenOptions { backend, create: Some(1 << 20), ..Default::default() };

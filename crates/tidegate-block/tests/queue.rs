@@ -1,4 +1,5 @@
-//! The request queue without an elevator, in a simulated world: who waits for room, and what goes out as one request.
+//! The request queue without an elevator, in a simulated world: which threads wait for room, and which bios go out as
+//! one request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -21,7 +22,7 @@ static SEEN: LockClass = LockClass::new("test->seen", 975);
 
 type Seen = Arc<Mutex<Vec<(u64, u64)>>>;
 
-/// Runs `f` with a queue, and with a list of what came to the device: sectors and bytes.
+/// Runs `f` with a queue, and with a list of the requests that reached the device: sectors and bytes.
 fn each_seed(f: impl Fn(Arc<RequestQueue>, Seen) + Copy + Send + 'static) {
     for seed in 0..4 {
         println!("seed {seed}");
@@ -122,14 +123,14 @@ fn a_plug_merges_and_sorts() {
     });
 }
 
-/// A device that tells which requests a thread of its own does, and which the caller's.
+/// A device that tells which requests its own thread executes, and which the calling thread.
 struct TwoWays {
     inner: MemoryDevice,
     quick: bool,
     seen: Seen,
 }
 
-/// Told in place of the bytes of a request that the calling thread does.
+/// Told in place of the bytes of a request that the calling thread executes.
 const HERE: u64 = 0;
 
 impl Device for TwoWays {
@@ -149,7 +150,8 @@ impl Device for TwoWays {
     }
 }
 
-/// A thread that waits for all of a plug does the last of it, behind the others, where the device is quick.
+/// A thread that waits for all of a plug executes the last request itself, after the others, where the device
+/// is quick.
 #[test]
 fn a_plug_that_is_awaited_has_its_last_request_done_by_who_waits() {
     for (quick, last) in [(true, HERE), (false, 4096)] {
@@ -172,7 +174,7 @@ fn a_plug_that_is_awaited_has_its_last_request_done_by_who_waits() {
         plug.send_here();
         drop(plug);
         assert_eq!(seen.lock().len(), 3, "nothing is left");
-        // A bio that joins others is not theirs to wait for.
+        // A bio in a shared plug is not one that the thread waits for.
         let shared = SharedPlug::new(q.clone());
         let joins = |_| ();
         let mut plug = Plug::new(&q).behind(&shared, &joins);
@@ -186,8 +188,8 @@ fn a_plug_that_is_awaited_has_its_last_request_done_by_who_waits() {
     }
 }
 
-/// Requests of several passes join; a load goes when there is enough of it, and when somebody asks for one
-/// that it has.
+/// Requests of several passes join. A load is sent when it is full, and when a thread asks for one of its
+/// requests.
 #[test]
 fn a_shared_plug_joins_requests_of_many_passes() {
     each_seed(|q, seen| {
@@ -214,7 +216,7 @@ fn a_shared_plug_joins_requests_of_many_passes() {
     });
 }
 
-/// A long request is not kept for one that does not continue it.
+/// A long request is not kept back when the next one does not continue it.
 #[test]
 fn a_shared_plug_sends_what_is_long() {
     let q = Arc::new(RequestQueue::new(Arc::new(MemoryDevice::new(16 << 20)), QueueLimits::default()));
@@ -230,7 +232,7 @@ fn a_shared_plug_sends_what_is_long() {
     assert_eq!((q.stats().write_requests, q.stats().write_bios), (2, 4));
 }
 
-/// One megabyte of requests may be on its way; of write-back, while somebody waits for a request, 8 pages.
+/// One megabyte of requests may be in flight; while a thread waits for a request, 8 pages of write-back.
 fn each_seed_throttled(f: impl Fn(Arc<RequestQueue>) + Copy + Send + 'static) {
     for seed in 0..4 {
         println!("seed {seed}");
@@ -250,7 +252,7 @@ fn sync(page: u64) -> Bio {
     bio
 }
 
-/// A request that somebody waits for comes behind `pages` pages of write-back.
+/// Submits a synchronous request behind `pages` pages of write-back.
 fn sync_behind(q: &RequestQueue, pages: usize) {
     q.submit(write(900, pages));
     q.submit(sync(1000));
@@ -283,7 +285,8 @@ fn write_back_makes_no_way_for_the_requests_of_the_thread_that_does_it() {
     });
 }
 
-/// As in an fsync of a large file: its own requests are before each other. One that sends little again counts again.
+/// In an fsync of a large file, the thread's own requests are in front of each other. A thread that sends little again
+/// counts again.
 #[test]
 fn write_back_makes_no_way_for_a_thread_that_sends_much_itself() {
     each_seed_throttled(|q| {
@@ -296,7 +299,7 @@ fn write_back_makes_no_way_for_a_thread_that_sends_much_itself() {
         sync_behind(&q, 8);
         assert!(took(|| (0..10).for_each(|i| q.submit(write(i * 10, 8)))) < MS);
         q.drain();
-        // No wait is near any more.
+        // The last wait is too long ago to count.
         thread::sleep(101 * MS);
         sync_behind(&q, 8);
         assert!(took(|| q.submit(write(500, 8))) > TAKES - 2 * MS);
@@ -329,7 +332,7 @@ fn write_back_in_the_queue_is_in_the_way_of_nothing_that_somebody_waits_for() {
     });
 }
 
-/// A request that somebody waits for ends later than it began: the time counts from its end.
+/// The time counts from the end of a request that a thread waits for, not from its beginning.
 #[test]
 fn write_back_has_the_whole_queue_again_a_while_after_the_last_wait() {
     each_seed_throttled(|q| {

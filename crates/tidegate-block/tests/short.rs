@@ -1,5 +1,5 @@
-//! Files that give or take fewer bytes than they are asked for: what is done in part never counts as done,
-//! whichever backend does it.
+//! Files that give or take fewer bytes than asked for: a request that is done in part never counts as done,
+//! with either backend.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ use tidegate_block::*;
 const BACKENDS: [Backend; 2] = [Backend::Uring, Backend::Threads];
 const MIB: u64 = 1 << 20;
 
-/// A file system in memory that holds `size` bytes; `None` for who may not mount one.
+/// A file system in memory that holds `size` bytes. `None` for a user who may not mount one.
 struct Tmpfs(tempfile::TempDir);
 
 impl Tmpfs {
@@ -49,7 +49,7 @@ fn open(path: &Path, backend: Backend, create: Option<u64>) -> Option<RequestQue
     }
 }
 
-/// Starts a bio and waits for its end, so that it takes the backend's own way.
+/// Starts a bio asynchronously and waits for its end, so that the backend's own code executes it.
 fn through(q: &RequestQueue, bio: Bio) -> (std::result::Result<(), Errno>, BioData) {
     let (send, done) = std::sync::mpsc::channel();
     q.submit(bio.on_end(move |r, data| send.send((r, data)).unwrap()));
@@ -67,8 +67,8 @@ fn read(at: u64) -> Bio {
     Bio::read(Sector::from_bytes(at), vec![PageBuf::zeroed(256)], BioFlags::empty())
 }
 
-/// A sparse image outgrows the file system it is in: the write that does not fit whole is ENOSPC, as is
-/// the next, and once there is room again the same write succeeds.
+/// A sparse image outgrows its file system. A write that does not fit whole is ENOSPC, and so is the next.
+/// Once there is room again, such a write succeeds.
 #[test]
 fn a_write_that_fits_in_part_is_no_space() {
     for backend in BACKENDS {
@@ -88,7 +88,8 @@ fn a_write_that_fits_in_part_is_no_space() {
     }
 }
 
-/// An image is cut off under us: what ends past its end is an error, by either way and in either part.
+/// An image is truncated while it is open: a request that ends past the new end is an error, in either way
+/// and with either backend.
 #[test]
 fn a_read_that_ends_early_is_an_error() {
     for backend in BACKENDS {

@@ -1,4 +1,4 @@
-//! Zones: what a device refuses, and the order that a queue brings writes into.
+//! Zones: the requests that a device refuses, and the order into which a queue puts writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -67,7 +67,7 @@ fn a_zone_that_the_device_gave_up_takes_no_more() {
     }
     d.give_up(1, ZoneState::ReadOnly);
     d.give_up(2, ZoneState::Offline);
-    // They are not active any more.
+    // The full zones are no longer active.
     for n in [4, 5] {
         q.submit_wait(write(n * SPEC.size, 1, 7)).unwrap();
     }
@@ -83,7 +83,8 @@ fn a_zone_that_the_device_gave_up_takes_no_more() {
     assert_eq!(d.refused(), 6, "a read breaks no rule");
 }
 
-/// Writes of `threads` threads to three zones, in any order, on a device that takes any time for each.
+/// Sends writes of `threads` threads to three zones, in random order, on a device that takes a random time
+/// for each.
 fn shuffled(threads: u64, nr_requests: usize, seed: u64) {
     let d = zoned(8 * MIB);
     let late = Rule::new(Fault::Shuffled(Duration::from_micros(40))).op(Op::Write).chance(500, seed);
@@ -92,7 +93,7 @@ fn shuffled(threads: u64, nr_requests: usize, seed: u64) {
     let mut all: Vec<u64> =
         (1..4).flat_map(|z| (0..pages).map(move |p| z * SPEC.size + p * 4 * PAGE)).collect();
     let mut rng = Rng::new(seed);
-    // Threads that wait for room are few against what may come early.
+    // Few threads wait for room, compared with the writes that may come early.
     for i in (1..all.len()).rev() {
         let near = i - rng.below(i.min(threads as usize) as u64 + 1) as usize;
         all.swap(i, near);
@@ -125,7 +126,7 @@ fn shuffled(threads: u64, nr_requests: usize, seed: u64) {
 fn writes_to_a_zone_reach_the_device_in_order_whoever_submits_them_when() {
     for seed in 0..8 {
         shuffled(6, 64, seed);
-        // Those that came early have all the room, and the one that they wait for comes last.
+        // Early writes would take all the room, and the write that they wait for comes last.
         shuffled(6, 2, 100 + seed);
     }
 }
@@ -138,7 +139,7 @@ fn after_a_failure_a_zone_takes_nothing_until_it_is_reset() {
     let put = |pos| q.submit_wait(write(pos, 1, 1)).map(drop);
     let at = SPEC.size;
     put(at).unwrap();
-    // This one waits for the one that fails.
+    // This write waits for the write that fails.
     let ended = Arc::new(AtomicU64::new(0));
     let of_early = ended.clone();
     q.submit(write(at + 2 * PAGE, 1, 1).on_end(move |r, _| {
@@ -150,7 +151,7 @@ fn after_a_failure_a_zone_takes_nothing_until_it_is_reset() {
     q.submit_wait(zone_op(Op::ZoneReset, 1)).unwrap();
     assert_eq!((put(at), put(at + PAGE)), (Ok(()), Ok(())));
     assert_eq!((put(at), d.refused()), (Err(Errno::IO), 0), "behind the write pointer: not even sent");
-    // That one, and the one that the device failed; those that failed with it are not counted.
+    // The last write and the write that the device failed are counted; those that failed with it are not.
     assert_eq!(q.stats().zone_refused, 2);
 }
 
@@ -192,7 +193,7 @@ fn several_devices_are_one_and_a_flush_is_for_all_that_were_written() {
     assert_eq!(zones.report_zones().unwrap()[1].state, ZoneState::Empty);
 }
 
-/// A device that counts the zones that it is asked for one by one, and has no time to tell all.
+/// A device that counts how often it is asked for one zone, and cannot report all of them.
 struct Asked(Arc<ZonedDevice>, AtomicU64);
 
 impl Device for Asked {
@@ -211,7 +212,7 @@ impl Device for Asked {
     }
 }
 
-/// A disk has tens of thousands of zones, and each that is begun makes the queue ask.
+/// A disk has tens of thousands of zones, and the queue asks for each zone that it begins to write.
 #[test]
 fn a_queue_asks_for_the_zone_that_it_writes() {
     let asked = Arc::new(Asked(zoned(12 * MIB), AtomicU64::new(0)));
@@ -222,7 +223,7 @@ fn a_queue_asks_for_the_zone_that_it_writes() {
     assert_eq!(asked.1.load(SeqCst), 3);
 }
 
-/// Each kind of device tells one zone as it tells all.
+/// Each kind of device reports a single zone as it does among all.
 #[test]
 fn one_zone_is_told_as_among_all() {
     let zones = zoned(8 * MIB);

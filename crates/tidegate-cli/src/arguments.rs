@@ -1,4 +1,4 @@
-//! The command line: `-o` wherever it stands, `-o help`, and the command of arguments that are wrong.
+//! The command line: `-o` in any place, `-o help`, and the command of wrong arguments.
 
 use crate::Cli;
 use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 
 /// The name of `-o` among the arguments.
 const OPTIONS: &str = "options";
-/// All ways to ask for the options of a mount, but for those with `help` as an argument of its own.
+/// All ways to ask for the options of a mount, except those with `help` as a separate argument.
 const ASKS: [&str; 3] = ["-ohelp", "-o=help", "--options=help"];
 
 /// The program's commands, with `-o` for each.
@@ -15,8 +15,8 @@ pub fn command() -> Command {
     with_options(Cli::command())
 }
 
-/// Adds `-o` to a command and to those below. A global option of clap would keep the values of one of them alone:
-/// `tidegate -o ro mount …  -o noatime` would be writable.
+/// Adds `-o` to a command and to its subcommands. A global option of clap would keep the values of only one of them:
+/// `tidegate -o ro mount … -o noatime` would be writable.
 fn with_options(command: Command) -> Command {
     let options =
         Arg::new(OPTIONS).short('o').long("options").value_name("OPTIONS").action(ArgAction::Append);
@@ -28,7 +28,7 @@ fn with_options(command: Command) -> Command {
 /// Reads the command line.
 ///
 /// # Errors
-/// Those of clap, among them the request for help.
+/// Those of clap, including the request for help.
 pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
     let matches = command().try_get_matches_from(args)?;
     let mut cli = Cli::from_arg_matches(&matches)?;
@@ -43,14 +43,14 @@ fn given(matches: &ArgMatches) -> Vec<String> {
     here.chain(below.into_iter().flatten()).collect()
 }
 
-/// Whether the options of a mount are asked for by `-o help`, with which no other argument matters.
+/// Whether `-o help` asks for the options of a mount. Then no other argument matters.
 pub fn ask_for_options(args: &[OsString]) -> bool {
     args.iter().any(|a| ASKS.iter().any(|ask| a == ask))
         || args.windows(2).any(|w| (w[0] == "-o" || w[0] == "--options") && w[1] == "help")
 }
 
-/// Whether arguments that clap refuses are those of `command`: the first that names a command does so, whatever options
-/// stand before it.
+/// Whether arguments that clap refuses are those of `command`. The first argument that names a command decides,
+/// whatever options come before it.
 pub fn are_of(command: &str, args: &[OsString]) -> bool {
     let known = Cli::command();
     let is_command = |a: &&OsString| known.get_subcommands().any(|c| c.get_name().as_bytes() == a.as_bytes());

@@ -1,4 +1,4 @@
-//! A progress bar, on a terminal, for what takes more than a second.
+//! A progress bar, on a terminal, for operations that take more than a second.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
@@ -25,14 +25,14 @@ impl Stop {
     }
 }
 
-/// A bar that goes when it is dropped.
+/// A bar that is removed when dropped.
 pub struct Bar {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Bar {
-    /// Shows how far `progress` is. Colourless, so NO_COLOR has nothing to take away.
+    /// Shows `progress`. It has no colours, so NO_COLOR does not matter.
     pub fn new(progress: &Arc<Progress>, quiet: bool) -> Bar {
         let stop = Arc::new(Stop::default());
         let (s, p) = (stop.clone(), progress.clone());
@@ -52,14 +52,14 @@ impl Drop for Bar {
     }
 }
 
-/// Shows how much is left of a time that is waited, until it is dropped.
+/// Shows how much of a waiting time is left, until it is dropped.
 pub struct Countdown {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Countdown {
-    /// Begins now. Short ones are not shown.
+    /// Begins now. Short times are not shown.
     pub fn new(what: &'static str, long: Duration, quiet: bool) -> Countdown {
         let stop = Arc::new(Stop::default());
         let s = stop.clone();

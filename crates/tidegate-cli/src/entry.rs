@@ -1,4 +1,4 @@
-//! An inode as `ls`, `stat` and `tree` show it.
+//! An inode in the form that `ls`, `stat` and `tree` show.
 
 use crate::units;
 use serde::Serialize;
@@ -21,17 +21,17 @@ pub struct Entry {
     pub kind: &'static str,
     /// Permission bits, octal.
     pub mode: String,
-    /// Names.
+    /// The number of names.
     pub links: u32,
     /// Owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Space used, in 512-byte units.
     pub blocks: u64,
-    /// Last read. Times are as RFC 3339 has them, in UTC, to the nanosecond.
+    /// Last read. Times are in the form of RFC 3339, in UTC, to the nanosecond.
     pub atime: Option<String>,
     /// Last change of content.
     pub mtime: Option<String>,
@@ -49,7 +49,7 @@ pub struct Entry {
     /// Target in hexadecimal, when it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_hex: Option<String>,
-    /// Target as it is.
+    /// The bytes of the target.
     #[serde(skip)]
     pub link: Option<Vec<u8>>,
     /// Extended attributes, values in hexadecimal.
@@ -58,7 +58,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Describes `inode`, called `name`, at `path`. Attributes are read only if wanted.
+    /// Describes `inode`, called `name`, at `path`. Extended attributes are read only if asked for.
     ///
     /// # Errors
     /// Those of reading a link's target and the attributes.
@@ -96,7 +96,7 @@ impl Entry {
     }
 }
 
-/// The type in a word.
+/// The type as a word.
 pub fn kind(t: FileType) -> &'static str {
     match t {
         FileType::Fifo => "fifo",
@@ -145,7 +145,7 @@ pub fn letters(a: &Attr) -> String {
     out
 }
 
-/// The size column of `ls -l`, with `units` that of `ls -lh`: a device's numbers instead.
+/// The size column of `ls -l`, or with `units` that of `ls -lh`. For a device, its numbers instead.
 pub fn size(a: &Attr, units: bool) -> String {
     match a.file_type {
         FileType::CharDevice | FileType::BlockDevice => format!("{}, {}", a.rdev.major, a.rdev.minor),

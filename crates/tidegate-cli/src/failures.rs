@@ -1,4 +1,4 @@
-//! Failures while a command goes on.
+//! Failures after which a command goes on.
 
 use crate::out;
 use std::collections::BTreeSet;
@@ -10,14 +10,14 @@ use tidegate_rt::{LockClass, Mutex};
 
 static SAID: LockClass = LockClass::new("cli->failures", 995);
 
-/// Whether something failed so far. Every copy knows what the others do.
+/// The failures so far. All copies share one state.
 #[derive(Clone)]
 pub struct Failures(Arc<Mutex<Said>>);
 
 #[derive(Default)]
 struct Said {
     failed: bool,
-    /// Images of which it was said how to mend them.
+    /// Images for which the advice on a repair was printed.
     advised: BTreeSet<PathBuf>,
 }
 
@@ -28,7 +28,7 @@ impl Default for Failures {
 }
 
 impl Failures {
-    /// Tells of an error, now. The first that finds `image` damaged says what can be done about it.
+    /// Prints an error at once. The first error of a damaged `image` adds advice on the repair.
     pub fn add(&self, e: &Error, image: Option<&Path>) {
         let mut said = self.0.lock();
         said.failed = true;
@@ -38,12 +38,12 @@ impl Failures {
         {
             text.push_str(&format!("; run `{} {}`", format.repaired_by(), show(path_bytes(image))));
         }
-        // The reader of what is said may be slow: the others need not wait for that.
+        // The reader of standard error may be slow: other threads need not wait for it.
         drop(said);
         out::say(text);
     }
 
-    /// Whether there was any.
+    /// Whether there was any failure.
     pub fn any(&self) -> bool {
         self.0.lock().failed
     }

@@ -33,7 +33,7 @@ pub struct Global {
     /// The mount options of all `-o`, which [`crate::arguments`] gathers.
     #[arg(skip)]
     pub options: Vec<String>,
-    /// The things to look at meanwhile.
+    /// The observation of the command.
     #[command(flatten)]
     pub watch: Watch,
     /// The image that was opened last.
@@ -63,7 +63,7 @@ impl Global {
     /// How to open a volume.
     ///
     /// # Errors
-    /// An option or a size of the cache that is wrong; a SOURCE_DATE_EPOCH that is no time.
+    /// An option or the size of the cache is wrong; SOURCE_DATE_EPOCH is no time.
     pub fn open_options(&self, read_only: bool) -> Result<OpenOptions> {
         let options = self.mount_options(read_only, &self.options())?;
         Ok(OpenOptions { fixed_time: source_date_epoch()?, ..options })
@@ -74,11 +74,11 @@ impl Global {
         self.options.join(",")
     }
 
-    /// How to open a volume that is mounted, with these options: by the clock, whatever SOURCE_DATE_EPOCH says. Under a
-    /// fixed time nothing is written back before it is synced.
+    /// How to open a volume for a mount, with these options. It uses the clock, whatever SOURCE_DATE_EPOCH says: with a
+    /// fixed time, dirty pages would be written only by a sync.
     ///
     /// # Errors
-    /// An option or a size of the cache that is wrong.
+    /// An option or the size of the cache is wrong.
     pub fn mount_options(&self, read_only: bool, list: &str) -> Result<OpenOptions> {
         let backend = match self.io {
             Io::Auto => Backend::Auto,
@@ -101,10 +101,10 @@ impl Global {
         Ok(options)
     }
 
-    /// Refuses --json in a command whose output is something else, or nothing.
+    /// Refuses --json in a command whose output is in another form, or that has none.
     ///
     /// # Errors
-    /// That, for the reason given.
+    /// The refusal, with the reason `why`.
     pub fn refuse_json(&self, why: &'static str) -> Result<()> {
         if self.json { Err(Error::argument("--json", why)) } else { Ok(()) }
     }
@@ -121,23 +121,23 @@ impl Global {
         Ok(volume)
     }
 
-    /// Says what went wrong. The command may go on with something else; its status tells of it.
+    /// Prints an error. The command may go on; its exit status shows the failure.
     pub fn fail(&self, e: &Error) {
         self.failures.add(e, self.opened().as_deref());
     }
 
-    /// The way to say it for threads that read the image that was opened last.
+    /// The function with which threads that read the last opened image report failures.
     pub fn failed(&self) -> Failed {
         let (failures, image) = (self.failures.clone(), self.opened());
         Arc::new(move |e| failures.add(&e, image.as_deref()))
     }
 
-    /// Goes on after an error with nothing.
+    /// Reports an error and goes on with `None`.
     pub fn or_fail<T>(&self, r: Result<T>) -> Option<T> {
         r.inspect_err(|e| self.fail(e)).ok()
     }
 
-    /// Whether anything went wrong so far.
+    /// Whether anything failed so far.
     pub fn has_failed(&self) -> bool {
         self.failures.any()
     }
@@ -152,7 +152,7 @@ impl Global {
         self.opened.replace(Some(image.to_path_buf()));
     }
 
-    /// Says what opening the volume brought back, and which of the options it does not have.
+    /// Prints what was recovered when the volume was opened, and which of the options it does not have.
     pub fn tell_opened(&self, volume: &Volume) {
         self.tell_without_effect(volume.options_without_effect(), volume.kind());
         let (n, image) = (volume.recovered(), volume.image());
@@ -161,7 +161,7 @@ impl Global {
         }
     }
 
-    /// Says which options a volume of this format does not have.
+    /// Prints which options a volume of this format does not have.
     pub fn tell_without_effect(&self, options: &[String], format: Format) {
         for option in options {
             out::note(format_args!("option \"{option}\" has no effect on {}", format.name()));
@@ -171,7 +171,7 @@ impl Global {
     /// Opens the volume of `place` for writing.
     ///
     /// # Errors
-    /// Those of opening; it came up read-only.
+    /// Those of opening; the volume is read-only.
     pub fn write(&self, place: &Place) -> Result<Volume> {
         place.check()?;
         self.opening(&place.image);
@@ -181,10 +181,10 @@ impl Global {
         Ok(volume)
     }
 
-    /// Opens the one volume that all `places` are in, for writing.
+    /// Opens the one volume of all `places`, for writing.
     ///
     /// # Errors
-    /// They are in several; those of opening.
+    /// The places are in several volumes; those of opening.
     pub fn write_all(&self, places: &[Place]) -> Result<Volume> {
         let first = &places[0];
         match places.iter().find(|p| !p.is_in_volume_of(first)) {
@@ -196,10 +196,10 @@ impl Global {
     }
 }
 
-/// The time that a reproducible build wants everything to bear.
+/// The time that a reproducible build asks for.
 ///
 /// # Errors
-/// It is set, and no number.
+/// The variable is set, but is no number.
 pub fn source_date_epoch() -> Result<Option<Timespec>> {
     const NAME: &str = "SOURCE_DATE_EPOCH";
     let Some(value) = std::env::var_os(NAME) else { return Ok(None) };
@@ -208,7 +208,7 @@ pub fn source_date_epoch() -> Result<Option<Timespec>> {
     secs.map(|secs| Some(Timespec { secs, nanos: 0 })).ok_or_else(bad)
 }
 
-/// Says of an option that no volume has what it is instead.
+/// The message on an option that no volume has, with the option that is meant.
 fn unknown(option: &str) -> String {
     match tidegate_fuse::options::is_word(option) {
         true => format!("option \"{option}\" is for mounts alone (tidegate mount -o)"),

@@ -1,4 +1,4 @@
-//! Signals that end a command: it says in a line what that leaves.
+//! Signals that end a command: it prints a line on what remains.
 
 use crate::out;
 use nix::sys::signal::{SigSet, Signal, raise};
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tidegate::{Error, Result, Unfinished};
 use tidegate_fuse::session::ignored;
 
-/// From now on the signals that end a program first take back what is unfinished and say so. To be called
-/// before threads are started: they take the signals that are blocked here with them.
+/// From now on the signals that end a program first remove what is unfinished, and print that. To be called
+/// before threads are started, since they inherit the blocked signals.
 ///
 /// # Errors
 /// The operating system's.

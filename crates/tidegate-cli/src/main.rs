@@ -8,12 +8,12 @@
 //! | `global` | options of every command, and how they open a volume |
 //! | `watch` | --lockstat, --trace, --profile |
 //! | `units` | sizes, UUIDs, times as people write them |
-//! | `out` | standard output: text, JSON, a reader that goes away |
+//! | `out` | standard output: text, JSON, readers that go away |
 //! | `bar`, `report` | progress while it runs, the summary afterwards |
-//! | `failures`, `interrupt` | what of several things went wrong; a word at the end by a signal |
-//! | `mount_helper` | being called by mount(8) |
+//! | `failures`, `interrupt` | failures after which a command goes on; signals that end a command |
+//! | `mount_helper` | calls by mount(8) |
 //! | `syslog` | the system's log, for a mount in the background |
-//! | `entry` | an inode as `ls`, `stat` and `tree` show it |
+//! | `entry` | an inode in the form that `ls`, `stat` and `tree` show |
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -36,9 +36,9 @@ use commands::check;
 use std::process::ExitCode;
 use tidegate::{Error, Result};
 
-/// Status of a process that SIGPIPE ended, as a shell shows it.
+/// The status of a process that SIGPIPE ended, as in a shell.
 const PIPE: u8 = 141;
-/// Characters of a line of help, behind its indent.
+/// Characters of a line of help, without its indent.
 const HELP_WIDTH: usize = 76;
 
 /// F2FS and ext4 images in user space: make, fill, change, mount, check and explain them; ext2 and ext3 but
@@ -99,7 +99,8 @@ fn print_options() -> ExitCode {
     }
 }
 
-/// Runs the command, looked at as it is asked for. Its own failure goes before that of looking.
+/// Runs the command, with the observation that was asked for. A failure of the command takes precedence over
+/// one of the observation.
 fn run(cli: &Cli) -> Result<ExitCode> {
     if cli.command.is_mount() && cli.global.watch.anything() {
         return Err(Error::argument("--lockstat, --trace, --profile", "of a mount: use tidegate trace DIR"));
@@ -110,8 +111,8 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     done.and_then(|code| watched.map(|()| code))
 }
 
-/// Measuring a tree keeps a directory open until those in it are counted; wide and deep trees need more than the
-/// usual limit.
+/// Raises the limit of open files: measuring a tree keeps a directory open until the directories in it are counted, and
+/// wide and deep trees need more than the usual limit.
 fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     const WANTED: u64 = 65_536;
@@ -122,8 +123,8 @@ fn raise_file_limit() {
     }
 }
 
-/// A write beyond `ulimit -f` sends SIGXFSZ, which ends a process. Where it is blocked the write fails with EFBIG,
-/// as writes of files do, and the volume says so. Threads that are started later take this with them.
+/// Blocks SIGXFSZ, which a write beyond `ulimit -f` sends and which ends a process. Where it is blocked, the write
+/// fails with EFBIG, and the volume reports that. Threads that are started later inherit this.
 fn outlive_file_size_limit() {
     use nix::sys::signal::{SigSet, Signal};
     let _ = SigSet::from(Signal::SIGXFSZ).thread_block();

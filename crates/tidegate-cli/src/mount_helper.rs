@@ -1,15 +1,15 @@
-//! Being called by mount(8): as `mount.fuse.tidegate IMAGE DIR -o ...`, or, through libfuse's `mount.fuse3`, as
-//! `tidegate IMAGE DIR -o ...`; and by umount(8), as `umount.fuse.tidegate DIR ...`.
+//! Calls by mount(8), as `mount.fuse.tidegate IMAGE DIR -o ...`, or, through libfuse's `mount.fuse3`, as `tidegate
+//! IMAGE DIR -o ...`; and by umount(8), as `umount.fuse.tidegate DIR ...`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The rights of a mount of the superuser's unless it is said otherwise.
+/// The default rights of a mount by the superuser.
 const SUPERUSER: &str = "suid,dev";
 
-/// The arguments (without the program's name) of the `mount` or `umount` command that such a call means; `None`
-/// when it is none.
+/// The arguments (without the program's name) of the `mount` or `umount` command for such a call. `None` when it is no
+/// such call.
 pub fn arguments(args: impl Iterator<Item = OsString>) -> Option<Vec<OsString>> {
     let args: Vec<OsString> = args.collect();
     let program = Path::new(args.first()?).file_name().unwrap_or_default();
@@ -17,14 +17,14 @@ pub fn arguments(args: impl Iterator<Item = OsString>) -> Option<Vec<OsString>> 
     if program.as_bytes().starts_with(b"umount.") {
         return Some(unmount(args.into_iter().skip(1)));
     }
-    // Commands have no slash in them, images given by mount(8) have.
+    // Commands contain no slash, but images given by mount(8) do.
     let by_path = args.get(1).is_some_and(|a| a.as_bytes().contains(&b'/')) && args.len() > 2;
     if !by_name && !by_path {
         return None;
     }
     let mut out = vec![OsString::from("mount")];
     let mut words = Vec::new();
-    // mount(8) says nosuid and nodev where they are meant, and is silent about their contrary.
+    // mount(8) passes nosuid and nodev where they are meant, but not suid and dev.
     if by_name && rustix::process::getuid().is_root() {
         words.push(OsString::from(SUPERUSER));
     }
@@ -33,11 +33,11 @@ pub fn arguments(args: impl Iterator<Item = OsString>) -> Option<Vec<OsString>> 
         match a.as_bytes() {
             b"-o" => words.extend(rest.next()),
             b"-r" => words.push("ro".into()),
-            // The type, and a namespace: of no use here.
+            // The type and a namespace are not needed here.
             b"-t" | b"-N" => drop(rest.next()),
-            // A dry run. By hand it would be --foreground.
+            // A dry run. In a direct call, -f is --foreground.
             b"-f" if by_name => out.push("--fake".into()),
-            // No mtab, sloppy, verbose: mount(8) passes its own on.
+            // No mtab, sloppy, verbose: mount(8) passes on its own options.
             b"-n" | b"-s" | b"-v" | b"-sv" | b"-w" => {}
             _ => out.push(a),
         }
@@ -53,7 +53,7 @@ fn unmount(mut rest: impl Iterator<Item = OsString>) -> Vec<OsString> {
     while let Some(a) = rest.next() {
         match a.as_bytes() {
             b"-t" | b"-N" => drop(rest.next()),
-            // No mtab, force, verbose, read-only if it is busy.
+            // No mtab, force, verbose, read-only if busy: not needed here.
             b"-n" | b"-f" | b"-v" | b"-r" => {}
             _ => out.push(a),
         }

@@ -7,10 +7,10 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use tidegate::error::show;
 use tidegate::{Error, Result};
 
-/// The name that errors have for it.
+/// The name of standard output in errors.
 const NAME: &str = "standard output";
 
-/// Buffered standard output whose errors are ours.
+/// Buffered standard output with errors of this crate.
 pub struct Out {
     to: BufWriter<StdoutLock<'static>>,
     terminal: bool,
@@ -23,12 +23,12 @@ impl Out {
         Out { terminal: to.is_terminal(), to: BufWriter::with_capacity(64 << 10, to) }
     }
 
-    /// A name as it goes out: to a terminal what can be seen, to a program the bytes.
+    /// The output form of a name: escaped for a terminal, the bytes for a program.
     pub fn name<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]> {
         if self.terminal { Cow::Owned(show(name).into_bytes()) } else { Cow::Borrowed(name) }
     }
 
-    /// Writes pieces as one line.
+    /// Writes the pieces as one line.
     ///
     /// # Errors
     /// Those of writing.
@@ -71,7 +71,7 @@ impl Out {
     }
 }
 
-/// Lines of no more than `width` characters, broken between words; a longer word has a line of its own.
+/// Lines of at most `width` characters, broken between words. A longer word has a line of its own.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -91,22 +91,22 @@ pub fn error(e: io::Error) -> Error {
     Error::Os(NAME.into(), e)
 }
 
-/// Prints what could not be kept.
+/// Prints notes on what could not be kept.
 pub fn notes(notes: &[String]) {
     notes.iter().for_each(note);
 }
 
-/// A line on standard error of what is not as it was asked for.
+/// Prints a line on standard error about something that is not as asked for.
 pub fn note(text: impl Display) {
     say(format_args!("note: {text}"));
 }
 
-/// A line on standard error, after the program's name.
+/// Prints a line on standard error, after the program's name.
 pub fn say(text: impl Display) {
     line(format_args!("tidegate: {text}"));
 }
 
-/// A line on standard error. A reader that closed that does not want to know.
+/// Prints a line on standard error. An error is ignored: the reader closed it.
 pub fn line(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -17,7 +17,7 @@ use tidegate::{Error, Result};
 pub struct Place {
     /// The image.
     pub image: PathBuf,
-    /// The path in it; begins with a slash.
+    /// The path in it. It begins with a slash.
     pub path: Vec<u8>,
 }
 
@@ -31,7 +31,7 @@ pub enum Where {
 }
 
 impl Where {
-    /// Reads an argument of a command that takes both.
+    /// Parses an argument of a command that takes both.
     pub fn parse(arg: &OsStr) -> Where {
         match split(arg.as_bytes()) {
             Some(place) => Where::Volume(place),
@@ -41,8 +41,8 @@ impl Where {
 }
 
 impl Place {
-    /// Reads an argument of a command that takes places in volumes only: an image by itself is its root,
-    /// and the path's first slash may be missing.
+    /// Parses an argument of a command that only takes places in volumes. An image by itself means its root,
+    /// and the first slash of the path may be missing.
     pub fn parse(arg: &OsStr) -> Place {
         let bytes = arg.as_bytes();
         if let Some(place) = split(bytes) {
@@ -59,8 +59,8 @@ impl Place {
         }
     }
 
-    /// Reads an argument of a command that takes images: all of it is the image's path. A path that is not
-    /// there, but is with `:/...` taken off, is meant to be that.
+    /// Parses an argument of a command that takes images: all of it is the path of the image. If that path
+    /// does not exist, but does without a trailing `:/...`, the latter is meant.
     pub fn image(arg: &OsStr) -> Place {
         let whole = Place { image: arg.into(), path: b"/".to_vec() };
         match Path::new(arg).symlink_metadata() {
@@ -75,7 +75,7 @@ impl Place {
     /// Refuses an argument without an image.
     ///
     /// # Errors
-    /// That.
+    /// The refusal.
     pub fn check(&self) -> Result<()> {
         if !self.image.as_os_str().is_empty() {
             return Ok(());
@@ -83,12 +83,12 @@ impl Place {
         Err(Error::argument("\"\"", "an empty name; a place in a volume is IMAGE:/path"))
     }
 
-    /// Whether both are in one volume, however its image is spelled.
+    /// Whether both are in one volume, whatever the spelling of its image.
     pub fn is_in_volume_of(&self, other: &Place) -> bool {
         self.image == other.image || id(&self.image).is_some_and(|i| Some(i) == id(&other.image))
     }
 
-    /// The last component of the path; `None` for the root and for what ends in a dot.
+    /// The last component of the path. `None` for the root and for a path that ends in a dot.
     pub fn name(&self) -> Option<&[u8]> {
         let end = self.path.iter().rposition(|&b| b != b'/')? + 1;
         let name = self.path[..end].rsplit(|&b| b == b'/').next()?;
@@ -102,7 +102,8 @@ impl fmt::Display for Place {
     }
 }
 
-/// At the first colon that can be meant; at a later one only if an image is before that, and none before the first.
+/// Splits at the first colon that can separate image and path; at a later one only if there is an image before it, and
+/// none before the first.
 fn split(arg: &[u8]) -> Option<Place> {
     let mut colons =
         (1..arg.len()).filter(|&i| arg[i] == b':' && matches!(arg.get(i + 1), None | Some(b'/')));
@@ -114,12 +115,12 @@ fn split(arg: &[u8]) -> Option<Place> {
     Some(Place { image: path_of(&arg[..at]), path })
 }
 
-/// Whether there is something that may be an image.
+/// Whether `path` leads to something that may be an image.
 fn is_image(path: &Path) -> bool {
     within(path).0.metadata().is_ok_and(|m| !m.is_dir())
 }
 
-/// Numbers of the device and of the inode that an image is, and the byte of it at which the volume begins.
+/// The device and inode number of an image, and the byte at which the volume begins in it.
 fn id(image: &Path) -> Option<(u64, u64, u64)> {
     let (file, offset) = within(image);
     let m = file.metadata().ok()?;

@@ -6,7 +6,7 @@ use crate::units::bytes;
 use serde::Serialize;
 use tidegate::{Progress, Result, Summary, Volume};
 
-/// Adds what was moved to what the volume says of itself.
+/// Adds the moved files and bytes to the volume's own figures.
 pub fn with_progress(mut s: Summary, p: &Progress) -> Summary {
     s.files = p.files();
     s.dirs = p.dirs();
@@ -14,7 +14,7 @@ pub fn with_progress(mut s: Summary, p: &Progress) -> Summary {
     s
 }
 
-/// Prints a summary: as JSON with `extra` in it, or as text.
+/// Prints a summary: as JSON with the additions of `extra`, or as text.
 ///
 /// # Errors
 /// Those of printing.
@@ -75,11 +75,11 @@ fn text(out: &mut Out, s: &Summary, extra: &[(&'static str, String)]) -> Result<
     if phases.is_empty() { Ok(()) } else { out.line(phases.join(", ")) }
 }
 
-/// Ends a command that changed a volume: its error comes first, then that of unmounting. Its summary is
-/// for machines; people see that nothing was said.
+/// Ends a command that changed a volume: its error comes first, then that of unmounting. Only --json prints a
+/// summary; for people, silence means success.
 ///
 /// # Errors
-/// The change's, or that of unmounting.
+/// That of the change, or that of unmounting.
 pub fn after_change(global: &Global, changed: Result<()>, volume: Volume) -> Result<()> {
     let summary = volume.unmount();
     changed?;

@@ -1,4 +1,4 @@
-//! The system's log: for what a process in the background has to say.
+//! The system's log, for messages of a process in the background.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -8,7 +8,8 @@ use std::path::Path;
 /// A daemon's error.
 const PRIORITY: u8 = 3 << 3 | 3;
 
-/// Logs an error. Where nobody keeps a log the superuser's goes to the kernel's; else it is lost.
+/// Logs an error. Where there is no log daemon, a process of the superuser writes to the kernel's log; else
+/// the message is lost.
 pub fn error(what: &str) {
     let line = format!("<{PRIORITY}>tidegate[{}]: {what}", std::process::id());
     let _ = send(Path::new("/dev/log"), &line)
@@ -17,7 +18,7 @@ pub fn error(what: &str) {
 
 fn send(to: &Path, line: &str) -> io::Result<()> {
     let socket = UnixDatagram::unbound()?;
-    // A log that stands still must not hold up the end of a mount.
+    // A log daemon that hangs must not hold up the end of a mount.
     socket.set_nonblocking(true)?;
     socket.send_to(line.as_bytes(), to).map(drop)
 }

@@ -2,7 +2,7 @@
 
 use tidegate::Timespec;
 
-/// Said of a text that is no size.
+/// The message about a text that is no size.
 const NO_SIZE: &str = "not a size such as 64M, 1G or 1.5T";
 
 pub use tidegate::units::{bytes, uuid_text};
@@ -45,7 +45,7 @@ pub fn short(n: u64) -> String {
     bytes(n).trim_end_matches('B').trim_end_matches('i').replace(' ', "")
 }
 
-/// A time of so many nanoseconds in the unit that leaves a number below 1000, with three digits at least.
+/// A time of so many nanoseconds in the unit that leaves a number below 1000, with at least three digits.
 pub fn duration(ns: u64) -> String {
     let (mut v, mut unit) = (ns as f64, 0);
     const UNITS: [&str; 4] = ["ns", "µs", "ms", "s"];
@@ -57,7 +57,7 @@ pub fn duration(ns: u64) -> String {
     format!("{v:.digits$} {}", UNITS[unit])
 }
 
-/// A UUID in its usual form, dashes left out or not.
+/// A UUID in its usual form, with or without dashes.
 pub fn uuid(text: &str) -> Result<[u8; 16], String> {
     let bad = || format!("{text}: not a UUID such as 01234567-89ab-cdef-0123-456789abcdef");
     let digits: Vec<u8> = text.bytes().filter(|b| *b != b'-').collect();
@@ -114,7 +114,7 @@ fn date(days: i64) -> (i64, i64, i64) {
 /// Reads a user and a group, such as 1000:1000.
 ///
 /// # Errors
-/// In words, the value it should be.
+/// A description of the expected value.
 pub fn owner(text: &str) -> Result<(u32, u32), String> {
     let numbers = text.split_once(':').and_then(|(u, g)| Some((u.parse().ok()?, g.parse().ok()?)));
     numbers.ok_or_else(|| format!("{text}: not numbers of a user and a group, such as 1000:1000"))

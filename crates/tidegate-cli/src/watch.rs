@@ -8,7 +8,7 @@ use tidegate::error::path_bytes;
 use tidegate::observe::{Observed, ProfileForm, Recording, TraceForm, Wanted, lockstat};
 use tidegate::{Error, Result};
 
-/// The things to look at.
+/// The observation of a command.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Watch {
     /// Print lock statistics, with the columns of /proc/lock_stat
@@ -25,7 +25,7 @@ pub struct Watch {
     pub trace_events: usize,
 }
 
-/// Watching a command.
+/// The running observation of a command.
 pub struct Watching {
     watch: Watch,
     recording: Recording,
@@ -34,12 +34,12 @@ pub struct Watching {
 }
 
 impl Watch {
-    /// Whether anything is to be looked at.
+    /// Whether anything is to be observed.
     pub fn anything(&self) -> bool {
         self.lockstat || self.trace.is_some() || self.profile.is_some()
     }
 
-    /// The recordings that this needs.
+    /// The recordings that are needed.
     pub fn wanted(&self) -> Wanted {
         Wanted {
             locks: self.lockstat,
@@ -64,7 +64,7 @@ impl Watch {
         Watch { trace: self.trace.as_ref().map(of), profile: self.profile.as_ref().map(of), ..self.clone() }
     }
 
-    /// Writes the files that are wanted and prints what is to be printed.
+    /// Writes the files, and prints the lock statistics, that were asked for.
     ///
     /// # Errors
     /// Those of making the files, and of writing.
@@ -82,15 +82,15 @@ impl Watch {
             save(path, f, |to| ProfileForm::of(path).write(observed, to))?;
         }
         if self.lockstat {
-            // Not among what the command prints.
+            // The statistics go to standard error, apart from the output of the command.
             let mut err = BufWriter::new(io::stderr().lock());
             lockstat::write(&observed.locks, &mut err).and_then(|()| err.flush()).map_err(out::error)?;
         }
         Ok(())
     }
 
-    /// Begins to look, if anything is to be looked at. Files are made first: a command that cannot be
-    /// watched is not begun.
+    /// Begins the observation, if anything is to be observed. Files are made first: a command that cannot be
+    /// observed is not begun.
     ///
     /// # Errors
     /// A file cannot be made.
@@ -105,13 +105,13 @@ impl Watch {
     }
 }
 
-/// Makes a file, if one is wanted.
+/// Makes a file, if one was asked for.
 pub fn create(path: Option<&Path>) -> Result<Option<File>> {
     path.map(|p| File::create(p).map_err(|e| Error::os(path_bytes(p), e))).transpose()
 }
 
 impl Watching {
-    /// Ends, writes files and prints what is to be printed. `image` names the device in events.
+    /// Ends the observation, writes files and prints statistics. `image` names the device in events.
     ///
     /// # Errors
     /// Those of writing.
@@ -122,7 +122,7 @@ impl Watching {
     }
 }
 
-/// Says how much of a trace is missing.
+/// Prints how much of a trace is missing.
 pub fn tell_dropped(path: &Path, kept: u64, dropped: u64) {
     if dropped > 0 {
         out::note(format_args!(
@@ -138,7 +138,7 @@ fn save(path: &Path, file: File, f: impl FnOnce(&mut BufWriter<File>) -> io::Res
     f(&mut to).and_then(|()| to.flush()).map_err(|e| Error::os(path_bytes(path), e))
 }
 
-/// The numbers of the device that an image is, or is on.
+/// The numbers of the device that an image is, or that it lies on.
 fn device(image: &Path) -> (u32, u32) {
     use rustix::fs::{FileType, major, minor, stat};
     let Ok(s) = stat(image) else { return (0, 0) };

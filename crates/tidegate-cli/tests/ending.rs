@@ -1,4 +1,4 @@
-//! How a mount ends when it is told to: all of it, and with a word about what went wrong.
+//! How a mount ends when it is told to: completely, and with a message about failures.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // tests wait for real processes
 
 mod common;
@@ -19,7 +19,7 @@ fn terminate(pid: u32) {
     ok("kill", &["-TERM", &pid.to_string()], &[]);
 }
 
-/// Something else that is mounted; gone at the end.
+/// Another mount, which is removed at the end.
 struct Other<'a>(&'a Path);
 
 impl Drop for Other<'_> {
@@ -28,7 +28,8 @@ impl Drop for Other<'_> {
     }
 }
 
-/// A signal to the one mount that is known would leave the others served by one that is deaf.
+/// A signal that only ended the one known mount would leave the others served by a process that no longer
+/// reacts.
 #[test]
 fn a_signal_ends_a_mount_that_is_elsewhere_too() {
     if cannot_mount() {
@@ -42,7 +43,7 @@ fn a_signal_ends_a_mount_that_is_elsewhere_too() {
     fs::write(m.dir.join("f"), "content").unwrap();
     terminate(m.server().unwrap());
     m.wait_for_end();
-    // The stock fsck wants nothing that names the image in the mount table.
+    // The stock fsck refuses an image that the mount table names.
     drop(other);
     assert_eq!(m.bench.ok(&["cat", "a.img:/f"]), "content");
     m.bench.fsck("a.img");
@@ -66,7 +67,7 @@ fn a_signal_leaves_alone_what_is_mounted_over_it() {
     m.bench.fsck("a.img");
 }
 
-/// A file system that is full under the image: what is to be written at last cannot be.
+/// The file system under the image is full: the last writes fail.
 struct Full {
     m: Mounted,
 }
@@ -91,7 +92,7 @@ impl Full {
             m.mount();
         }
         fs::write(m.dir.join("f"), vec![7; 4 << 20]).unwrap();
-        // It ends when nothing fits any more.
+        // The write ends when the file system is full.
         let _ = fs::write(m.bench.path("filler"), vec![1; 16 << 20]);
         (Full { m }, child)
     }
@@ -110,7 +111,7 @@ fn what_fails_at_the_end_is_told_in_the_foreground() {
     }
     let (full, child) = Full::new(true);
     let mut child = child.unwrap();
-    // nohup is in between: it ignores this one.
+    // nohup makes the process ignore this signal.
     ok("kill", &["-HUP", &child.id().to_string()], &[]);
     std::thread::sleep(Duration::from_millis(100));
     assert!(child.try_wait().unwrap().is_none() && full.m.is_mounted());
@@ -122,7 +123,7 @@ fn what_fails_at_the_end_is_told_in_the_foreground() {
     assert!(said.starts_with("tidegate: a.img") && said.contains("no space left"), "{said:?}");
 }
 
-/// And with a file open, when it is not the kernel that ends it.
+/// The failure is also logged with a file open, when the end does not come from the kernel.
 #[test]
 fn what_fails_at_the_end_is_logged_in_the_background() {
     const LOG: &str = "/dev/log";
@@ -130,7 +131,7 @@ fn what_fails_at_the_end_is_logged_in_the_background() {
         println!("SKIPPED: a log is kept here");
         return;
     }
-    /// Goes however the test ends: others skip where there is a log.
+    /// Removed however the test ends: other tests skip where there is a log.
     struct Bound;
     impl Drop for Bound {
         fn drop(&mut self) {
@@ -145,7 +146,7 @@ fn what_fails_at_the_end_is_logged_in_the_background() {
     let server = full.m.server().unwrap();
     terminate(server);
     let mut line = [0; 1000];
-    // Other tests' mounts may end meanwhile.
+    // Mounts of other tests may end meanwhile.
     let ours = format!("<27>tidegate[{server}]");
     let said = loop {
         let n = log.recv(&mut line).unwrap();

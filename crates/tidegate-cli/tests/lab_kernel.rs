@@ -1,5 +1,4 @@
-//! `tidegate lab` on Linux's own file systems: figures come back, what is somebody's stays, and what is in the way is
-//! said.
+//! `tidegate lab` on Linux's own file systems: figures come back, existing files stay, and obstacles are reported.
 
 mod common;
 
@@ -66,7 +65,7 @@ fn an_image_that_is_there_is_left_as_it_was() {
     assert!(line.contains("dir:PATH"), "{line}");
 }
 
-/// Root with loop devices: a container may have none.
+/// The test needs root and loop devices: a container may have none.
 #[test]
 fn a_workload_runs_on_the_hosts_ext4() {
     let loops = fs::metadata("/dev/loop-control").is_ok();
@@ -88,7 +87,7 @@ fn mounts_below(b: &Bench) -> usize {
     fs::read_to_string("/proc/mounts").unwrap().lines().filter(|l| l.contains(&dir)).count()
 }
 
-/// As the user that owns nothing, if this is root.
+/// As root, the test runs as the user `nobody`.
 #[test]
 fn a_guest_needs_no_root_and_a_loop_mount_does() {
     let b = Bench::new();
@@ -123,7 +122,7 @@ fn a_guest_ends_with_whoever_started_it() {
     let empty = allocated();
     let long = ["--files", "1000", "--size", "1M", "--target", "kernel:v.img"];
     let mut command = b.command(&[&["lab", "compare"], &long[..]].concat());
-    // The directory of the bench takes along everything that a killed program leaves.
+    // Everything that a killed program leaves is removed with the directory of the bench.
     let mut started = command.env("TMPDIR", b.dir.path()).spawn().unwrap();
     let guests = || processes(&b.path("v.img"), "linux.uml");
     assert!(within(60, || allocated() > empty + (16 << 20)), "the guest writes");

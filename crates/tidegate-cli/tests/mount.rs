@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tidegate_rt::{LockClass, Mutex};
 
-/// A volume and a directory, and whatever is mounted there goes at the end.
+/// A volume and a directory, which is unmounted at the end.
 struct Mount {
     bench: Bench,
     dir: PathBuf,
@@ -27,7 +27,7 @@ impl Mount {
         Mount { bench, dir }
     }
 
-    /// The processes that have the image open.
+    /// The processes that have opened the image.
     fn servers(&self) -> Vec<u32> {
         let image = fs::canonicalize(self.bench.path("a.img")).unwrap();
         let mut found = Vec::new();
@@ -41,7 +41,7 @@ impl Mount {
         found
     }
 
-    /// The lock goes last: the kernel lets go of the files of an io_uring after the process has ended.
+    /// The lock is released last: the kernel closes the files of an io_uring after the process has ended.
     fn wait_for_end(&self) {
         use rustix::fs::{FlockOperation, flock};
         let since = Instant::now();
@@ -127,7 +127,7 @@ fn signals_end_it_cleanly() {
         assert!(!m.mounted());
         m.bench.fsck("a.img");
     }
-    // With a file open for writing, of which the kernel alone has the content.
+    // A file is open for writing, and only the kernel has its content.
     m.bench.ok(&["mount", "a.img", "mnt"]);
     let mut open = fs::File::create(m.dir.join("open")).unwrap();
     std::io::Write::write_all(&mut open, b"not closed yet").unwrap();
@@ -161,7 +161,7 @@ fn mount_8_finds_it() {
     assert_eq!(rustix::fs::stat(m.dir.join("f")).unwrap().st_uid, 12);
     assert!(Command::new("umount").arg(&m.dir).status().unwrap().success());
     m.wait_for_end();
-    // As libfuse's mount.fuse3 calls it.
+    // The call of libfuse's mount.fuse3.
     let status =
         Command::new(env!("CARGO_BIN_EXE_tidegate")).args([&image, &m.dir]).args(["-o", "ro"]).status();
     assert!(status.unwrap().success());
@@ -212,7 +212,7 @@ fn a_fake_mount_mounts_nothing() {
     let m = Mount::new();
     let helper = m.bench.path("mount.fuse.tidegate");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tidegate"), &helper).unwrap();
-    // One that mounts all the same is ended, so that the test is.
+    // A process that mounts all the same is ended, so that the test ends.
     let fake = |words: &str| {
         let mut c = Command::new("timeout");
         c.args(["-s", "TERM", "20"]).arg(&helper).args([&m.bench.path("a.img"), &m.dir]);
@@ -277,7 +277,7 @@ fn the_superuser_mounts_as_fstab_says() {
     let open = fs::File::create(m.dir.join("g")).unwrap();
     assert!(mount("ro,remount").1.contains("busy"), "a file is open for writing");
     drop(open);
-    // The kernel tells of a close after it.
+    // The kernel sends the message of a close after close(2) has returned.
     let mut done = mount("ro,remount,nosuid,user_id=0,group_id=0,default_permissions");
     for _ in 0..100 {
         if !done.1.contains("busy") {
@@ -337,7 +337,7 @@ fn a_missing_device_is_named() {
     assert!(!out.status.success() && said.contains("/dev/fuse") && said.contains("modprobe fuse"), "{said}");
 }
 
-/// Does something while every user may open /dev/fuse: in a container it may be the superuser's alone.
+/// Calls `f` while every user may open /dev/fuse: in a container only the superuser may be allowed to.
 fn with_open_device<R>(f: impl FnOnce() -> R) -> R {
     static CLASS: LockClass = LockClass::new("test->device", 1);
     static TURN: Mutex<()> = Mutex::new(&CLASS, ());
@@ -374,7 +374,7 @@ fn an_ordinary_user_mounts_through_the_helper() {
     assert!(
         sh("echo mine > mnt/f; mkdir mnt/d; cp /bin/true mnt/d/; cmp /bin/true mnt/d/true").status.success()
     );
-    // The writes that the kernel sends for nobody arrive, too: times are kept.
+    // Writes that the kernel sends on its own account also arrive: times are kept.
     assert!(sh("touch -d 2001-02-03 mnt/f; sync -f mnt/f").status.success());
     let out = sh("fusermount3 -u mnt");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -383,7 +383,7 @@ fn an_ordinary_user_mounts_through_the_helper() {
     m.bench.fsck("a.img");
 }
 
-/// The mount of a user is closed to the superuser, who is told its owner, and may unmount it or let go of it.
+/// The mount of a user is closed to the superuser, who is told its owner, and may unmount or detach it.
 #[test]
 fn the_superuser_hears_whose_a_mount_is() {
     use std::os::unix::process::CommandExt;
@@ -473,7 +473,8 @@ impl Drop for Bound {
     }
 }
 
-/// Unmounts one of the two places; what it says. It has nothing to wait for: less than a wait for a volume's end.
+/// Unmounts one of the two places. Returns its message. It must take less time than a wait for a volume's end, as there
+/// is nothing to wait for.
 fn unmount_soon(m: &Mount, dir: &str) -> Result<String, String> {
     let program = env!("CARGO_BIN_EXE_tidegate");
     let mut c = Command::new("timeout");
@@ -483,7 +484,7 @@ fn unmount_soon(m: &Mount, dir: &str) -> Result<String, String> {
     if out.status.success() { Ok(said) } else { Err(format!("{dir}: {:?}: {said}", out.status.code())) }
 }
 
-/// The volume stays in use then, which it says, and there is nothing to wait for.
+/// The volume then stays in use, which the command prints, and there is nothing to wait for.
 #[test]
 fn what_is_bound_elsewhere_is_unmounted_at_once() {
     if cannot_mount() {
@@ -502,7 +503,7 @@ fn what_is_bound_elsewhere_is_unmounted_at_once() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// So it is for the copy, a file among them; the mount it is of stays.
+/// The bound copy, which may be a file, is unmounted; the original mount stays.
 #[test]
 fn what_is_bound_is_unmounted_by_its_own_name() {
     if cannot_mount() {
@@ -521,7 +522,7 @@ fn what_is_bound_is_unmounted_by_its_own_name() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The last place to go waits for the volume, be it the first or the second.
+/// The unmount of the last place waits for the volume, whichever place that is.
 #[test]
 fn the_last_place_of_a_volume_is_waited_for() {
     if cannot_mount() {

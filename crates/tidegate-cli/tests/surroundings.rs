@@ -1,4 +1,4 @@
-//! Events that a serving process must outlive, and other programs around an image.
+//! Events that a serving process must survive, and other programs around an image.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // tests wait for real processes
 
 mod common;
@@ -72,7 +72,7 @@ fn options_in_front_of_the_command_count() {
     assert!(fs::write(m.dir.join("f"), "x").is_err());
 }
 
-/// A group of control for memory, and its limit.
+/// A memory cgroup with a limit.
 struct MemoryGroup(PathBuf);
 
 impl MemoryGroup {

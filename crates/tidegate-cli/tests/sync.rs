@@ -1,5 +1,4 @@
-//! `tidegate sync`: what a mounted volume was given outlives the process that serves it; `--json` of the commands for
-//! mounts.
+//! `tidegate sync`: synced data survives the serving process; `--json` of the commands for mounts.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // tests wait for real processes
 
 mod common;
@@ -11,7 +10,7 @@ use std::io::Write;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-/// A mount in the foreground, which ends when this does.
+/// A mount in the foreground, which ends when this is dropped.
 struct Served(Child, std::path::PathBuf);
 
 impl Served {

@@ -60,7 +60,7 @@ fn image_and_directory_lead_to_the_same_numbers() {
         text.lines().any(|l| l.starts_with("tidegate_fsync_seconds_count{") && l.ends_with(" 3")),
         "{text}"
     );
-    // Output that goes to no terminal is text.
+    // Output that does not go to a terminal is text.
     let plain = m.bench.ok(&["top", "a.img", "-d", "0.1"]);
     assert!(plain.contains("fsync: 3 times, p50") && plain.contains("flusher: "), "{plain}");
     m.bench.ok(&["top", "mnt", "-d", "0.05", "--picture", "top.svg"]);
@@ -79,11 +79,11 @@ fn files_being_written_have_paths() {
     fs::create_dir_all(m.dir.join("a/b")).unwrap();
     let mut f = fs::File::create(m.dir.join("a/b/log")).unwrap();
     f.write_all(&vec![1; 3 << 20]).unwrap();
-    // Have the kernel hand its pages over, which makes them dirty with us.
+    // The kernel sends its pages, which are then dirty in the serving process.
     rustix::fs::sync();
     let s = sample(&m, "mnt");
     let files = s["files"].as_array().unwrap();
-    // They may have been written meanwhile; what is named is named whole.
+    // The files may have been written meanwhile, but each listed path is complete.
     for f in files.iter().filter_map(|f| f["path"].as_str()) {
         assert!(f.starts_with('[') || f == "/" || f.starts_with("/a"), "{f}");
     }
@@ -113,7 +113,7 @@ fn locks_are_counted_only_while_somebody_looks() {
     let classes: Vec<&str> =
         v["sample"]["locks"].as_array().unwrap().iter().filter_map(|l| l["class"].as_str()).collect();
     assert!(classes.contains(&"sbi->cp_rwsem") && classes.contains(&"sit_i->sentry_lock"), "{classes:?}");
-    // Another version and nonsense are refused in words, and the connection lives on.
+    // Another version and malformed questions get an error, and the connection stays open.
     assert!(ask(r#"{"v":7,"ask":"tides"}"#)["error"].as_str().unwrap().contains("version 1"));
     assert!(ask("nonsense")["error"].as_str().unwrap().contains("not a question"));
     drop((stream, answers));
@@ -143,7 +143,7 @@ fn clients_that_hang_hurt_nobody() {
     let mut silent = UnixStream::connect(&path).unwrap();
     let mut half = UnixStream::connect(&path).unwrap();
     half.write_all(b"{\"v\":1,").unwrap();
-    // Asks for ever and reads nothing.
+    // This client asks for ever and reads nothing.
     let mut deaf = UnixStream::connect(&path).unwrap();
     deaf.set_nonblocking(true).unwrap();
     let question = b"{\"v\":1,\"ask\":\"sample\",\"locks\":false}\n";

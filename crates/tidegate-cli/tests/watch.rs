@@ -128,7 +128,7 @@ fn runs_of_the_lab_are_looked_at() {
     let out = b.command(&watched).output().unwrap();
     let err = String::from_utf8(out.stderr).unwrap();
     assert!(out.status.success(), "{err}");
-    // Looking takes no virtual time: nothing but the date differs.
+    // Observation takes no virtual time: only the date differs.
     let undated = |json: &[u8]| -> Vec<String> {
         String::from_utf8_lossy(json)
             .lines()
@@ -165,7 +165,7 @@ fn runs_of_the_lab_are_looked_at() {
     assert_eq!(page.matches(": call tree of the median run</figcaption>").count(), 4);
     let line = b.fails(&["lab", "run", "m5", "--quick", "--trace", "nowhere/t.json"], 1);
     assert!(line.contains("nowhere/t.json: no such file"), "{line}");
-    // In real time, of what is asked for.
+    // In real time, only what was asked for is recorded.
     let race =
         ["lab", "compare", "--target", "preset:nvme", "--files", "5", "--runs", "1", "--profile", "r.txt"];
     b.ok(&race);
@@ -210,7 +210,7 @@ fn a_running_mount_is_recorded() {
     for stack in ["fuse_fsync;vfs_fsync_range;f2fs_sync_file", "fuse_create;", "fuse_write;vfs_write"] {
         assert!(folded.lines().any(|l| l.contains(stack)), "{stack} in {folded}");
     }
-    // Without being told what, a profile.
+    // Without options, the result is a profile.
     let text = m.bench.ok(&["trace", "a.img", "--seconds", "0.1"]);
     assert!(text.starts_with("# Call tree of the spans"), "{text}");
     m.unmount();
@@ -229,7 +229,7 @@ fn one_records_at_a_time() {
     let since = std::time::Instant::now();
     let refused = loop {
         assert!(since.elapsed().as_secs() < 20, "two record at a time");
-        // It may have come while one of those below was recording.
+        // The request may have come while one of the recordings below was running.
         if child.try_wait().unwrap().is_some() {
             child = spawn();
         }
@@ -239,7 +239,7 @@ fn one_records_at_a_time() {
         }
     };
     assert!(refused.contains("somebody else is recording"), "{refused}");
-    // A process that is killed records no longer.
+    // A recording ends when its client is killed.
     child.kill().unwrap();
     child.wait().unwrap();
     let since = std::time::Instant::now();

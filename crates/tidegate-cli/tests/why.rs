@@ -18,7 +18,7 @@ fn slow_fsyncs_of_a_mount_are_explained() {
     let m = Mounted::new();
     fs::create_dir(m.dir.join("sub")).unwrap();
     let watch = ["why", "mnt", "--over", "0us", "--seconds", "2", "--json"];
-    // More than a pipe holds.
+    // The output is more than a pipe holds.
     let to = fs::File::create(m.bench.path("why.json")).unwrap();
     let mut child = m.bench.command(&watch).stdout(to).spawn().unwrap();
     let since = std::time::Instant::now();
@@ -75,7 +75,7 @@ fn deliver(m: &Mounted, n: usize, over: &AtomicBool) {
     }
 }
 
-/// Writes as fast as it goes.
+/// Writes as fast as possible.
 fn stream(m: &Mounted, over: &AtomicBool) {
     while !over.load(Relaxed) {
         let mut f = fs::File::create(m.dir.join("stream")).unwrap();
@@ -85,7 +85,7 @@ fn stream(m: &Mounted, over: &AtomicBool) {
     }
 }
 
-/// Reads what was written, and syncs the volume now and then.
+/// Reads the written files, and syncs the volume from time to time.
 fn read_and_sync(m: &Mounted, over: &AtomicBool) {
     let mut bytes = Vec::new();
     for i in (0..).take_while(|_| !over.load(Relaxed)) {
@@ -99,8 +99,8 @@ fn read_and_sync(m: &Mounted, over: &AtomicBool) {
     }
 }
 
-/// Nine tenths of the time of these operations together have a name. One alone may have a gap where the scheduler was
-/// what it waited for; of simulated mounts, `tidegate`'s tests demand more, and of each.
+/// Asserts that nine tenths of the time of these operations together have a name. A single operation may have a gap in
+/// which it waited for the scheduler. For simulated volumes, `tidegate`'s tests require more, and of each operation.
 fn assert_named(format: &str, slowest: &[Value]) {
     let (ns, share) =
         (|s: &Value| s["ns"].as_u64().unwrap() as f64, |s: &Value| s["named"].as_f64().unwrap());
@@ -110,7 +110,7 @@ fn assert_named(format: &str, slowest: &[Value]) {
     assert!(named >= 0.9 * all, "{format}: {:.3} is named; the least: {:#}", named / all, least.unwrap());
 }
 
-/// Of a mount under load, on as many processors as there are and beside whatever else runs.
+/// A mount under load, on all processors and beside other programs.
 #[test]
 fn slow_operations_of_a_mount_under_load_are_explained() {
     if cannot_mount() {

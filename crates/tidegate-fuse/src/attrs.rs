@@ -1,4 +1,4 @@
-//! Attributes: of inodes, extended ones, of the volume.
+//! Attributes of inodes, extended attributes, and those of the volume.
 
 use crate::errno::{Result, ToErrno};
 use crate::privileges::{Capability, Kill, has_set_id};
@@ -7,28 +7,29 @@ use rustix::io::Errno;
 use tidegate::vfs::{APPEND_ONLY, IMMUTABLE};
 use tidegate::vfs::{FileType, Inode, SetAttr, StatFs, XattrFlags};
 
-/// Names that only the superuser sees begin so (xattr(7)).
+/// The prefix of names that only the superuser sees (xattr(7)).
 const TRUSTED: &[u8] = b"trusted.";
 
-/// A change of attributes, beside the new values.
+/// The kind of a change of attributes, beside the new values.
 #[derive(Clone, Copy, Debug)]
 pub enum Change<'a> {
-    /// Of the values alone; set-id bits go as `Kill` says.
+    /// A change of the values. Set-id bits are removed as `Kill` says.
     Values(Kill<'a>),
-    /// Both times are those of the call, which an append-only file allows; set-id bits likewise.
+    /// Both times are set to that of the call, which an append-only file allows. Set-id bits are removed as
+    /// `Kill` says.
     Touch(Kill<'a>),
-    /// A chown(2) of this caller that changes no owner. It takes set-id bits off, which only the owner may.
+    /// A chown(2) of this caller that changes no owner. It removes set-id bits, which only the owner may do.
     Owner(&'a Caller),
-    /// Without a value. Of a regular file, the kernel has set-id bits go before this caller writes. Of another file it is such a
-    /// chown(2), since the kernel gives no time with it.
+    /// A change without a value. For a regular file, the kernel has set-id bits removed before this caller writes. For
+    /// another file it is a chown(2) that changes no owner, since the kernel gives no time with it.
     None(&'a Caller),
 }
 
 impl Server {
-    /// An inode's attributes. The kernel asks through an open file (`fh`) before it writes to that.
+    /// The attributes of an inode. The kernel asks through an open file (`fh`) before it writes to that file.
     ///
     /// # Errors
-    /// Those of reading it; errors of earlier writes to an open file, see `refused`.
+    /// Those of reading the inode; errors of earlier writes to an open file, see `refused`.
     pub fn getattr(&self, node: u64, fh: Option<u64>) -> Result<Entry> {
         if let Some(fh) = fh {
             self.check_refused(node, fh)?;
@@ -36,7 +37,7 @@ impl Server {
         self.keep_asked(node);
         let inode = self.inode(node)?;
         if inode.attr().flags & IMMUTABLE != 0 && self.handles.is_written(node) {
-            // The kernel asks through an open file before it writes, and is to ask before the next write, too.
+            // The kernel asks through an open file before it writes, and must ask again before the next write.
             if fh.is_some_and(|fh| self.handles.get(fh).is_ok_and(|h| h.writes)) {
                 return Err(Errno::PERM);
             }
@@ -45,7 +46,7 @@ impl Server {
         Ok(self.entry(&inode))
     }
 
-    /// Changes attributes; their new values.
+    /// Changes attributes. Returns the new values.
     ///
     /// # Errors
     /// `EPERM`, `EROFS`, `EFBIG`, `ENOSPC`.
@@ -57,7 +58,7 @@ impl Server {
             Change::None(caller) if inode.file_type == FileType::Regular => (Kill::By(caller), false),
             Change::Owner(caller) | Change::None(caller) => {
                 self.check_flags(&inode, IMMUTABLE | APPEND_ONLY)?;
-                // Without such bits everybody may, and nothing happens.
+                // Without such bits every user may do it, and nothing changes.
                 if has_set_id(&inode) {
                     self.check_owner(&inode, caller)?;
                 }
@@ -71,7 +72,7 @@ impl Server {
             self.check_flags(&inode, IMMUTABLE)?;
         }
         let mut set = set.clone();
-        // The kernel leaves the times as they are where the size does not change, and keeps those.
+        // Where the size does not change, the kernel does not change the times that it keeps.
         if set.size == Some(inode.attr().size) && set.mtime.is_none() {
             let a = inode.attr();
             (set.mtime, set.ctime) = (Some(a.mtime), set.ctime.or(Some(a.ctime)));
@@ -89,8 +90,8 @@ impl Server {
         Ok(self.entry(&inode))
     }
 
-    /// Whether `mtime` alone is a change of the user's. The kernel sends it, too, when it writes back pages
-    /// that it kept: of a regular file, and before the last writer has closed it.
+    /// Whether a change of `mtime` comes from a user. The kernel also sends it when it writes back cached
+    /// pages: only for a regular file, and before the last writer has closed it.
     fn by_user(&self, inode: &Inode, set: &SetAttr) -> bool {
         let kept = inode.file_type == FileType::Regular && self.handles.is_written(self.node(inode));
         set.mtime.is_some_and(|t| !kept && t != inode.attr().mtime)
@@ -104,8 +105,8 @@ impl Server {
         self.vfs().getxattr(ROOT, &*self.inode(node)?, name).map_errno()
     }
 
-    /// Sets an extended attribute, or removes it (`None`). With `kill_sgid` (an ACL set by somebody outside
-    /// the file's group) set-group-id goes.
+    /// Sets an extended attribute, or removes it (`None`). With `kill_sgid` (an ACL is set by a user outside
+    /// the file's group), also removes set-group-id.
     ///
     /// # Errors
     /// `EEXIST`, `ENODATA`, `ENOSPC`, `ERANGE`, `EPERM`.
@@ -138,7 +139,7 @@ impl Server {
     /// Those of reading them.
     pub fn listxattr(&self, caller: &Caller, node: u64) -> Result<Vec<u8>> {
         let names = self.vfs().listxattr(ROOT, &*self.inode(node)?).map_errno()?;
-        // Asked for where there are such names alone: the answer stands in /proc.
+        // The capability is looked up only where there are such names: it must be read from /proc.
         let trusted = |n: &Vec<u8>| n.starts_with(TRUSTED);
         let hidden = names.iter().any(trusted) && !caller.is_capable(Capability::SysAdmin);
         let names = names.iter().filter(|n| !hidden || !trusted(n));
@@ -150,7 +151,7 @@ impl Server {
         self.vfs().statfs()
     }
 
-    /// Whether any inode of the volume keeps when it was born.
+    /// Whether inodes of the volume can have a birth time.
     pub fn keeps_births(&self) -> bool {
         self.vfs().fs().keeps_births()
     }

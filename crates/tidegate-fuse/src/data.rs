@@ -10,14 +10,14 @@ use tidegate::vfs::{APPEND_ONLY, IMMUTABLE};
 use tidegate::vfs::{FallocateFlags, FileType, Inode, OpenFlags, SeekTarget};
 use tidegate_block::PAGE_SIZE;
 
-/// Bytes that one copy request moves at most: the caller asks again for the rest.
+/// The most bytes that one copy request moves. The caller asks again for the rest.
 const COPY_MAX: u64 = 64 << 20;
 const COPY_STEP: usize = 1 << 20;
 
-/// From how many bytes on a write is part of a stream. The kernel keeps such pages, and keeping them here, too,
-/// costs more than copying them: memory that was not used before comes slowly.
+/// A write of at least so many bytes counts as part of a stream. The kernel caches such pages. Keeping them here, too,
+/// costs more than copying them: memory that was not used before is slow to get.
 const STREAM: usize = 256 << 10;
-/// How far behind a stream of writes pages are looked at that may have been written, in bytes.
+/// How far behind a stream of writes pages may have been written and can be dropped, in bytes.
 const BEHIND: u64 = 64 << 20;
 
 /// `SEEK_DATA` and `SEEK_HOLE`.
@@ -25,20 +25,21 @@ const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
 impl Server {
-    /// Opens a regular file; the number to use for it. With `kill` a truncation takes set-id bits off.
+    /// Opens a regular file. Returns the file handle. A truncation removes set-id bits as `kill` says.
     ///
     /// # Errors
-    /// `EROFS`, `EPERM` for what its flags forbid, `ESTALE`.
+    /// `EROFS`, `EPERM` for access that the inode's flags forbid, `ESTALE`.
     pub fn open(&self, node: u64, flags: u32, kill: Kill<'_>) -> Result<u64> {
         let inode = self.inode(node)?;
         self.open_inode(&inode, flags, kill)
     }
 
-    /// How the engine opens a file that the kernel opens with `flags`; whether for writing.
+    /// The engine's flags for a file that the kernel opens with `flags`, and whether it is opened for
+    /// writing.
     pub(crate) fn open_flags(flags: u32) -> (OpenFlags, bool) {
         let flags = OFlags::from_bits_retain(flags);
         let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
-        // The kernel fills pages around a partial write through a file that is open for writing only.
+        // Around a partial write, the kernel reads pages even through a file that is open only for writing.
         let mut how = OpenFlags::READ | OpenFlags::NOCMTIME;
         how.set(OpenFlags::WRITE, writes);
         how.set(OpenFlags::NOATIME, flags.contains(OFlags::NOATIME));
@@ -63,10 +64,10 @@ impl Server {
         Ok(self.handles.add(self.node(inode), file, writes))
     }
 
-    /// Notes that a directory or a link is read. By relatime's rules this changes the time once a day, or
-    /// once after a change; then the kernel is told to ask for it.
+    /// Notes that a directory or a link is read. By the rules of relatime this changes the access time once a
+    /// day, or once after a change. Then the kernel is told to ask for it.
     pub(crate) fn accessed(&self, inode: &Arc<Inode>) {
-        // A time of access that cannot be written is no reason to refuse the access.
+        // An access time that cannot be stored is no reason to refuse the access.
         if self.vfs().touch_atime(inode).is_ok_and(|changed| changed)
             && let Some(kernel) = self.kernel()
         {
@@ -81,7 +82,7 @@ impl Server {
         }
     }
 
-    /// Reads through a file open with `flags`; fewer bytes only at the end of the file.
+    /// Reads through a file that is open with `flags`. Fewer bytes only at the end of the file.
     ///
     /// # Errors
     /// `EIO`, `EUCLEAN`.
@@ -89,17 +90,18 @@ impl Server {
         let h = self.handles.get(fh)?;
         let n = h.file.read_at(pos, to).map_errno()?;
         if !OFlags::from_bits_retain(flags).contains(OFlags::DIRECT) {
-            // The kernel has whole pages from here on, up to the end of the file.
+            // The kernel caches whole pages, up to the end of the file, so they need not be kept here.
             h.file.forget_pages(pos, (pos + n as u64).next_multiple_of(PAGE_SIZE as u64));
         }
         Ok(n)
     }
 
-    /// Writes all of `data`, which the kernel `cached` before. The file's times are the kernel's to set;
-    /// set-id bits go with `kill`.
+    /// Writes all of `data`. `cached` says whether the kernel cached it before. The kernel sets the file's
+    /// times. Set-id bits are removed as `kill` says.
     ///
     /// # Errors
-    /// `ENOSPC`, `EFBIG`, `EROFS`; `EPERM` for an immutable file, but for what was written before it was one.
+    /// `ENOSPC`, `EFBIG`, `EROFS`; `EPERM` for an immutable file, except for data that was written before it
+    /// became immutable.
     pub fn write(&self, fh: u64, pos: u64, data: &[u8], cached: bool, kill: Kill<'_>) -> Result<()> {
         self.space.check_data(self, data.len() as u64)?;
         let h = self.handles.get(fh)?;
@@ -120,7 +122,7 @@ impl Server {
         Ok(())
     }
 
-    /// Makes a file durable. A write that failed is told once to each open file.
+    /// Makes a file durable. A failed write is reported once to each open file.
     ///
     /// # Errors
     /// `EIO`, `ENOSPC`.
@@ -128,10 +130,10 @@ impl Server {
         self.handles.get(fh)?.file.fsync(datasync).map_errno()
     }
 
-    /// Allocates, frees or zeroes a range. Set-id bits go with `kill`.
+    /// Allocates, frees or zeroes a range. Set-id bits are removed as `kill` says.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for a mode the format does not have, `ENOSPC`, `EFBIG`.
+    /// `EOPNOTSUPP` for a mode that the format does not have, `ENOSPC`, `EFBIG`.
     pub fn fallocate(&self, fh: u64, mode: u32, offset: u64, len: u64, kill: Kill<'_>) -> Result<()> {
         let flags = FallocateFlags::from_bits(mode).ok_or(Errno::OPNOTSUPP)?;
         let h = self.handles.get(fh)?;
@@ -146,8 +148,8 @@ impl Server {
         h.file.fallocate(flags, offset, len).map_errno()
     }
 
-    /// Whether the kernel may hold pages of `node` that we have not seen. Then [`Server::lseek`] makes it
-    /// write them, which other threads must be free to serve.
+    /// Whether the kernel may hold dirty pages of `node`. Then [`Server::lseek`] makes it write them, and
+    /// other threads must be free to serve these writes.
     pub fn lseek_waits(&self, node: u64) -> bool {
         self.handles.is_written(node)
     }
@@ -171,8 +173,8 @@ impl Server {
         h.file.seek(pos, target).map_errno()
     }
 
-    /// Copies between two files, or within one; how many bytes, fewer at the end of the source.
-    /// Set-id bits go with `kill`.
+    /// Copies between two files, or within one. Returns the number of bytes, which is smaller at the end of
+    /// the source. Set-id bits are removed as `kill` says.
     ///
     /// # Errors
     /// As reading and writing.

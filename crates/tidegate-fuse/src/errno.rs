@@ -1,9 +1,9 @@
-//! Where errors become errno: here and nowhere else.
+//! The conversion of errors to errno. There is no other.
 
 use rustix::io::Errno;
 use tidegate::vfs::{Error, ErrorKind};
 
-/// The result of an operation as the kernel wants it.
+/// The result of an operation, in the form for the kernel.
 pub type Result<T> = std::result::Result<T, Errno>;
 
 /// The errno of an error.
@@ -40,7 +40,7 @@ pub fn errno(e: &Error) -> Errno {
     }
 }
 
-/// Turns an engine's result into the kernel's.
+/// Turns a result of the engine into one for the kernel.
 pub(crate) trait ToErrno<T> {
     /// The value, or the errno.
     fn map_errno(self) -> Result<T>;

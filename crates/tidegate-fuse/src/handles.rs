@@ -1,4 +1,4 @@
-//! Open files by the numbers the kernel knows them by.
+//! Open files, by the numbers with which the kernel knows them.
 
 use crate::errno::Result;
 use rustix::io::Errno;
@@ -34,7 +34,7 @@ type Table = RwLock<HashMap<u64, Arc<Handle>>>;
 pub(crate) struct Handles {
     shards: Box<[Table]>,
     next: AtomicU64,
-    /// How often a file is open for writing: only then can the kernel have dirty pages of it.
+    /// How often each file is open for writing: only then can the kernel have dirty pages of it.
     writers: Mutex<HashMap<u64, u32>>,
 }
 
@@ -65,7 +65,7 @@ impl Handles {
         self.shard(fh).read().get(&fh).cloned().ok_or(Errno::BADF)
     }
 
-    /// Closes a file; its number if nobody writes it any more, and this one could.
+    /// Closes a file. Returns its number if this was the last opening for writing.
     pub(crate) fn remove(&self, fh: u64) -> Option<u64> {
         let handle = self.shard(fh).write().remove(&fh);
         let mut last = None;
@@ -85,12 +85,12 @@ impl Handles {
         last
     }
 
-    /// Whether somebody has the file open for writing.
+    /// Whether the file is open for writing.
     pub(crate) fn is_written(&self, node: u64) -> bool {
         self.writers.lock().contains_key(&node)
     }
 
-    /// The files that somebody has open for writing.
+    /// The files that are open for writing.
     pub(crate) fn written(&self) -> Vec<u64> {
         self.writers.lock().keys().copied().collect()
     }

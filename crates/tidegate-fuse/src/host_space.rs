@@ -1,7 +1,8 @@
-//! Room below sparse images.
+//! Free space on the disk below sparse images.
 //!
-//! An image with holes can promise more than its disk has. When that fills up, the volume must still be
-//! able to write the metadata of what it accepted; so data is refused while there is room for that.
+//! An image with holes can promise more than its disk has. When the disk fills up, the volume must still be
+//! able to write the metadata of the data that it accepted. So data is refused while there is still space for
+//! that.
 
 use crate::errno::Result;
 use crate::server::Server;
@@ -13,21 +14,22 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidegate::Volume;
 use tidegate_rt::clock;
 
-/// Kept for metadata and checkpoints beyond what is dirty; changes of names may take half of it.
+/// Bytes that are kept for metadata and checkpoints beside dirty data. Changes of names may take half of
+/// them.
 const MARGIN: u64 = 8 << 20;
-/// The bytes that a change of names is taken to write: its nodes and directory blocks.
+/// The bytes that a change of names is assumed to write: its nodes and directory blocks.
 const NAMES: u64 = 32 << 10;
-/// How long an answer of the host is believed, in nanoseconds: others fill the disk, too.
+/// How long an answer of the host is used, in nanoseconds: other programs fill the disk, too.
 const FRESH: u64 = 20_000_000;
-/// Between two attempts to get room back by a checkpoint, in nanoseconds.
+/// The time between two attempts to get space back by a checkpoint, in nanoseconds.
 const RELIEF: u64 = 1_000_000_000;
 
-/// Room below a sparse image, and when it was last looked at.
+/// Free space below a sparse image, and when it was last read.
 pub(crate) struct HostSpace {
     /// The files of the volume: they may have holes, and discards make new ones.
     files: Box<[OwnedFd]>,
-    /// In bytes: the host's last answer, less what was let through since; a fast writer fills a disk within
-    /// one answer.
+    /// The host's last answer, in bytes, less the bytes that were accepted since: a fast writer fills a disk
+    /// within one answer.
     available: AtomicU64,
     asked: AtomicU64,
     relieved: AtomicU64,
@@ -45,13 +47,13 @@ impl HostSpace {
         }
     }
 
-    /// Counts `len` more bytes of data, or refuses them when the image's disk could not take them.
+    /// Counts `len` more bytes of data, or refuses them when the disk below the image could not take them.
     pub(crate) fn check_data(&self, server: &Server, len: u64) -> Result<()> {
         self.check(server, len, MARGIN)
     }
 
-    /// Whether `len` more bytes of data would fit, as far as the last answer says. Nothing is counted or got
-    /// back for it.
+    /// Whether `len` more bytes of data would fit, by the last answer. Counts nothing, and gets no space
+    /// back.
     pub(crate) fn has(&self, server: &Server, len: u64) -> bool {
         if self.files.is_empty() {
             return true;
@@ -60,7 +62,7 @@ impl HostSpace {
         self.available.load(Relaxed) >= wanted(server, len, MARGIN)
     }
 
-    /// Counts or refuses a change of names likewise.
+    /// Counts a change of names, or refuses it when the disk could not take it.
     pub(crate) fn check_names(&self, server: &Server) -> Result<()> {
         self.check(server, NAMES, MARGIN / 2)
     }
@@ -90,7 +92,7 @@ impl HostSpace {
         if self.let_through(server, len, margin) { Ok(()) } else { Err(Errno::NOSPC) }
     }
 
-    /// Counts `len` bytes, if there is room for them beside what is on its way.
+    /// Counts `len` bytes, if there is space for them beside the data that is still to be written.
     fn let_through(&self, server: &Server, len: u64, margin: u64) -> bool {
         let wanted = wanted(server, len, margin);
         let less = |a: u64| (a >= wanted).then(|| a - len);
@@ -103,7 +105,7 @@ impl HostSpace {
         }
     }
 
-    /// Asks the host. Data may go to any of the files, so the one with least room below it counts.
+    /// Asks the host. Data may go to any of the files, so the one with the least space below it counts.
     fn ask(&self) {
         let room = self.files.iter().map(room_below).min().unwrap_or(u64::MAX);
         self.available.store(room, Relaxed);
@@ -115,13 +117,14 @@ impl HostSpace {
 fn room_below(file: &OwnedFd) -> u64 {
     let holes = fstat(file).is_ok_and(|s| (s.st_blocks as u64) * 512 < s.st_size as u64);
     match fstatvfs(file) {
-        // A host that says that it has no blocks at all, as some FUSE file systems do, does not know.
+        // A file system that reports no blocks at all, as some FUSE file systems do, does not know its free
+        // space.
         Ok(s) if holes && s.f_blocks > 0 => s.f_bavail * s.f_frsize,
         _ => u64::MAX,
     }
 }
 
-/// Bytes that have to be free for `len` more beside what is on its way.
+/// The bytes that have to be free for `len` more bytes, beside the data that is still to be written.
 fn wanted(server: &Server, len: u64, margin: u64) -> u64 {
     let bdi = server.vfs().bdi();
     len + margin + bdi.dirty_bytes() + bdi.writeback_bytes()

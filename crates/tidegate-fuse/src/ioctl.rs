@@ -13,8 +13,8 @@ use tidegate::vfs::{JOURNAL_DATA, SetAttr};
 /// [`full_sync`].
 pub const TIDEGATE_IOC_SYNC: u32 = 0xf574;
 
-/// Chooses the streams of a file, a bit each, where the volume leaves that to programs (`stream_policy=amfs`):
-/// `_IOW(0xf5, 0x75, __u32)`. See [`Vfs::choose_streams`](tidegate::vfs::Vfs::choose_streams).
+/// Chooses the streams of a file, a bit for each, where the volume leaves the choice to programs
+/// (`stream_policy=amfs`): `_IOW(0xf5, 0x75, __u32)`. See [`Vfs::choose_streams`](tidegate::vfs::Vfs::choose_streams).
 pub const TIDEGATE_IOC_SET_STREAMS: u32 = 0x4004_f575;
 
 /// The streams that were chosen for a file: `_IOR(0xf5, 0x76, __u32)`.
@@ -29,20 +29,20 @@ const FS_IOC_SHUTDOWN: u32 = 0x8004_587d;
 const FITRIM: u32 = 0xc018_5879;
 const F2FS_IOC_WRITE_CHECKPOINT: u32 = 0xf507;
 
-/// `FS_SYNC_FL`, which we keep for directories alone: the kernel does not tell us of a write when it is made.
+/// `FS_SYNC_FL`. It is kept only for directories: the kernel does not report a write when it is made.
 pub(crate) const SYNC: u32 = 0x8;
 /// `FS_DIRSYNC_FL`.
 pub(crate) const DIRSYNC: u32 = 0x1_0000;
-/// `FS_*_FL` that users may set: immutable, append, nodump, noatime, dirsync; and sync, of directories. A
-/// format has others.
+/// `FS_*_FL` that users may set: immutable, append, nodump, noatime, dirsync, and sync for directories. A
+/// format may have more.
 const SETTABLE: u32 = 0x10 | 0x20 | 0x40 | 0x80 | DIRSYNC;
-/// `FS_*_FL` beside the bit of `FS_XFLAG_*` that means the same.
+/// Each `FS_*_FL` with the equivalent bit of `FS_XFLAG_*`.
 const XFLAGS: [(u32, u32); 5] = [(0x8, 0x20), (0x10, 0x8), (0x20, 0x10), (0x40, 0x80), (0x80, 0x40)];
 /// Bytes of `struct fsxattr`.
 const FSXATTR: usize = 28;
 
-/// Arguments of `FS_IOC_SHUTDOWN`: all is saved before; names and attributes are; nothing is, but fsynced
-/// files are safe.
+/// Arguments of `FS_IOC_SHUTDOWN`: before the end, everything is saved; names and attributes are saved;
+/// nothing is saved, but fsynced files are safe.
 const GOING_DOWN_FULLSYNC: u32 = 0;
 const GOING_DOWN_METASYNC: u32 = 1;
 const GOING_DOWN_NOSYNC: u32 = 2;
@@ -50,14 +50,15 @@ const GOING_DOWN_NOSYNC: u32 = 2;
 /// The place of an ioctl's argument in the caller's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct UserPointer {
-    /// The thread; 0 when it is in a namespace that we do not see.
+    /// The thread; 0 when it is in a PID namespace that is not visible here.
     pub pid: u32,
     /// Its address; 0 when it is not known.
     pub address: u64,
 }
 
 impl UserPointer {
-    /// The number it points to. The program that asks waits for us meanwhile. `None` where we may not look.
+    /// The number at the address. The calling program waits for the server meanwhile. `None` where the server
+    /// may not read it.
     fn word(self) -> Option<u32> {
         if self.pid == 0 || self.address == 0 {
             return None;
@@ -70,15 +71,17 @@ impl UserPointer {
 }
 
 impl Server {
-    /// Whether an ioctl waits for the kernel to write its pages, which other threads must be free to serve.
+    /// Whether an ioctl waits for the kernel to write its pages. Other threads must be free to serve these
+    /// writes.
     pub fn ioctl_waits(cmd: u32) -> bool {
         matches!(cmd, F2FS_IOC_WRITE_CHECKPOINT | TIDEGATE_IOC_SYNC | FS_IOC_SHUTDOWN)
     }
 
-    /// Does an ioctl; what to copy out. `input` is what the kernel copied of its argument, which is `at`.
+    /// Executes an ioctl. Returns the bytes to copy out. `input` is what the kernel copied of the argument at
+    /// `at`.
     ///
     /// # Errors
-    /// `ENOTTY` for one we do not have, `EPERM`, `EINVAL`, `EOPNOTSUPP`.
+    /// `ENOTTY` for an unknown ioctl, `EPERM`, `EINVAL`, `EOPNOTSUPP`.
     pub fn ioctl(
         &self,
         caller: &Caller,
@@ -90,7 +93,7 @@ impl Server {
         match cmd {
             FS_IOC_GETFLAGS => Ok(self.inode(node)?.attr().flags.to_le_bytes().to_vec()),
             FS_IOC_SETFLAGS => self.set_flags(caller, node, word(input, 0)?),
-            // Declared as a long, an int by custom.
+            // The ioctl is declared with a long, but programs use an int.
             FS_IOC_GETVERSION => Ok(self.inode(node)?.attr().generation.to_le_bytes().to_vec()),
             FS_IOC_FSGETXATTR => self.fs_get_xattr(node),
             FS_IOC_FSSETXATTR => self.fs_set_xattr(caller, node, input),
@@ -119,7 +122,8 @@ impl Server {
     fn sync_all(&self) -> Result<()> {
         if let Some(kernel) = self.kernel() {
             kernel.write_back_all();
-            // That does not wait until we have the pages; this does, of files that may have such.
+            // The call above does not wait until the pages have arrived. This one does, for files that may
+            // have dirty pages.
             for node in self.written_nodes() {
                 kernel.write_back(node, 0);
             }
@@ -135,13 +139,13 @@ impl Server {
             return Err(Errno::OPNOTSUPP);
         }
         if (flags ^ old) & JOURNAL_DATA != 0 {
-            // Room in the journal is everybody's. The kernel leaves that to us.
+            // All users share the journal's space. The kernel leaves the check to the server.
             self.check_admin(caller)?;
         }
         let set = SetAttr { flags: Some(flags), ..SetAttr::default() };
         self.vfs().setattr(ROOT, &inode, &set).map_errno()?;
-        // The time of the change; and a program that has the file open for writing is to be told that it is
-        // immutable.
+        // The kernel must ask for the time of the change, and a program that has the file open for writing
+        // must get an error if it is now immutable.
         self.have_asked(node);
         Ok(Vec::new())
     }
@@ -157,7 +161,7 @@ impl Server {
     fn fs_set_xattr(&self, caller: &Caller, node: u64, input: &[u8]) -> Result<Vec<u8>> {
         let xflags = word(input, 0)?;
         let known = XFLAGS.iter().fold(0, |x, (_, b)| x | b);
-        // Neither extent sizes nor project ids are the format's.
+        // The formats have neither extent sizes nor project ids.
         let others = input.get(4..20).ok_or(Errno::INVAL)?;
         if xflags & !known != 0 || others[..4].iter().chain(&others[8..12]).any(|b| *b != 0) {
             return Err(Errno::OPNOTSUPP);
@@ -180,13 +184,13 @@ impl Server {
             return Err(Errno::INVAL);
         }
         let trimmed = self.volume.ops().trim(start..start.saturating_add(len), minlen).map_errno()?;
-        // Blocks that are kept for cleaning are trimmed, too, but nobody else counts them as free.
+        // Blocks that are reserved for cleaning are trimmed, too, but are not reported as free elsewhere.
         let trimmed = trimmed.min(s.blocks_free.saturating_mul(size));
         Ok([start, trimmed, minlen].iter().flat_map(|v| v.to_le_bytes()).collect())
     }
 
     /// Stops the volume. The ioctl is declared as one that reads, so the kernel does not copy its argument
-    /// in; where we cannot fetch it, everything is saved.
+    /// in. Where the server cannot fetch the argument, everything is saved.
     fn shutdown(&self, caller: &Caller, at: UserPointer) -> Result<Vec<u8>> {
         self.check_admin(caller)?;
         let saved = match at.word().unwrap_or(GOING_DOWN_FULLSYNC) {
@@ -200,10 +204,10 @@ impl Server {
     }
 }
 
-/// Makes everything durable that the volume mounted at `path`, or above it, was given.
+/// Makes all data and changes durable of the volume that is mounted at `path` or above.
 ///
 /// # Errors
-/// `path` is in no mounted volume, or may not be opened; data that could not be written.
+/// `path` is in no mounted volume, or may not be opened; data could not be written.
 pub fn full_sync(path: &Path) -> io::Result<()> {
     match tidegate_sys::host::ioctl_without_argument::<{ TIDEGATE_IOC_SYNC as _ }>(File::open(path)?) {
         Err(Errno::NOTTY) => Err(io::Error::other("not in a mounted volume")),

@@ -1,4 +1,4 @@
-//! Getting a connection to the kernel at a directory, and giving it back.
+//! Mounting at a directory, which gives a connection to the kernel, and unmounting.
 
 use crate::options::{MountOptions, NOSYMFOLLOW};
 use crate::transport::MAX_IO;
@@ -21,23 +21,23 @@ use tidegate_rt::thread;
 
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
-/// An attribute that no file has. A volume that is read-only refuses to remove it.
+/// An attribute that no file has. A read-only volume refuses to remove it.
 const NO_ATTRIBUTE: &str = "user.tidegate.none";
 /// How far the kernel reads ahead, in KiB: two requests.
 const READ_AHEAD: u32 = 2 * (MAX_IO >> 10);
-/// Percent of the machine's dirty pages that may be of one mount.
+/// The share of the machine's dirty pages that one mount may have, in percent.
 const MAX_RATIO: u32 = 40;
 
-/// Mounts at `dir`: by mount(2) where that is allowed, else through `fusermount3`. `source` is the name
-/// that the mount table shows. The connection waits for its first message to be answered.
+/// Mounts at `dir`: by mount(2) where that is allowed, else through `fusermount3`. `source` is the name in
+/// the mount table. The first message of the connection is not answered yet.
 ///
-/// A block device that is claimed is mounted as `fuseblk`, if the kernel does that: it takes the claim over,
-/// umount(2) waits until the volume is unmounted, and sync(2) is passed on. Where it does not, the claim is
-/// taken back.
+/// A claimed block device is mounted as `fuseblk`, if the kernel supports that: then the kernel takes the
+/// claim over, umount(2) waits until the volume is unmounted, and sync(2) is passed on. Otherwise the claim
+/// is taken back.
 ///
 /// # Errors
-/// No /dev/fuse, no right to mount there, no `fusermount3`; the message of that. The device was claimed by
-/// somebody else.
+/// There is no /dev/fuse, no right to mount there, no `fusermount3`; the message of `fusermount3`. Another
+/// program has claimed the device.
 pub fn mount(
     source: &str,
     dir: &Path,
@@ -71,7 +71,8 @@ pub fn mount(
     Ok(connection)
 }
 
-/// Gives a mount of `fusermount3` the flags that this does not know, or knows as the superuser's alone.
+/// Gives a mount of `fusermount3` the flags that `fusermount3` does not know, or permits only to the
+/// superuser.
 fn complete(dir: &Path, options: &MountOptions) -> io::Result<()> {
     let known = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let wanted = options.flags & (known | NOSYMFOLLOW);
@@ -82,19 +83,19 @@ fn complete(dir: &Path, options: &MountOptions) -> io::Result<()> {
     let mut flags = wanted | MountFlags::BIND;
     flags.set(MountFlags::RDONLY, options.read_only);
     match rustix::mount::mount_remount(dir, flags, c"") {
-        // To allow more is not for users.
+        // An ordinary user may not remove restrictions.
         Err(Errno::PERM) if has.contains(wanted) => Ok(()),
         Err(e) => Err(io::Error::other(format!("{HELPER} does not know nosymfollow, and: {e}"))),
         Ok(()) => Ok(()),
     }
 }
 
-/// Mounts what is at `dir` anew: read-only or not, and with the flags of `options`. All its content is
-/// durable afterwards.
+/// Remounts the mount at `dir`: read-only or not, and with the flags of `options`. All its content is durable
+/// afterwards.
 ///
 /// # Errors
 /// `EPERM` for a caller that is not the superuser, `EBUSY` for read-only while a file is open for writing;
-/// that the volume was opened read-only, which stays so; data that could not be written.
+/// the volume was opened read-only, and cannot become writable; data could not be written.
 pub fn remount(dir: &Path, options: &MountOptions) -> io::Result<()> {
     let mut flags = options.flags;
     flags.set(MountFlags::RDONLY, options.read_only);
@@ -109,7 +110,7 @@ pub fn remount(dir: &Path, options: &MountOptions) -> io::Result<()> {
 /// The end of the name that the kernel gives to the limits of a block device's mount.
 const OF_DEVICE: &str = "-fuseblk";
 
-/// Of which kind a mount is, as an index of [`MOUNTS`].
+/// The type of a mount, as an index of [`MOUNTS`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     File,
@@ -142,7 +143,7 @@ fn by_syscall(
 
 /// The options in the words of `fusermount3`.
 fn words(source: &str, options: &MountOptions) -> String {
-    // A comma in a name would end it.
+    // A comma in the name would end it.
     let name = source.replace('\\', "\\\\").replace(',', "\\,");
     let mut w = format!("fsname={name},subtype=tidegate,default_permissions");
     for (on, word) in [
@@ -177,7 +178,7 @@ fn by_helper(source: &str, dir: &Path, options: &MountOptions) -> io::Result<Own
     match receive_fd(&ours)? {
         Some(fd) => {
             if options.auto_unmount {
-                // fusermount3 unmounts when this end closes: with the process.
+                // fusermount3 unmounts when this end is closed, which is at the end of the process.
                 std::mem::forget(ours);
             }
             Ok(fd)
@@ -209,13 +210,14 @@ fn receive_fd(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     }))
 }
 
-/// Unmounts `dir`; with `lazy` also while it is in use, from when on it has no name.
+/// Unmounts `dir`. With `lazy` also while it is in use; from then on the mount has no path.
 ///
 /// # Errors
 /// `ResourceBusy` while it is in use; the message of `fusermount3`.
 pub fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-    // Where a link leads may change meanwhile; a path that is dead or closed to us is no link.
+    // The target of a link may change meanwhile, so the real path is used. A path that is dead or not
+    // accessible is no link.
     let real = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
     match rustix::mount::unmount(&real, flags | UnmountFlags::NOFOLLOW) {
         Err(Errno::PERM) => {}
@@ -232,19 +234,20 @@ pub fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
         true => Ok(()),
         false => {
             let said = String::from_utf8_lossy(&out.stderr).trim().to_string();
-            // fusermount3 prints strerror(3)'s words.
+            // fusermount3 prints the text of strerror(3).
             let busy = said.ends_with("busy");
             Err(io::Error::new(if busy { io::ErrorKind::ResourceBusy } else { io::ErrorKind::Other }, said))
         }
     }
 }
 
-/// Unmounts `dir`, which this process serves; with `wait`, comes back when that is done. The kernel has the
-/// caller of umount(2) on a block device wait for our answer, and the wait cannot be ended: a thread of ours
-/// in it would keep the connection open behind our own end. So another process calls it.
+/// Unmounts `dir`, which this process serves. With `wait`, returns when that is done. For a block device, the
+/// caller of umount(2) waits for an answer of the server, and the wait cannot be interrupted: a thread of
+/// this process in that wait would keep the connection open after the end of the process. So another process
+/// calls umount(2).
 ///
 /// # Errors
-/// As [`unmount`]; nothing of what fails without `wait`.
+/// As [`unmount`]. Without `wait`, failures are not reported.
 pub(crate) fn unmount_own(dir: &Path, lazy: bool, wait: bool) -> io::Result<()> {
     if !bdi(dir).is_some_and(|d| d.to_string_lossy().ends_with(OF_DEVICE)) {
         return unmount(dir, lazy);
@@ -260,11 +263,11 @@ pub(crate) fn unmount_own(dir: &Path, lazy: bool, wait: bool) -> io::Result<()> 
 
 /// Whether `dir` is a mount whose process died.
 pub fn is_dead(dir: &Path) -> bool {
-    // With io_uring the connection outlives the process by a moment: requests that are made in it are given
-    // up with these.
+    // With io_uring the connection lives a moment longer than the process. Requests in that time end with
+    // these errors.
     let given_up = [Errno::CONNABORTED, Errno::CANCELED];
     for _ in 0..100 {
-        // The kernel answers stat(2) from memory; this it asks for.
+        // The kernel answers stat(2) from memory, but sends a request for statvfs(2).
         match rustix::fs::statvfs(dir) {
             Err(e) if given_up.contains(&e) => thread::sleep(Duration::from_millis(10)),
             r => return r.is_err_and(|e| e == Errno::NOTCONN),
@@ -273,8 +276,7 @@ pub fn is_dead(dir: &Path) -> bool {
     false
 }
 
-/// The numbers of the device at `dir`: of what is mounted there, and was last. Nobody is asked but the
-/// kernel.
+/// The device numbers of the last mount at `dir`. Only the kernel is asked, not the server.
 pub(crate) fn device(dir: &Path) -> Option<(u32, u32)> {
     let s = statx(CWD, dir, AtFlags::STATX_DONT_SYNC, StatxFlags::empty()).ok()?;
     Some((s.stx_dev_major, s.stx_dev_minor))
@@ -283,20 +285,20 @@ pub(crate) fn device(dir: &Path) -> Option<(u32, u32)> {
 /// The kernel's directory with the limits of the mount at `dir`.
 pub(crate) fn bdi(dir: &Path) -> Option<PathBuf> {
     let (major, minor) = device(dir)?;
-    // That of a block device is the device's own; the mount's has a name beside it.
+    // For a block device, that name belongs to the device's own limits; those of the mount have another name.
     let own = format!("/sys/class/bdi/{major}:{minor}");
     let of_device = PathBuf::from(format!("{own}{OF_DEVICE}"));
     Some(if of_device.exists() { of_device } else { own.into() })
 }
 
-/// Has the kernel treat the mount's pages as those of a disk; for the superuser. It reads two requests ahead.
-/// And writers are not held back when a hundredth of the dirty limit is dirty, which is FUSE's default
-/// against servers that never write: we are no less trusted than the device below us. Their bound is
-/// `dirty_bound`.
+/// Has the kernel treat the mount's pages as those of a disk; only the superuser may do that. The kernel
+/// reads two requests ahead. And writers are not throttled at a hundredth of the dirty limit, which is FUSE's
+/// default against servers that never write: this server is trusted no less than the device below it. The
+/// bound for writers is in `dirty_bound`.
 pub fn tune(dir: &Path) {
     let Some(bdi) = bdi(dir) else { return };
     for (name, value) in [("read_ahead_kb", READ_AHEAD), ("max_ratio", MAX_RATIO), ("strict_limit", 0)] {
-        // A kernel that does not have it does without.
+        // Some kernels do not have the setting.
         let _ = std::fs::write(bdi.join(name), value.to_string());
     }
 }

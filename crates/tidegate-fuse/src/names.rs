@@ -11,14 +11,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use tidegate::vfs::{APPEND_ONLY, IMMUTABLE};
 use tidegate::vfs::{DeviceNumber, DirEntry, ErrorKind, FileType, Inode, NewInode, OpenFlags, RenameFlags};
 
-/// Entries of a directory taken at a time, so that nothing is looked up under its lock.
+/// The number of directory entries that are taken at a time, so that no inode is looked up under the
+/// directory's lock.
 const READDIR_BATCH: usize = 64;
 
-/// From this size on, in bytes, the listing of a directory is of names alone, but for the first answer: its inodes are
-/// all over the volume, and to read them takes longer than all else. Unless somebody looks at what bears them.
+/// From this size on, in bytes, a directory is listed by names only, except in the first answer: its inodes are all
+/// over the volume, and reading them takes longer than anything else. If the program looks names up, the attributes are
+/// listed, too.
 const NAMES_ALONE: u64 = 160 << 10;
 
-/// The inode to be made, as the kernel says it.
+/// The inode to be made, as requested by the kernel.
 pub struct Make<'a> {
     /// The directory.
     pub parent: u64,
@@ -26,7 +28,7 @@ pub struct Make<'a> {
     pub name: &'a [u8],
     /// Type and permission bits.
     pub mode: u32,
-    /// Bits the caller wants off, unless an ACL decides.
+    /// Bits to be cleared, unless the directory has a default ACL.
     pub umask: u32,
     /// Device number, for devices.
     pub rdev: DeviceNumber,
@@ -35,9 +37,9 @@ pub struct Make<'a> {
 }
 
 impl Server {
-    /// The inode that bears `name` in `parent`; `None` is an answer that the kernel may remember. By "." and ".."
-    /// the kernel asks for a node that it has forgotten, and for its directory, when it is given a file handle; that
-    /// node may be a file.
+    /// The inode with the name `name` in `parent`. `None` is an answer that the kernel may cache. When the kernel gets
+    /// a file handle, it asks by "." for a node that it has forgotten, and by ".." for its directory; that node may be
+    /// a file.
     ///
     /// # Errors
     /// `ENAMETOOLONG`, `ESTALE` for "." of an inode that is gone, and those of reading.
@@ -56,7 +58,7 @@ impl Server {
         }
     }
 
-    /// Makes a file, directory, link or device; counts as a lookup.
+    /// Makes a file, directory, link or device. Counts as a lookup.
     ///
     /// # Errors
     /// `EEXIST`, `ENOSPC`, `EROFS`, `ENAMETOOLONG`, `EPERM` in an immutable directory.
@@ -87,7 +89,8 @@ impl Server {
         Ok(inode)
     }
 
-    /// After a change of names: makes it durable where the mount or one of the directories wants that.
+    /// Called after a change of names. Makes it durable where the mount or one of the directories asks for
+    /// that.
     fn sync_names<'a>(&self, dirs: impl IntoIterator<Item = &'a Arc<Inode>>) -> Result<()> {
         let wants = |dir: &&Arc<Inode>| self.view.dirsync || dir.attr().flags & (SYNC | DIRSYNC) != 0;
         dirs.into_iter().filter(wants).try_for_each(|dir| self.sync_dir(dir, false))
@@ -97,7 +100,7 @@ impl Server {
         self.vfs().open(ROOT, dir, OpenFlags::READ).and_then(|f| f.fsync(datasync)).map_errno()
     }
 
-    /// Makes a file and opens it; opens the one that is there unless `flags` have `O_EXCL`.
+    /// Makes a file and opens it. Opens an existing file unless `flags` has `O_EXCL`.
     ///
     /// # Errors
     /// As [`Server::make`] and [`Server::open`].
@@ -114,7 +117,7 @@ impl Server {
         Ok((self.remembered(&inode), fh))
     }
 
-    /// Makes a file without a name and opens it; counts as a lookup. The name in `m` means nothing.
+    /// Makes a file without a name and opens it. Counts as a lookup. The name in `m` is ignored.
     ///
     /// # Errors
     /// As [`Server::make`].
@@ -137,7 +140,7 @@ impl Server {
         Ok((entry.clone(), self.handles.add(entry.node, file, writes)))
     }
 
-    /// Gives an inode another name; counts as a lookup.
+    /// Gives an inode another name. Counts as a lookup.
     ///
     /// # Errors
     /// `EEXIST`, `EMLINK`, `EPERM`, `ENOSPC`.
@@ -151,7 +154,7 @@ impl Server {
         Ok(self.remembered(&inode))
     }
 
-    /// Takes a name away: of a directory with `rmdir`, of anything else without.
+    /// Removes a name: that of a directory with `rmdir`, that of any other inode without.
     ///
     /// # Errors
     /// `ENOENT`, `ENOTEMPTY`, `ENOTDIR`, `EISDIR`, `EPERM`.
@@ -170,7 +173,7 @@ impl Server {
         self.sync_names([&dir])
     }
 
-    /// After an inode lost a name: if it was the last, the kernel decides how long it lives.
+    /// Called after an inode lost a name. If it was the last, the kernel decides how long the inode lives.
     fn unnamed(&self, inode: &Inode, pin: tidegate::vfs::File) {
         if inode.attr().nlink == 0 {
             self.nodes.keep(self.node(inode), pin);
@@ -209,7 +212,7 @@ impl Server {
     /// The target of a symbolic link.
     ///
     /// # Errors
-    /// `EINVAL` when it is none.
+    /// `EINVAL` when the inode is no symbolic link.
     pub fn readlink(&self, node: u64) -> Result<Vec<u8>> {
         let inode = self.inode(node)?;
         let target = self.vfs().readlink(&inode).map_errno()?;
@@ -229,9 +232,9 @@ impl Server {
         self.vfs().readdir(&dir, pos, &mut |e| add(&e)).map_errno()
     }
 
-    /// Calls `add` for each entry with its attributes, of a large directory for the first entries alone. An
-    /// entry that `add` takes counts as a lookup, but "." and "..". One whose inode cannot be read has none:
-    /// a look at it tells why, and the others are seen.
+    /// Calls `add` for each entry with its attributes; in a large directory only the first entries have them.
+    /// An entry that `add` takes counts as a lookup, except "." and "..". An entry whose inode cannot be read
+    /// has no attributes: a lookup then returns the error, and the other entries are listed.
     ///
     /// # Errors
     /// As [`Server::readdir`].
@@ -279,7 +282,8 @@ impl Server {
                 batch.len() < READDIR_BATCH
             });
             match read.map_errno() {
-                // Entries that were added are counted, so they must arrive. The kernel asks again from here.
+                // Entries that were added count as lookups, so the answer must be sent. The kernel asks again
+                // from here.
                 Err(_) if added => return Ok(()),
                 r => r?,
             }
@@ -290,7 +294,7 @@ impl Server {
                 let entry = match self.vfs().iget(e.ino) {
                     Ok(inode) if dots => Some(self.entry(&inode)),
                     Ok(inode) => Some(self.remembered(&inode)),
-                    // Gone since the directory was read.
+                    // The inode was removed since the directory was read.
                     Err(x) if x.kind() == ErrorKind::Stale => continue,
                     Err(_) => None,
                 };

@@ -1,7 +1,7 @@
-//! The kernel's memory of us: lookup counts, and the inodes that only it keeps alive.
+//! The inodes that the kernel knows: lookup counts, and inodes that only the kernel keeps alive.
 //!
-//! A count costs a few bytes and pins nothing: an inode that has a name is read again when it is needed. One
-//! that lost its last name while the kernel knows it is held open until it is forgotten.
+//! A count takes a few bytes and pins nothing: an inode that has a name is read again when it is needed. An
+//! inode that lost its last name while the kernel knows it is held open until the kernel forgets it.
 
 use std::collections::HashMap;
 use tidegate::vfs::File;
@@ -9,7 +9,7 @@ use tidegate_rt::{LockClass, Mutex};
 
 static NODES: LockClass = LockClass::new("fuse->nodes", 620);
 const SHARDS: u64 = 16;
-/// A table that has room for so many times what is in it is made smaller.
+/// A table with room for so many times its entries is made smaller.
 const SPARSE: usize = 8;
 const FEW: usize = 512;
 
@@ -31,17 +31,17 @@ impl Nodes {
         &self.0[(node % SHARDS) as usize]
     }
 
-    /// The kernel is told of `node` once more.
+    /// Counts one more lookup of `node`.
     pub(crate) fn remember(&self, node: u64) {
         *self.shard(node).lock().lookups.entry(node).or_insert(0) += 1;
     }
 
-    /// How often the kernel was told of `node`, less what it forgot.
+    /// The number of lookups of `node` that the kernel has not forgotten.
     pub(crate) fn lookups(&self, node: u64) -> u64 {
         self.shard(node).lock().lookups.get(&node).copied().unwrap_or(0)
     }
 
-    /// The kernel forgets `n` of the times it was told.
+    /// Notes that the kernel forgets `n` lookups of `node`.
     pub(crate) fn forget(&self, node: u64, n: u64) {
         let mut s = self.shard(node).lock();
         let Some(left) = s.lookups.get_mut(&node) else { return };
@@ -50,18 +50,18 @@ impl Nodes {
             return;
         }
         s.lookups.remove(&node);
-        // After a walk through everything, its memory is given back.
+        // The memory is given back after a walk through the whole tree.
         let len = s.lookups.len();
         if s.lookups.capacity() > SPARSE * (len + FEW) {
             s.lookups.shrink_to(2 * len);
         }
         let orphan = s.orphans.remove(&node);
         drop(s);
-        // Freeing it takes locks of lower rank.
+        // Freeing the inode takes locks of lower rank.
         drop(orphan);
     }
 
-    /// Keeps an inode that has no name any more for as long as the kernel knows it.
+    /// Keeps an inode without a name open for as long as the kernel knows it.
     pub(crate) fn keep(&self, node: u64, file: File) {
         let mut s = self.shard(node).lock();
         let file = if s.lookups.contains_key(&node) { s.orphans.insert(node, file) } else { Some(file) };
@@ -69,7 +69,7 @@ impl Nodes {
         drop(file);
     }
 
-    /// Lets go of everything: the mount is gone.
+    /// Drops everything: the mount is gone.
     pub(crate) fn clear(&self) {
         for shard in &self.0 {
             let all = std::mem::take(&mut *shard.lock());

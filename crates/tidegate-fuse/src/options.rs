@@ -1,31 +1,31 @@
-//! The words of `-o`, as mount(8) and fstab spell them.
+//! The words of `-o`, in the spelling of mount(8) and fstab.
 
 use crate::server::View;
 use crate::transport::{KeepAwake, TransportKind};
 use rustix::mount::MountFlags;
 use tidegate::vfs::{MemoryLimits, SwitchValue};
 
-/// Memory for the process when `cache=` does not say. The kernel caches, too.
+/// Memory for the process without `cache=`. The kernel caches, too.
 const DEFAULT_CACHE: u64 = 352 << 20;
-/// The least that can be asked for: a few of the largest requests.
+/// The least value of `cache=`: a few of the largest requests.
 const MIN_CACHE: u64 = 8 << 20;
-/// Below this the process takes more than it is given.
+/// Below this the process takes more memory than it is given.
 pub const HELD_CACHE: u64 = 128 << 20;
-/// Dirty bytes from which on pages are written at the latest: the kernel has gathered them already, and memory that
-/// is used again is faster than more of it.
+/// Pages are written at the latest when so many bytes are dirty: the kernel has gathered them already, and memory that
+/// is reused is faster than new memory.
 const EARLY: u64 = 16 << 20;
-/// The bytes that the process needs beside pages and inodes: buffers in flight and kept, code, and the counts
-/// of a million known inodes.
+/// The bytes that the process needs beside pages and inodes: buffers in flight and kept for reuse, code, and
+/// the counts of a million known inodes.
 const FIXED: u64 = 96 << 20;
-/// The most memory that is got before it is wanted, in bytes.
+/// The most memory that is taken before it is needed, in bytes.
 const MAX_RESERVE: u64 = 16 << 20;
 
-/// A word of `-o`: from it follow its parsing and its line of help.
+/// A word of `-o`. Its parsing and its line of help follow from this.
 struct Word {
     name: &'static str,
-    /// A value that it may have, as help shows it.
+    /// A value that it may have, in the form of the help.
     example: &'static str,
-    /// Its effect; empty for a word that only takes another back.
+    /// Its effect. Empty for a word that only negates another.
     help: &'static str,
     takes: Takes,
 }
@@ -33,7 +33,7 @@ struct Word {
 enum Takes {
     /// No value.
     Nothing(fn(&mut MountOptions)),
-    /// A value; an error says what it must be.
+    /// A value. An error says what the value must be.
     Value(fn(&mut MountOptions, &str) -> Result<(), String>),
     /// One of these positions.
     Position(fn(&mut MountOptions, &str) -> Result<(), String>, fn() -> Vec<String>),
@@ -60,8 +60,8 @@ const fn position(
     Word { name, example: "", help, takes: Takes::Position(set, values) }
 }
 
-/// Every word of a mount. Words that mean something to mount(8) alone are [`FOREIGN`]; words and switches of the volume
-/// are declared with it, and [`help`] has them, too.
+/// Every word of a mount. Words that only mount(8) uses are in [`FOREIGN`]. Words and switches of the volume are
+/// declared with the volume, and [`help`] has them, too.
 const WORDS: &[Word] = &[
     flag("ro", "change nothing", |o| o.read_only = true),
     flag("rw", "allow changes (the default)", |o| o.read_only = false),
@@ -126,8 +126,8 @@ const WORDS: &[Word] = &[
     ),
 ];
 
-/// Words for mount(8), the init system and the mount table; those with `=` may have a value. `default_permissions`
-/// always holds, since POSIX ACLs are kept.
+/// Words for mount(8), the init system and the mount table. Those with `=` may have a value. `default_permissions` is
+/// always on, since POSIX ACLs are kept.
 #[rustfmt::skip]
 const FOREIGN: &[&str] = &[
     "_netdev", "auto", "comment=", "default_permissions", "defaults", "diratime", "fsname=", "group", "group_id=",
@@ -136,7 +136,7 @@ const FOREIGN: &[&str] = &[
     "strictatime", "subtype=", "uhelper=", "user=", "user_id=", "users",
 ];
 
-/// All options behind `-o`, with their meaning.
+/// All options of `-o`, with their meaning.
 pub fn help() -> Vec<(String, String)> {
     let shown = |w: &Word| match (&w.takes, w.example) {
         (Takes::Position(_, values), _) => format!("{}={}", w.name, values().join("|")),
@@ -161,19 +161,19 @@ pub fn is_word(option: &str) -> bool {
 pub struct MountOptions {
     /// Change nothing.
     pub read_only: bool,
-    /// Change how it is mounted; see [`remount`](crate::mount::remount).
+    /// Change an existing mount; see [`remount`](crate::mount::remount).
     pub remount: bool,
-    /// Let in other users than the one who mounts.
+    /// Admit other users than the one who mounts.
     pub allow_other: bool,
     /// Have `fusermount3` unmount when the process dies.
     pub auto_unmount: bool,
-    /// Reading leaves access times alone.
+    /// Reads do not change access times.
     pub noatime: bool,
     /// Flags of mount(2).
     pub flags: MountFlags,
-    /// The owners that all files are shown with.
+    /// The owners with which all files are shown.
     pub view: View,
-    /// Bytes of memory for the whole process, where somebody said so; see [`MountOptions::cache`].
+    /// Bytes of memory for the whole process, where given; see [`MountOptions::cache`].
     pub cache: Option<u64>,
     /// Threads that serve requests.
     pub threads: usize,
@@ -211,7 +211,7 @@ impl MountOptions {
     /// Reads a list such as `ro,allow_other,uid=1000,fsync_mode=strict`.
     ///
     /// # Errors
-    /// A sentence that names the word with a bad value. Unknown words are taken for the file system's.
+    /// A sentence that names the word with a bad value. Unknown words are taken for words of the file system.
     pub fn parse(list: &str) -> Result<Self, String> {
         let mut o = MountOptions::default();
         for word in list.split(',').filter(|w| !w.is_empty()) {
@@ -253,7 +253,7 @@ impl MountOptions {
     }
 
     /// Bytes of memory for the whole process: the number that was asked for, or a default that leaves a
-    /// quarter of the cgroup's memory limit, if there is one, to the kernel's share.
+    /// quarter of the cgroup's memory limit, if there is one, to the kernel.
     pub fn cache(&self) -> u64 {
         self.cache.unwrap_or_else(|| {
             let limit = tidegate::cgroup::memory_limit().unwrap_or(u64::MAX);
@@ -261,9 +261,9 @@ impl MountOptions {
         })
     }
 
-    /// The engine's memory, in the proportions of its defaults: half of the rest beside buffers, code and the
-    /// counts of the kernel's inodes. So 256 MiB are enough with a million inodes known. Below 128 MiB the
-    /// process takes more than its budget.
+    /// The engine's memory limits, in the proportions of the defaults: half of the memory that is left after
+    /// buffers, code and the counts of the kernel's inodes. So 256 MiB are enough with a million known
+    /// inodes. Below 128 MiB the process takes more than its budget.
     pub fn memory(&self) -> MemoryLimits {
         let d = MemoryLimits::default();
         let cache = self.cache();
@@ -277,7 +277,7 @@ impl MountOptions {
         }
     }
 
-    /// Bytes of memory to have ready for pages, from what is left for buffers.
+    /// Bytes of memory to keep ready for pages, out of the memory for buffers.
     pub(crate) fn reserve(&self) -> usize {
         (self.memory().cache / 8).min(MAX_RESERVE) as usize
     }
@@ -286,9 +286,9 @@ impl MountOptions {
 /// `MS_NOSYMFOLLOW`: no symbolic link is followed.
 pub(crate) const NOSYMFOLLOW: MountFlags = MountFlags::from_bits_retain(256);
 
-/// Whether a word is for others, such as the init system, and then whether it may have a value.
+/// Whether a word is for other programs, such as the init system, and if so, whether it may have a value.
 fn is_foreign(name: &str) -> Option<bool> {
-    // mount(8) leaves such words to programs.
+    // mount(8) reserves such words for other programs.
     if name.starts_with("x-") || name.starts_with("X-") {
         return Some(true);
     }
@@ -296,10 +296,10 @@ fn is_foreign(name: &str) -> Option<bool> {
     Some(word.ends_with('='))
 }
 
-/// Whether a mount can do with so many bytes.
+/// Checks that so many bytes are enough for a mount.
 ///
 /// # Errors
-/// In words, that it cannot.
+/// A sentence that they are not enough.
 pub fn check_cache(bytes: u64) -> Result<(), String> {
     if bytes >= MIN_CACHE { Ok(()) } else { Err(format!("a mount needs {}M at least", MIN_CACHE >> 20)) }
 }
@@ -313,7 +313,7 @@ fn set<T: SwitchValue>(value: &str, to: &mut T) -> Result<(), String> {
     Ok(())
 }
 
-/// The positions of `T` as they are spelled.
+/// The spellings of the positions of `T`.
 fn words_of<T: SwitchValue>() -> Vec<String> {
     T::all().into_iter().map(T::spelled).collect()
 }
@@ -322,7 +322,8 @@ fn words_of<T: SwitchValue>() -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// All that mount(8) passes on of a line in fstab, and of the mount table when a mount is changed.
+    /// All words that mount(8) passes on from a line in fstab, and from the mount table when a mount is
+    /// changed.
     #[test]
     fn words_of_fstab_are_taken() {
         let fstab = "rw,nosymfollow,,_netdev,nofail,user,users,noauto,defaults,x-systemd.automount,X-mount.mkdir,helper=x,\

@@ -1,8 +1,8 @@
-//! Set-id bits, which a change of a file takes off unless its maker may keep them.
+//! Set-id bits, which a change of a file removes unless the caller may keep them.
 //!
 //! The kernel leaves this to the server (`FUSE_HANDLE_KILLPRIV_V2`). With writes and truncations it says
-//! whether its caller lacks the right (`CAP_FSETID`); with fallocate and copies it does not, and of the
-//! caller's groups it never tells. Facts that it leaves out stand in /proc.
+//! whether the caller lacks the right (`CAP_FSETID`). With fallocate and copies it does not, and it never
+//! tells the groups of the caller. The missing facts are read from /proc.
 
 use crate::errno::{Result, ToErrno};
 use crate::server::{Caller, ROOT, Server};
@@ -14,21 +14,21 @@ const S_ISUID: u32 = 0o4000;
 const S_ISGID: u32 = 0o2000;
 const S_IXGRP: u32 = 0o010;
 
-/// Rights of processes, as bits of a set of capabilities.
+/// Capabilities of processes, as bit numbers in a set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Capability {
-    /// `CAP_FOWNER`: to act as a file's owner.
+    /// `CAP_FOWNER`: act as the owner of a file.
     Fowner = 3,
-    /// `CAP_FSETID`: to keep set-id bits.
+    /// `CAP_FSETID`: keep set-id bits.
     Fsetid = 4,
-    /// `CAP_SYS_ADMIN`: to act on the volume as a whole.
+    /// `CAP_SYS_ADMIN`: act on the volume as a whole.
     SysAdmin = 21,
 }
 
-/// The process that changes a file, and the kernel's word on the right to keep set-id bits.
+/// Whether a change of a file removes set-id bits, and the caller.
 #[derive(Clone, Copy, Debug)]
 pub enum Kill<'a> {
-    /// They stay.
+    /// The bits stay.
     No,
     /// The caller lacks the right.
     By(&'a Caller),
@@ -36,7 +36,7 @@ pub enum Kill<'a> {
     Unless(&'a Caller),
 }
 
-/// The lines of `/proc/PID/status` that count here.
+/// The lines of `/proc/PID/status` that are needed here.
 struct Status {
     effective: u64,
     groups: Vec<u32>,
@@ -51,14 +51,14 @@ impl Status {
     }
 }
 
-/// Which users of the machine those of a process are. A user namespace of its own has others, and whoever made it
-/// has every capability there.
+/// The user map of a process. In a user namespace of its own, users map to others, and the creator of the namespace has
+/// every capability there.
 fn users(process: &str) -> Option<String> {
     std::fs::read_to_string(format!("/proc/{process}/uid_map")).ok()
 }
 
 impl Caller {
-    /// Whether it has a capability that counts here. One that /proc does not show has none.
+    /// Whether the caller has a capability that is valid here. A process that /proc does not show has none.
     pub(crate) fn is_capable(&self, of: Capability) -> bool {
         let has = |s: Status| s.effective >> of as u32 & 1 != 0;
         Status::of(self).is_some_and(has) && users(&self.pid.to_string()) == users("self")
@@ -68,7 +68,7 @@ impl Caller {
         self.is_capable(Capability::Fsetid)
     }
 
-    /// Its credentials, with all its groups where the kernel tells them.
+    /// The credentials of the caller, with all its groups where /proc shows them.
     pub(crate) fn cred(&self) -> Cred {
         let groups = Status::of(self).map_or(Vec::new(), |s| s.groups);
         Cred { uid: self.uid, gid: self.gid, groups }
@@ -79,23 +79,23 @@ impl Caller {
     }
 }
 
-/// Whether an inode has bits that a change of it may take off. Those of a directory stay.
+/// Whether an inode has set-id bits that a change may remove. Those of a directory stay.
 pub(crate) fn has_set_id(inode: &Inode) -> bool {
     inode.attr().mode & (S_ISUID | S_ISGID) != 0 && inode.file_type != FileType::Directory
 }
 
 impl Server {
-    /// Whether the caller may change what only a file's owner may.
+    /// Whether the caller may make changes that only a file's owner may make.
     pub(crate) fn check_owner(&self, inode: &Inode, caller: &Caller) -> Result<()> {
         let owner = self.view.uid.unwrap_or(inode.attr().uid);
         if caller.uid == owner || caller.is_capable(Capability::Fowner) { Ok(()) } else { Err(Errno::PERM) }
     }
 
-    /// Takes set-id bits off as Linux does (`setattr_should_drop_suidgid`): set-user-id always; set-group-id
-    /// where the group may execute, and from a file whose group the caller is not in. Directories keep
-    /// theirs.
+    /// Removes set-id bits as Linux does (`setattr_should_drop_suidgid`): set-user-id always; set-group-id
+    /// where the group may execute, and from a file whose group the caller is not in. Directories keep their
+    /// bits.
     ///
-    /// The kernel keeps the mode that it knows, and starts programs by it: it is told to ask again before the change
+    /// The kernel keeps the mode that it knows, and starts programs by it. So it is told to ask again before the change
     /// is answered.
     pub(crate) fn kill_set_id(&self, inode: &Arc<Inode>, kill: Kill<'_>) -> Result<()> {
         let (mode, gid) = {

@@ -1,13 +1,13 @@
-//! Pages that the kernel accepted from a program and we could not take.
+//! Pages that the kernel accepted from a program and the server could not take.
 //!
-//! With the write-back cache write(2) ends in the kernel. When it sends the pages and the volume is full, it
-//! notes the error for fsync and close, drops the pages and keeps the size it had in mind; a program that
-//! goes on writing hears nothing. So we have it forget the file's attributes: then it asks for them before
-//! the next write(2), and takes an error for an answer. The size it has in mind is true again when it forgets
-//! the inode (a truncation of ours would race with a program that goes on writing): once nobody writes the
-//! file, it is told to forget the name, and with it goes an inode that nobody uses. Somebody may use it for a
-//! moment (a lookup under way, a notice of ours), so the kernel is told again until it says that the inode is
-//! gone.
+//! With the write-back cache write(2) ends in the kernel. When the kernel sends the pages and the volume is
+//! full, it notes the error for fsync and close, drops the pages, and keeps the size that it had computed. A
+//! program that goes on writing gets no error. So the server makes the kernel forget the file's attributes:
+//! then the kernel asks for them before the next write(2), and returns the error of that answer. The kernel's
+//! size is correct again only when it forgets the inode (a truncation by the server would race with a program
+//! that goes on writing). So once the file is no longer open for writing, the server tells the kernel to
+//! forget the name, which also drops an unused inode. The inode may be in use for a moment (by a lookup, or
+//! by a notice of the server), so the kernel is told again until it reports that the inode is gone.
 
 use crate::errno::Result;
 use crate::server::Server;
@@ -21,55 +21,56 @@ use tidegate_rt::{Condvar, LockClass, Mutex, MutexGuard, Nanos, clock, thread};
 
 static REFUSED: LockClass = LockClass::new("fuse->refused", 5);
 
-/// With so many bytes left nothing is about to be refused: more than the kernel has under way at once.
+/// With so many bytes left no page is about to be refused: it is more than the kernel has in flight at once.
 const AMPLE: u64 = 16 << 20;
-/// Pages that would leave a gap wait so long for those before them to come: a program that leaves a gap waits so
-/// long near the end.
+/// Pages that would leave a gap wait so long for the pages before them. A program that really leaves a gap waits so
+/// long on a nearly full volume.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// The first time to wait for the kernel to forget an inode that it was told to; each is twice as long as the
-/// one before, up to the last.
+/// The first wait for the kernel to forget an inode. Each wait is twice as long as the one before, up to
+/// [`AGAIN_AT_MOST`].
 const AGAIN: Duration = Duration::from_millis(10);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(1);
-/// How often it is told.
+/// How often the kernel is told to forget an inode.
 const TOLD: u32 = 20;
 
-/// The fate of a file's pages.
+/// The refusal of pages of a file.
 struct Refusal {
     error: Errno,
     /// The largest request that was refused, in bytes.
     len: u64,
     /// The first byte of the first request that was refused.
     from: u64,
-    /// Bytes that have to be free in the volume before there is room again; none where it was not the volume
-    /// that was full.
+    /// Bytes that have to be free in the volume before there is room again. `None` where the volume itself
+    /// was not full.
     enough: Option<u64>,
-    /// Open files whose writer has heard of it.
+    /// Open files whose writer has got the error.
     told: Vec<u64>,
 }
 
-/// Pages that the kernel took from a program and the volume could not take.
+/// Files with pages that the kernel took from a program and the volume could not take.
 pub(crate) struct Refused {
-    /// How many files are known here: most mounts never have one, and need not look.
+    /// The number of files here. Most mounts never have one, and need not take the lock.
     count: AtomicUsize,
     files: Mutex<Files>,
-    /// For [`Files::settled`].
+    /// Signalled when [`Files::settled`] changes.
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct Files {
-    /// Files that are open.
+    /// Refusals of files that are open.
     refusals: HashMap<u64, Refusal>,
-    /// Files that nobody writes any more and whose size the kernel may still have: the lookups that it knew them by.
+    /// Files that are no longer open for writing and whose size the kernel may still keep, with the kernel's number of
+    /// lookups.
     leaving: HashMap<u64, u64>,
-    /// Where room is short, requests whose pages are about to be taken or refused: the file, and the first byte.
+    /// Where space is short, the requests whose pages are about to be taken or refused: the file, and the first byte.
     underway: Vec<(u64, u64)>,
-    /// Counts the times that pages were taken or refused.
+    /// Counts how often pages were taken or refused.
     settled: u64,
 }
 
-/// Pages are being taken while room is short: those behind them wait.
+/// Pages that are being taken while space is short. Pages after them wait.
 pub(crate) struct Underway<'a> {
     refused: &'a Refused,
     of: (u64, u64),
@@ -100,7 +101,7 @@ impl Refused {
         self.changed.notify_all();
     }
 
-    /// To be read before looking at what [`Refused::wait_settled`] waits for.
+    /// To be read before the condition for which [`Refused::wait_settled`] waits is checked.
     fn settled(&self) -> u64 {
         self.files.lock().settled
     }
@@ -125,13 +126,14 @@ impl Refused {
         Underway { refused: self, of: (node, pos) }
     }
 
-    /// Waits until more pages were taken or refused than `settled` says, at most until `end` where none of `node`
-    /// before `pos` are being taken. The time until which to wait for the next ones; `None` once that is over.
+    /// Waits until more pages were taken or refused than `settled` says, but only until `end` where no pages of `node`
+    /// before `pos` are being taken. Returns the time until which to wait for the next pages, or `None` once that time
+    /// is over.
     fn wait_settled(&self, settled: u64, (node, pos): (u64, u64), end: Nanos) -> Option<Nanos> {
         let mut files = self.files.lock();
         let now = clock::now();
         let underway = files.underway.iter().any(|u| u.0 == node && u.1 < pos);
-        // Once they are done, their refusal takes a moment to be noted.
+        // After pages are done, it takes a moment until their refusal is noted.
         let end = if underway { now + PATIENCE } else { end };
         let left = end.since(now);
         if left == Nanos::default() {
@@ -143,7 +145,7 @@ impl Refused {
         Some(end)
     }
 
-    /// Notes a refusal; whether the kernel may have attributes that keep it from asking.
+    /// Notes a refusal. Returns whether the kernel may have attributes that keep it from asking.
     fn add(&self, node: u64, error: Errno, (pos, len): (u64, u64), free: Option<u64>) -> bool {
         self.change(|files| {
             let known = files.refusals.len();
@@ -157,8 +159,9 @@ impl Refused {
         })
     }
 
-    /// Nobody writes the file any more: the program that did has heard of it at the latest when closing it. Whether
-    /// there was something to hear of, and nobody has the kernel forget it yet, which knows it by so many `lookups`.
+    /// Called when the file is no longer open for writing: its program got the error at close at the latest. Returns
+    /// whether there was a refusal and no thread is making the kernel forget the file yet, which the kernel knows by so
+    /// many `lookups`.
     fn forget(&self, node: u64, lookups: u64) -> bool {
         if self.count.load(SeqCst) == 0 {
             return false;
@@ -169,7 +172,8 @@ impl Refused {
         })
     }
 
-    /// The kernel has forgotten `lookups` of a file: all that it was known by, if its inode there is gone.
+    /// Notes that the kernel has forgotten `lookups` lookups of a file. If these are all lookups, its inode
+    /// in the kernel is gone.
     pub(crate) fn forgotten(&self, node: u64, lookups: u64) {
         if self.count.load(SeqCst) != 0 {
             self.change(|files| files.leaving.retain(|n, known| *n != node || lookups < *known));
@@ -182,14 +186,14 @@ impl Refused {
 }
 
 impl Server {
-    /// Before pages are taken that the kernel cached. Behind pages that were refused they would make a file
-    /// with a hole where a program wrote, so the file gets no longer before a writer was told, though there
-    /// be space again: a program that was told and goes on behind the loss wants that. Where room is short,
-    /// pages that would leave a gap wait as long as those before them are being taken, which may go through a
-    /// commit, and a moment for those that have not come yet.
+    /// Called before pages are taken that the kernel cached. Pages after refused pages would make a file with
+    /// a hole where a program wrote data. So the file does not grow before a writer got the error, even if
+    /// there is space again; a program that got the error and goes on after the loss accepts the hole. Where
+    /// space is short, pages that would leave a gap wait as long as the pages before them are being taken,
+    /// which may include a commit, and a moment for pages that have not come yet.
     ///
     /// # Errors
-    /// The error that the pages before met.
+    /// The error of the pages before them.
     pub(crate) fn take_cached(&self, inode: &Inode, pos: u64) -> Result<Option<Underway<'_>>> {
         let node = self.node(inode);
         if self.has_room(AMPLE) && self.refused.with(node, |_| ()).is_none() {
@@ -214,19 +218,20 @@ impl Server {
         Ok(Some(underway))
     }
 
-    /// Refuses pages at `pos` behind others that were refused, unless a writer was told and there is room again.
+    /// Refuses pages at `pos` after other refused pages, unless a writer got the error and there is room again.
     fn check_behind_refused(&self, node: u64, pos: u64) -> Result<()> {
         let behind =
             |r: &mut Refusal| (r.from < pos).then_some((r.error, r.len, r.enough, !r.told.is_empty()));
         let Some((error, len, enough, told)) = self.refused.with(node, behind).flatten() else {
             return Ok(());
         };
-        // Pages that a program wrote before it was told still come. So room in the volume counts that was made since.
+        // Pages that a program wrote before it got the error still come. So only space that was freed since then
+        // counts.
         let has_room = || enough.map_or_else(|| self.has_room(len), |enough| self.free() >= enough);
         if told && error == Errno::NOSPC && has_room() { Ok(()) } else { Err(error) }
     }
 
-    /// Whether `len` bytes fit, in the volume and where the image is kept.
+    /// Whether `len` bytes fit, in the volume and on the disk below the image.
     fn has_room(&self, len: u64) -> bool {
         let s = self.vfs().statfs();
         s.blocks_available * u64::from(s.block_size) >= len && self.space.has(self, len)
@@ -238,24 +243,25 @@ impl Server {
         s.blocks_free * u64::from(s.block_size)
     }
 
-    /// The kernel could not write back `len` bytes at `pos` of `node`, since we refused them with `error`.
+    /// Notes that the server refused `len` bytes at `pos` of `node` with `error`, which the kernel had
+    /// cached.
     pub fn refuse(self: &Arc<Self>, node: u64, error: Errno, pos: u64, len: u64) {
         let free = self.space.has(self, len).then(|| self.free());
         if self.refused.add(node, error, (pos, len), free) {
             let server = self.clone();
-            // Offload: the kernel may wait there for the very write that is being answered. Where no thread can be
-            // had, close and fsync tell it.
+            // Another thread does this: the kernel may wait in it for the very write that is being answered. If no
+            // thread can be started, only close and fsync report the error.
             let _ = thread::spawn("tg-fuse-offload", move || server.have_asked(node));
         }
     }
 
-    /// The last writer of `node` has closed it. If pages of it were refused, the kernel is to forget its
-    /// size.
+    /// Called when the last writer of `node` has closed it. If pages of it were refused, the kernel must
+    /// forget its size.
     pub(crate) fn forget_refused(self: &Arc<Self>, node: u64) {
         if self.refused.forget(node, self.nodes.lookups(node)) {
             let server = Arc::downgrade(self);
-            // Offload: the kernel may hold the directory for a request that waits for this thread. The volume is
-            // free to be unmounted meanwhile.
+            // Another thread does this: the kernel may hold the directory's lock for a request that waits for the
+            // present thread. The volume can be unmounted meanwhile.
             let spawned = thread::spawn("tg-fuse-offload", move || {
                 let mut pause = AGAIN;
                 for _ in 0..TOLD {
@@ -285,18 +291,18 @@ impl Server {
         }
     }
 
-    /// Has the kernel ask for the attributes of `node` before it uses them again.
+    /// Makes the kernel ask for the attributes of `node` before it uses them again.
     pub(crate) fn have_asked(&self, node: u64) {
         if let Some(kernel) = self.kernel() {
             kernel.forget_attributes(node);
         }
     }
 
-    /// Before a write through `fh`, which is when the kernel asks for attributes through an open file: the
-    /// error that earlier writes met and this writer was not told of.
+    /// Called before a write through `fh`, when the kernel asks for attributes through an open file. Fails
+    /// with the error of earlier writes that this writer has not got yet.
     ///
     /// # Errors
-    /// That.
+    /// The error of earlier writes.
     pub fn check_refused(&self, node: u64, fh: u64) -> Result<()> {
         let untold = |r: &mut Refusal| (!r.told.contains(&fh)).then_some(r.error);
         let Some(error) = self.refused.with(node, untold).flatten() else { return Ok(()) };
@@ -307,8 +313,8 @@ impl Server {
         Err(error)
     }
 
-    /// Before attributes of `node` are told: the kernel is not to keep them while a writer may have to hear of an
-    /// error.
+    /// Called before attributes of `node` are sent. The kernel must not keep them while a writer may still have to get
+    /// an error.
     pub(crate) fn keep_asked(&self, node: u64) {
         if self.refused.with(node, |_| ()).is_some() {
             self.have_asked(node);
@@ -348,7 +354,7 @@ mod tests {
         Arc::new(tidegate::Volume::open(&image, &tidegate::OpenOptions::default()).unwrap())
     }
 
-    /// Pages that would leave a gap wait for those before them, however long these take, and are refused with them.
+    /// Pages that would leave a gap wait for the pages before them, however long these take, and are refused with them.
     #[test]
     fn pages_wait_for_those_before_them_that_are_being_taken() {
         let scratch = tempfile::tempdir().unwrap();
@@ -375,7 +381,7 @@ mod tests {
         server.vfs().unmount().unwrap();
     }
 
-    /// Pages behind a gap stay away though there be room again, until a writer was told.
+    /// Pages after a gap are refused even if there is room again, until a writer got the error.
     #[test]
     fn a_gap_is_made_by_those_alone_who_know_of_it() {
         let scratch = tempfile::tempdir().unwrap();

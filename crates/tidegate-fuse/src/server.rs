@@ -1,4 +1,4 @@
-//! The volume as the kernel's client sees it: every operation starts from it.
+//! The volume as the kernel's client sees it, on which every operation is based.
 
 use crate::dirty_bound::DirtyBound;
 use crate::errno::{Result, ToErrno};
@@ -19,27 +19,27 @@ use tidegate::vfs::{Attr, Cred, Ino, Inode, OpenFlags, Vfs};
 /// The kernel's number for the root directory.
 pub const ROOT_NODE: u64 = 1;
 
-/// Everything is done as the superuser: with POSIX ACLs negotiated the kernel checks permissions itself,
-/// and knows the caller's groups and capabilities, which we do not.
+/// All operations are done as the superuser: with POSIX ACLs negotiated, the kernel checks permissions
+/// itself, and it knows the caller's groups and capabilities, which the server does not.
 pub(crate) const ROOT: &Cred = &Cred::ROOT;
 
 /// The process that asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
-    /// User that new files belong to.
+    /// The user to which new files belong.
     pub uid: u32,
-    /// Group likewise.
+    /// The group to which new files belong.
     pub gid: u32,
-    /// Its thread; 0 when it is in a namespace that we do not see.
+    /// Its thread; 0 when it is in a PID namespace that is not visible here.
     pub pid: u32,
 }
 
 /// The kernel's view of an inode.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The number it uses for it.
+    /// The node number that the kernel uses.
     pub node: u64,
-    /// The number users see.
+    /// The inode number that users see.
     pub ino: u64,
     /// Attributes.
     pub attr: Attr,
@@ -65,10 +65,10 @@ pub struct Server {
     pub(crate) space: HostSpace,
     pub(crate) dirty_bound: DirtyBound,
     pub(crate) walk: Arc<Walk>,
-    /// The large directory in which names were looked up that had been listed alone.
+    /// The large directory that was listed by names only and in which names were then looked up.
     pub(crate) looked_up: AtomicU64,
     pub(crate) view: View,
-    /// The user that mounted it, and may do what the superuser may to the volume as a whole.
+    /// The user who mounted it, and who may do to the volume as a whole what the superuser may.
     pub(crate) owner: u32,
     root: Ino,
     kernel: OnceLock<Box<dyn Kernel>>,
@@ -95,7 +95,7 @@ impl Server {
         })
     }
 
-    /// Says through what the kernel can be told things.
+    /// Sets the way to send requests to the kernel.
     pub fn attach(&self, kernel: Box<dyn Kernel>) {
         let _ = self.kernel.set(kernel);
     }
@@ -104,19 +104,19 @@ impl Server {
         self.kernel.get().map(|k| &**k)
     }
 
-    /// Says what ends the mount, and comes back when the volume is unmounted.
+    /// Sets the function that ends the mount and returns when the volume is unmounted.
     pub(crate) fn at_end(&self, end: impl Fn() + Send + Sync + 'static) {
         let _ = self.at_end.set(Box::new(end));
     }
 
-    /// The kernel has unmounted, and waits: unmounts the volume.
+    /// Unmounts the volume. Called when the kernel has unmounted, and waits.
     pub(crate) fn destroy(&self) {
         if let Some(end) = self.at_end.get() {
             end();
         }
     }
 
-    /// Lets go of all that the kernel kept open; nothing is served afterwards.
+    /// Drops everything that the kernel kept open. No request is served afterwards.
     pub fn detach(&self) {
         self.handles.clear();
         self.nodes.clear();
@@ -127,7 +127,7 @@ impl Server {
         self.nodes.len()
     }
 
-    /// The files that somebody has open for writing.
+    /// The files that are open for writing.
     pub(crate) fn written_nodes(&self) -> Vec<u64> {
         self.handles.written()
     }
@@ -162,30 +162,30 @@ impl Server {
         e
     }
 
-    /// The kernel forgets `n` lookups of `node`.
+    /// Notes that the kernel forgets `n` lookups of `node`.
     pub fn forget(&self, node: u64, n: u64) {
         self.nodes.forget(node, n);
         self.refused.forgotten(node, n);
     }
 
-    /// Keeps an inode from being freed while its name goes.
+    /// Keeps an inode from being freed while its name is removed.
     pub(crate) fn pin(&self, inode: &Arc<Inode>) -> Result<tidegate::vfs::File> {
         self.vfs().open(ROOT, inode, OpenFlags::empty()).map_errno()
     }
 
-    /// Refuses what immutable and append-only inodes do not allow. The kernel does not know these flags
-    /// of ours.
+    /// Refuses operations that immutable and append-only inodes do not allow. The kernel does not know these
+    /// flags of FUSE inodes.
     pub(crate) fn check_flags(&self, inode: &Inode, forbidding: u32) -> Result<()> {
         if inode.attr().flags & forbidding != 0 { Err(Errno::PERM) } else { Ok(()) }
     }
 
-    /// Whether names may be added to a directory, or (`removing`) taken from it.
+    /// Whether names may be added to a directory, or (`removing`) removed from it.
     pub(crate) fn check_dir(&self, dir: &Inode, removing: bool) -> Result<()> {
         self.check_flags(dir, if removing { IMMUTABLE | APPEND_ONLY } else { IMMUTABLE })
     }
 
     /// Whether the caller may act on the volume as a whole: with `CAP_SYS_ADMIN`, or as the user who mounted it. The
-    /// superuser has no say without that, as in a container.
+    /// superuser without that capability, as in a container, may not.
     pub(crate) fn check_admin(&self, caller: &Caller) -> Result<()> {
         let mounted = self.owner != 0 && caller.uid == self.owner;
         if mounted || caller.is_capable(Capability::SysAdmin) { Ok(()) } else { Err(Errno::PERM) }

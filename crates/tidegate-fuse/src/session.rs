@@ -19,16 +19,16 @@ use tidegate_block::Reserve;
 use tidegate_block::claim::Claim;
 use tidegate_rt::{channel, thread};
 
-/// How long files that are open when we are told to end may stay so.
+/// How long files may stay open after a signal to end.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Mounts `image` at `dir` and serves until it is unmounted, or SIGTERM, SIGINT or SIGHUP comes (the last not
-/// where it is ignored, as nohup has it). `open` says how the volume is opened; `options` go before. `ready`
-/// is called once the mount works. Blocks those signals in the calling thread: to be called before others are
-/// started.
+/// Mounts `image` at `dir` and serves until it is unmounted, or until SIGTERM, SIGINT or SIGHUP comes (SIGHUP
+/// only where it is not ignored, as by nohup). `open` says how the volume is opened; `options` take
+/// precedence. `ready` is called once the mount works. Blocks those signals in the calling thread, so it must
+/// be called before other threads are started.
 ///
 /// # Errors
-/// Each begins with the image or the directory: the image is missing, in use, no volume; mounting is not
+/// Each begins with the image or the directory: the image is missing, in use, or no volume; mounting is not
 /// allowed; the last write at unmounting failed.
 pub fn serve(
     image: &Path,
@@ -43,7 +43,8 @@ pub fn serve(
     }
     signals.thread_block().map_err(|e| Error::Os("signals".into(), e.into()))?;
     die_of_panics();
-    // Memory that we need to write pages must not wait for pages that we are to write. For the superuser.
+    // An allocation that is needed to write pages must not wait for pages that this process is to write. Only
+    // the superuser may set this.
     let _ = rustix::process::configure_io_flusher_behavior(true);
     let dir = &mountpoint(dir)?;
     let open = OpenOptions {
@@ -55,19 +56,20 @@ pub fn serve(
     let mut claim = claim(image, options, &open);
     let open = OpenOptions { claimed: claim.is_some(), ..open };
     let volume = Arc::new(Volume::open(image, &open)?);
-    // A mount works without.
+    // A mount works without the reserve.
     let _reserve = Reserve::keep(options.reserve()).ok();
     let mut options = options.clone();
     options.read_only |= volume.check_writable().is_err();
     let dirsync = options.flags.intersects(MountFlags::SYNCHRONOUS | MountFlags::DIRSYNC);
     let server = Server::new(volume.clone(), View { dirsync, ..options.view.clone() });
-    // A mount works without this, too.
+    // A mount works without reading ahead.
     let ahead =
         options.walk_ahead.then(|| Ahead::start(server.walk.clone(), server.vfs().clone()).ok()).flatten();
     let source = canonical(image);
-    // A mount works without. Before it, since the image may lie below where it is mounted.
+    // A mount works without the socket. It is made before mounting, since the image may lie below the mount
+    // point.
     let control = Control::start(volume.path(), dir, &volume);
-    // Nobody may be there to hear it.
+    // Standard error may be closed.
     let tell = |e: &_| drop(writeln!(std::io::stderr(), "tidegate: note: no control socket: {e}"));
     let control = control.inspect_err(tell).ok();
     let fd =
@@ -90,18 +92,18 @@ pub fn serve(
     let destroyed = ends.clone();
     server.at_end(move || {
         let _ = destroyed.send(End::Destroyed, 1);
-        // Nothing is sent: the other end goes away when the volume is unmounted.
+        // Nothing is sent: the other end is dropped when the volume is unmounted.
         let _ = wait_unmounted.recv();
     });
     ready(&volume);
     let served = move || ends.send(End::LetGo(transport.run()), 1);
     thread::spawn("tg-fuse-serve", served).map_err(|e| at(dir, e))?;
-    // After any end it is this thread that does the rest, and alone.
+    // After any end only this thread does the rest.
     let served = match ended.recv() {
         Some(End::LetGo(r)) => r.map_err(|e| at(dir, e)),
         Some(End::Told | End::Destroyed) | None => Ok(()),
     };
-    // After an error nobody can use what is mounted.
+    // After an error the mount cannot be used.
     match served {
         Ok(()) => std::mem::forget(mounted),
         Err(_) => drop(mounted),
@@ -116,37 +118,38 @@ pub fn serve(
     ended
 }
 
-/// Why a mount ends.
+/// The reason why a mount ends.
 enum End {
-    /// The kernel has let go, or the connection broke.
+    /// The kernel has unmounted, or the connection broke.
     LetGo(io::Result<()>),
-    /// The kernel has let go of a block device, and waits until the volume is unmounted.
+    /// The kernel has unmounted a block device, and waits until the volume is unmounted.
     Destroyed,
-    /// A signal came. Files may still be open: they see errors from here on, and the volume is left clean.
+    /// A signal came. Files may still be open: they get errors from here on, and the volume is unmounted
+    /// cleanly.
     Told,
 }
 
-/// Claims a block device that the kernel is to take over, of which all is the volume; `None` where the image
-/// is opened as any other.
+/// Claims a block device that the kernel is to take over, if the volume takes all of it. `None` where the
+/// image is opened in the usual way.
 fn claim(image: &Path, options: &MountOptions, open: &OpenOptions) -> Option<Claim> {
     let whole = within(image).1.is_none() && open.offset == 0;
     let may = rustix::process::geteuid().is_root() && !options.auto_unmount;
     if !whole || !may || open.read_only {
         return None;
     }
-    // The fault is reported where the image is opened.
+    // An error is reported where the image is opened.
     Claim::of(image).ok().flatten()
 }
 
-/// Whether the starter of this process has it ignore `signal`.
+/// Whether this process was started with `signal` ignored.
 pub fn ignored(signal: Signal) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|l| u64::from_str_radix(l.strip_prefix("SigIgn:")?.trim(), 16).ok());
     mask.unwrap_or(0) & 1 << (signal as u32 - 1) != 0
 }
 
-/// A thread that panics would leave others waiting for it. The end of the process ends all requests with an
-/// error, and the next mount recovers what was fsynced.
+/// Ends the process when a thread panics: other threads would wait for it. The end of the process ends all
+/// requests with an error, and the next mount recovers fsynced data.
 fn die_of_panics() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -155,7 +158,7 @@ fn die_of_panics() {
     }));
 }
 
-/// Unmounts a mount that nobody serves.
+/// Unmounts a mount that is no longer served.
 struct Mounted<'a>(&'a Path);
 
 impl Drop for Mounted<'_> {
@@ -168,7 +171,7 @@ fn at(dir: &Path, e: io::Error) -> Error {
     Error::os(path_bytes(dir), e)
 }
 
-/// The directory to mount at, absolute. One whose last mount died is cleared first.
+/// The directory to mount at, as an absolute path. A dead mount there is unmounted first.
 fn mountpoint(dir: &Path) -> Result<PathBuf> {
     if is_dead(dir) {
         unmount(dir, true).map_err(|e| at(dir, e))?;
@@ -180,16 +183,16 @@ fn mountpoint(dir: &Path) -> Result<PathBuf> {
     Ok(found)
 }
 
-/// Unmounts what is at `dir`, in use or not; but not what somebody mounted over ours, or is there since.
+/// Unmounts the mount at `dir`, in use or not, but not a mount that was made over it or after it.
 fn unmount_ours(dir: &Path, ours: Option<(u32, u32)>) {
     if mount::device(dir) == ours && unmount_own(dir, false, true).is_err() {
-        // The mount may have gone meanwhile.
+        // The mount may be gone meanwhile.
         let _ = unmount_own(dir, true, true);
     }
 }
 
-/// Waits for a signal, unmounts, and has what is open written. Nothing may be open: then the kernel lets go,
-/// and the server ends first. Returns [`GRACE`] later.
+/// Waits for a signal, has dirty pages written, and unmounts. If no file is open, the kernel releases the
+/// mount, and the server ends before this returns. Returns [`GRACE`] later.
 fn end_on_signal(signals: &SigSet, server: &Arc<Server>, unmount: impl FnOnce()) {
     if signals.wait().is_err() {
         return;

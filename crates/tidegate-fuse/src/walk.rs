@@ -1,9 +1,9 @@
 //! Reading ahead of a program that walks a tree.
 //!
-//! `find`, `du`, `rsync` and the like list a directory, then those in it, one after the other and depth first. While
-//! the kernel makes its inodes of one listing, a thread reads the inodes that the next ones will show. It begins
-//! once somebody lists a directory that was in the one listed before, and stays a bounded number of inodes ahead.
-//! Of a directory that takes several answers to list, the inodes of the next one are read first.
+//! `find`, `du`, `rsync` and the like list a directory, then the directories in it, one after the other and depth
+//! first. While the kernel makes its inodes from one listing, a thread reads the inodes that the next listings will
+//! show. It begins once a program lists a directory that was in the previously listed one, and stays a bounded number
+//! of inodes ahead. When a directory takes several answers to list, the inodes of the next answer are read first.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,12 +13,12 @@ use tidegate_rt::{Condvar, LockClass, Mutex, thread};
 
 static WALK: LockClass = LockClass::new("fuse->walk", 6);
 
-/// Inodes that were read for directories that nobody has listed yet, at most about so many.
+/// About the most inodes that are read for directories that were not listed yet.
 const AHEAD: usize = 512;
-/// Directories to come that are remembered.
+/// The most directories to come that are remembered.
 const TO_COME: usize = 4096;
 
-/// Where a walker is, and its next directories.
+/// The place of a walking program, and its next directories.
 #[derive(Default)]
 struct Plan {
     /// Directories that the walker has not come to, the next one last.
@@ -27,13 +27,13 @@ struct Plan {
     reading: Option<Ino>,
     /// Directories whose inodes were read, with their number, in the order of the walk.
     ready: VecDeque<(Ino, usize)>,
-    /// Somebody walks, rather than looks at one directory and another.
+    /// A program walks, instead of listing unrelated directories.
     walking: bool,
-    /// The directory listed last, and how many of those to come are from before it.
+    /// The directory listed last, and how many of the directories to come were found before it.
     listing: Option<(Ino, usize)>,
     /// The inodes to be read first.
     rest: Option<Rest>,
-    /// Counts the walks: inodes that were read for one that is over are of no use.
+    /// Counts the walks: inodes that were read for a walk that is over are of no use.
     walks: u64,
     over: bool,
 }
@@ -42,7 +42,7 @@ struct Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rest {
     dir: Ino,
-    /// Where it goes on.
+    /// The position where it goes on.
     pos: u64,
     inodes: usize,
 }
@@ -50,9 +50,9 @@ struct Rest {
 /// A listing of a directory, as far as one answer goes.
 pub(crate) struct Listed<'a> {
     pub dir: Ino,
-    /// From where.
+    /// The first position.
     pub from: u64,
-    /// Where it goes on, if there is more.
+    /// The position where it goes on, if there is more.
     pub next: Option<u64>,
     /// How many inodes it showed.
     pub inodes: usize,
@@ -61,7 +61,7 @@ pub(crate) struct Listed<'a> {
 }
 
 impl Plan {
-    /// Somebody was answered.
+    /// Notes an answer to a listing.
     fn answered(&mut self, l: &Listed<'_>) {
         self.rest = l.next.map(|pos| Rest { dir: l.dir, pos, inodes: l.inodes });
         if l.from == 0 {
@@ -71,7 +71,7 @@ impl Plan {
         }
     }
 
-    /// In the directory that is being listed are also `dirs`.
+    /// Notes that the directory that is being listed also contains `dirs`.
     fn continued(&mut self, dir: Ino, dirs: &[Ino]) {
         if let Some((_, before)) = self.listing.filter(|(listed, _)| *listed == dir) {
             let at = before.min(self.to_come.len());
@@ -80,11 +80,11 @@ impl Plan {
         }
     }
 
-    /// Somebody listed `dir`, in which `dirs` are.
+    /// Notes that a program listed `dir`, which contains `dirs`.
     fn listed(&mut self, dir: Ino, dirs: &[Ino]) {
         if let Some(i) = self.ready.iter().position(|(ino, _)| *ino == dir) {
-            // Its directories are among those to come since it was read. Directories that came before it were
-            // passed over.
+            // Its directories have been among those to come since it was read. Directories before it were
+            // skipped.
             self.ready.drain(..=i);
             self.walking = true;
             self.listing = None;
@@ -101,13 +101,13 @@ impl Plan {
             *self = Plan { walks: self.walks, over: self.over, rest: self.rest, ..Plan::default() };
         }
         self.reading = None;
-        // The directory being read now is not the one that is wanted next.
+        // The directory that is being read is not the next one of this walk.
         self.walks += 1;
         self.listing = Some((dir, self.to_come.len()));
         self.come(dirs);
     }
 
-    /// The walker comes to `dirs` next.
+    /// Notes that the walker comes to `dirs` next.
     fn come(&mut self, dirs: &[Ino]) {
         self.to_come.extend(dirs.iter().rev());
         self.forget_excess();
@@ -128,18 +128,19 @@ impl Plan {
         self.reading
     }
 
-    /// The `inodes` of `dir` were read in walk number `walk`, and `dirs` are among them.
+    /// Notes that `inodes` inodes of `dir` were read in walk number `walk`, and that `dirs` are among them.
     fn read(&mut self, walk: u64, dir: Ino, inodes: usize, dirs: &[Ino]) {
         if walk == self.walks {
             self.reading = None;
-            // An empty one counts, too: a tree may have nothing else.
+            // An empty directory counts as one inode: a tree may consist of empty directories.
             self.ready.push_back((dir, inodes.max(1)));
             self.come(dirs);
         }
     }
 }
 
-/// Directories that are being walked; shared by the threads that serve listings and the one that reads ahead.
+/// Directories that are being walked, shared by the threads that serve listings and the thread that reads
+/// ahead.
 #[derive(Default)]
 pub(crate) struct Walk {
     plan: Plans,
@@ -155,7 +156,7 @@ impl Default for Plans {
 }
 
 impl Walk {
-    /// A program that lists a directory was answered.
+    /// Notes that a program that lists a directory was answered.
     pub(crate) fn answered(&self, l: &Listed<'_>) {
         let mut plan = self.plan.0.lock();
         plan.answered(l);
@@ -168,7 +169,7 @@ impl Walk {
 
     /// Reads ahead until [`Ahead`] is dropped.
     fn run(&self, vfs: &Vfs) {
-        // From where to where the rest of a listing was read.
+        // The range of a listing's rest that was read.
         let mut read_before = (Ino(0), 0..0);
         let mut plan = self.plan.0.lock();
         while !plan.over {
@@ -198,7 +199,7 @@ impl Walk {
 struct Found {
     inodes: usize,
     dirs: Vec<Ino>,
-    /// Where it goes on.
+    /// The position where it goes on.
     next: u64,
 }
 
@@ -223,7 +224,7 @@ fn read(vfs: &Vfs, dir: Ino, from: u64, most: usize) -> Found {
     Found { inodes: inodes.len(), ..found }
 }
 
-/// The thread, until it is dropped.
+/// The thread that reads ahead. It ends when this is dropped.
 pub(crate) struct Ahead {
     walk: Arc<Walk>,
     thread: Option<thread::JoinHandle<()>>,
@@ -270,7 +271,7 @@ mod tests {
         const END: u64 = 1000;
         let mut order = Vec::new();
         depth_first(Ino(1), END, &mut order);
-        // The reader is as fast as can be, or does some steps now and then.
+        // The reader is arbitrarily fast, or does some steps at times.
         for steps in [usize::MAX, 0, 1, 3] {
             let (mut plan, mut read) = (Plan::default(), Vec::new());
             for dir in &order {
@@ -299,7 +300,7 @@ mod tests {
         plan.listed(Ino(2), &[]);
         let walk = plan.walks;
         assert_eq!(plan.next(), Some(Ino(3)));
-        // It is listed while it is being read.
+        // The directory is listed while it is being read.
         plan.listed(Ino(3), &[Ino(30)]);
         plan.read(walk, Ino(3), 5, &[Ino(30)]);
         assert_eq!(plan.next(), Some(Ino(30)));
@@ -324,7 +325,7 @@ mod tests {
         let mut come: Vec<Ino> = plan.to_come.iter().copied().collect();
         come.reverse();
         assert_eq!(come, [200, 21, 22, 23, 24, 3, 4].map(Ino));
-        // Another is listed: an answer about the old one comes too late.
+        // Another directory is listed: a result about the old one comes too late.
         plan.listed(Ino(20), &[Ino(200)]);
         plan.answered(&some(90, None, &[Ino(25)]));
         assert!(!plan.to_come.contains(&Ino(25)));

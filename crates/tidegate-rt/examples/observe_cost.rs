@@ -1,5 +1,5 @@
-//! The cost of looking, by the piece: nanoseconds of one lock, span and event, on one thread that does
-//! nothing else, with everything off and with each on.
+//! The cost of observation: nanoseconds of one lock, span and event, on one thread that does nothing else,
+//! with all observation off and with each kind on.
 //!
 //! ```sh
 //! cargo run --release -p tidegate-rt --example observe_cost
@@ -9,7 +9,8 @@
 use tidegate_rt::trace::{self, EventPoint, SpanPoint};
 use tidegate_rt::{LockClass, Mutex, clock, lockstat};
 
-/// Held across operations: each hold is timed. And for a moment: some are.
+/// A lock that is held across operations: each hold is timed. And a lock that is held for a moment: some
+/// holds are timed.
 static OUTER: LockClass = LockClass::new("example->outer", 20);
 static INNER: LockClass = LockClass::new("example->inner", 700);
 
@@ -18,7 +19,7 @@ static EVENT: EventPoint<3> = EventPoint::new("event", ["ino", "pos", "len"]);
 
 const TIMES: u32 = 200_000;
 
-/// The least of several, in nanoseconds.
+/// The least time of several runs, in nanoseconds.
 fn each(mut f: impl FnMut()) -> f64 {
     let once = |f: &mut dyn FnMut()| {
         let start = clock::now();

@@ -1,5 +1,6 @@
 //! The cost of a wake-up on this machine, for `sim::Costs`: `cargo run --release -p tidegate-rt --example wake_up`.
-//! CPU time of the thread that wakes, and the time until the other one runs; of 3000 each the median and the tenths.
+//! Measures the CPU time of the waking thread, and the time until the other thread runs. Prints the median and the
+//! deciles of 3000 runs.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it measures the world outside
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};

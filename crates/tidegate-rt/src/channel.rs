@@ -24,13 +24,13 @@ struct Shared<T> {
     emptied: Condvar,
 }
 
-/// The end that values go in. The channel closes when the last clone is gone.
+/// The sending end. The channel closes when the last clone is dropped.
 pub struct Sender<T>(Arc<Shared<T>>);
 
-/// The end that values come out of. Sending fails when the last clone is gone.
+/// The receiving end. Sending fails when the last clone is dropped.
 pub struct Receiver<T>(Arc<Shared<T>>);
 
-/// Nobody is left at the other end; the value comes back.
+/// The other end is dropped. The value is returned.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Closed<T>(pub T);
 
@@ -68,14 +68,14 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// The next value, waiting for it; `None` when all senders are gone and nothing is left.
+    /// Waits for the next value. `None` when all senders are gone and no value is left.
     pub fn recv(&self) -> Option<T> {
         let mut i = self.0.inner.lock();
         loop {
             if let Some((value, weight)) = i.queue.pop_front() {
                 i.weight -= weight;
                 drop(i);
-                // Senders wait for different weights, so each must look for itself.
+                // Senders wait for different weights, so each must check for itself.
                 self.0.emptied.notify_all();
                 return Some(value);
             }
@@ -112,7 +112,7 @@ impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         let mut i = self.0.inner.lock();
         i.receivers -= 1;
-        // Values nobody will take go now, outside the lock: their drop may be anything.
+        // Values that no receiver will take are dropped outside the lock: their drop may run any code.
         let left = if i.receivers == 0 { std::mem::take(&mut i.queue) } else { VecDeque::new() };
         drop(i);
         drop(left);

@@ -11,11 +11,11 @@ use crate::lockstat::Counted;
 pub struct LockClass {
     name: &'static str,
     rank: u16,
-    /// Nobody waits for a device with one held.
+    /// No thread may wait for a device with a lock of this class held.
     pub(crate) off_device: bool,
-    /// Of those who take a lock alone.
+    /// The counts of exclusive acquisitions.
     pub(crate) alone: Counted,
-    /// Of those who share one.
+    /// The counts of shared acquisitions.
     pub(crate) shared: Counted,
 }
 
@@ -25,8 +25,8 @@ impl LockClass {
         LockClass { name, rank, off_device: false, alone: Counted::new(), shared: Counted::new() }
     }
 
-    /// This class, as one of locks under which nobody is to wait for a device (see [`crate::device_wait`]):
-    /// other threads want them for work without that device.
+    /// Marks the class as one of locks under which no thread may wait for a device (see
+    /// [`crate::device_wait`]): other threads need the locks for work without that device.
     pub const fn off_device(self) -> Self {
         LockClass { off_device: true, ..self }
     }
@@ -91,12 +91,12 @@ mod order {
     }
 }
 
-/// The name of the class of a lock that the calling thread holds, and under which nobody is to wait for a device.
+/// The name of the class of a lock that the calling thread holds, and under which it may not wait for a device.
 pub(crate) fn off_device_held() -> &'static str {
     order::off_device()
 }
 
-/// The calling thread is about to hold a lock of `class`.
+/// Notes that the calling thread is about to take a lock of `class`.
 #[inline]
 pub(crate) fn push(class: &'static LockClass, nested: bool) {
     order::push(class, nested);
@@ -105,7 +105,7 @@ pub(crate) fn push(class: &'static LockClass, nested: bool) {
     }
 }
 
-/// It holds it no more.
+/// Notes that the calling thread releases a lock of `class`.
 #[inline]
 pub(crate) fn pop(class: &'static LockClass) {
     order::pop(class);

@@ -24,7 +24,7 @@ impl Nanos {
 impl Add<Duration> for Nanos {
     type Output = Nanos;
 
-    /// The time so much later; that of the clock's end where there is none.
+    /// The time so much later, at most the end of the clock.
     fn add(self, time: Duration) -> Nanos {
         Nanos(self.0.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
     }
@@ -51,23 +51,23 @@ fn monotonic() -> Nanos {
     Nanos(START.get_or_init(Instant::now).elapsed().as_nanos() as u64 + 1)
 }
 
-/// The time as [`now`], for observers: by the processor's counter where that is steady, at a third of the
-/// cost. Readings are not to be mixed with those of [`now`], from which they may drift by parts in a million;
-/// two processors may be some nanoseconds apart.
+/// The time as [`now`], for observers: from the processor's counter where that is steady, at a third of the
+/// cost. Readings must not be mixed with those of [`now`], from which they may drift by parts in a million.
+/// Two processors may be some nanoseconds apart.
 #[inline]
 pub fn stamp() -> Nanos {
     task::with(|t| Nanos(t.now())).unwrap_or_else(|| COUNTER.get_or_init(Counter::start).now())
 }
 
-/// Finds out how fast the processor's counter runs, which takes up to a fifth of a second once, so that no
-/// call of [`stamp`] does.
+/// Measures the rate of the processor's counter, which takes up to a fifth of a second once, so that no call
+/// of [`stamp`] does it.
 pub(crate) fn prepare_stamps() {
     COUNTER.get_or_init(Counter::start);
 }
 
 static COUNTER: OnceLock<Counter> = OnceLock::new();
 
-/// The processor's counter, or the monotonic clock where there is none that is steady.
+/// The processor's counter, or the monotonic clock where there is no steady counter.
 struct Counter {
     clock: quanta::Clock,
     /// The counter's value when [`now`] was `start`.
@@ -91,8 +91,9 @@ pub fn realtime() -> Timespec {
     task::with(|t| simulated(t.sim().epoch(), t.now())).unwrap_or_else(wall)
 }
 
-/// The wall clock as of its last tick (`ktime_get_coarse_real_ts64`): files' times are taken from it, so that
-/// changes within a tick leave them as they are. A tick is the kernel's; in a simulated run it is [`TICK`].
+/// The wall clock at its last tick (`ktime_get_coarse_real_ts64`). Times of files are taken from it, so that
+/// further changes within a tick leave them as they are. The tick is that of the kernel; in a simulated run
+/// it is [`TICK`].
 pub fn realtime_coarse() -> Timespec {
     task::with(|t| simulated(t.sim().epoch(), t.now() / TICK * TICK)).unwrap_or_else(|| {
         let t = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
@@ -122,8 +123,8 @@ fn wall() -> Timespec {
     }
 }
 
-/// Entropy for UUIDs, generations and hash seeds; not for cryptography. In a simulated run it comes from its
-/// seed.
+/// Entropy for UUIDs, generations and hash seeds, not for cryptography. In a simulated run it comes from the
+/// run's seed.
 pub fn entropy() -> u64 {
     sim::random().unwrap_or_else(random)
 }

@@ -1,15 +1,15 @@
-//! Waiting for a device with locks held that others want.
+//! Waits for a device with locks held that other threads need.
 //!
-//! A class says with [`LockClass::off_device`](crate::LockClass::off_device) that nobody is to wait for a
-//! device under its locks. Debug builds panic where somebody is about to ([`check`]), unless a [`Permit`]
-//! says why it may be. A wait under a permit is told from others ([`holds`]), so that it can be counted.
+//! A class declares with [`LockClass::off_device`](crate::LockClass::off_device) that no thread may wait for
+//! a device under its locks. Debug builds panic where a thread is about to do so ([`check`]), unless a
+//! [`Permit`] gives the reason for it. [`holds`] tells such waits, so that they can be counted.
 
 use crate::{class, thread};
 use std::cell::Cell;
 use std::marker::PhantomData;
 
 thread::local!(
-    /// Locks of such classes that the thread holds.
+    /// The number of locks of such classes that the thread holds.
     static HOLDS: Cell<u32> = const { Cell::new(0) }
 );
 thread::local!(static PERMITS: Cell<u32> = const { Cell::new(0) });
@@ -22,28 +22,28 @@ pub(crate) fn released() {
     HOLDS.set(HOLDS.get().saturating_sub(1));
 }
 
-/// Whether the calling thread holds a lock under which nobody is to wait for a device.
+/// Whether the calling thread holds a lock under which it may not wait for a device.
 pub fn holds() -> bool {
     HOLDS.get() > 0
 }
 
-/// Says that the calling thread may wait for a device here. Free of cost in release builds.
+/// Declares that the calling thread may wait for a device here. It costs nothing in release builds.
 ///
 /// # Panics
-/// In debug builds, when it holds such a lock and has no [`Permit`].
+/// In debug builds, when the thread holds such a lock and has no [`Permit`].
 #[inline]
 #[track_caller]
 pub fn check() {
-    // A panic that unwinds through a lock's holder is the one to be told of.
+    // If a panic is unwinding, that panic is the one to be reported.
     if cfg!(debug_assertions) && holds() && PERMITS.get() == 0 && !std::thread::panicking() {
         panic!("waiting for a device with {} held", class::off_device_held());
     }
 }
 
-/// Leave to wait for a device with such locks held, for the calling thread until it is dropped.
+/// A permit to wait for a device with such locks held, for the calling thread, until it is dropped.
 pub struct Permit(PhantomData<*const ()>);
 
-/// Gives leave. `why` is for the reader: an exception has its reason beside it.
+/// Gives a permit. `why` is for readers of the source: each exception states its reason.
 pub fn permit(why: &'static str) -> Permit {
     let _ = why;
     PERMITS.set(PERMITS.get() + 1);

@@ -1,4 +1,5 @@
-//! Hash maps whose keys nobody can make collide, and which a simulated run walks in the same order each time.
+//! Hash maps in which an attacker cannot make keys collide, and over which a simulated run iterates in the
+//! same order each time.
 
 use crate::clock;
 use std::hash::{BuildHasher, Hasher};
@@ -8,8 +9,8 @@ pub type HashMap<K, V> = std::collections::HashMap<K, V, Seed>;
 /// A set hashed by a [`Seed`] of its own.
 pub type HashSet<T> = std::collections::HashSet<T, Seed>;
 
-/// Begins every hash of one map, and is part of each step. It is drawn with [`clock::entropy`], so an image cannot be
-/// made whose numbers collide, and a simulated run draws it from its own seed.
+/// The seed of the hashes of one map. It begins every hash, and is part of each step. It is drawn with
+/// [`clock::entropy`], so no image can be made whose numbers collide, and a simulated run draws it from its own seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Seed([u64; 2]);
 
@@ -30,16 +31,17 @@ impl BuildHasher for Seed {
     }
 }
 
-/// Multiplies to twice the width and adds the halves up without carry, word by word: some two nanoseconds for a number.
+/// Multiplies to twice the width and combines the halves with XOR, word by word. It takes some two nanoseconds for a
+/// number.
 #[derive(Clone, Copy, Debug)]
 pub struct Folding {
     state: u64,
     factor: u64,
 }
 
-/// A word without a pattern, so that a key of zeros changes the state (the first bits of pi behind the point).
+/// A word without a pattern, so that a key of zeros changes the state: the first bits of the fraction of pi.
 const ODD: u64 = 0x243f_6a88_85a3_08d3;
-/// A factor for one draw to become two numbers (2^64 by the golden ratio).
+/// A factor that makes two numbers of one draw: 2^64 divided by the golden ratio.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[inline]
@@ -63,7 +65,7 @@ impl Hasher for Folding {
         let rest = words.remainder();
         let mut last = [0; 8];
         last[..rest.len()].copy_from_slice(rest);
-        // The length tells zeros at the end from none.
+        // The length distinguishes keys that differ only in zeros at the end.
         self.write_u64(u64::from_le_bytes(last) ^ (bytes.len() as u64).rotate_left(56));
     }
 
@@ -102,7 +104,8 @@ mod tests {
         assert_ne!(walk(), walk());
     }
 
-    /// The share of buckets that `keys` take, of as many: by chance this is 1 - 1/e, or 63 %.
+    /// The share of buckets that `keys` occupy, with as many buckets as keys. For a random function it is 1 -
+    /// 1/e, or 63 %.
     fn taken<K: Hash>(seed: Seed, keys: &[K], shift: u32) -> f64 {
         let buckets = keys.len() as u64;
         let all: std::collections::HashSet<u64> =

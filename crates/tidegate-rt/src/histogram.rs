@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 /// Eight buckets for each power of two; values from 2^42 on share the last.
 const BUCKETS: usize = 40 * 8;
 
-/// Counts values, exact to an eighth. Recording takes no lock and allocates nothing; a bucket holds 2^32 - 1.
+/// Counts values, exact to an eighth. Recording takes no lock and allocates nothing. A bucket holds up to
+/// 2^32 - 1.
 pub struct Histogram {
     sum: AtomicU64,
     min: AtomicU64,
@@ -16,15 +17,15 @@ pub struct Histogram {
 /// A [`Histogram`] at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Distribution {
-    /// Values counted.
+    /// The number of values.
     pub count: u64,
     /// Their sum.
     pub sum: u64,
-    /// Least; 0 when nothing was counted.
+    /// The minimum; 0 when nothing was counted.
     pub min: u64,
-    /// Most.
+    /// The maximum.
     pub max: u64,
-    /// The largest value that a bucket takes, and how many values it holds; ascending, without empty ones.
+    /// For each bucket, its largest possible value and its count; ascending, without empty buckets.
     pub buckets: Vec<(u64, u64)>,
 }
 
@@ -48,7 +49,7 @@ impl Histogram {
         self.buckets[bucket(value)].fetch_add(1, Relaxed);
     }
 
-    /// The counts so far. Values recorded meanwhile may be in one figure and not in another.
+    /// The counts so far. Values that are recorded meanwhile may be in one figure and not in another.
     pub fn read(&self) -> Distribution {
         let buckets: Vec<(u64, u64)> = (self.buckets.iter().enumerate())
             .map(|(i, n)| (last_of(i), u64::from(n.load(Relaxed))))
@@ -77,7 +78,7 @@ impl Distribution {
         at.map_or(self.max, |b| b.0.clamp(self.min, self.max))
     }
 
-    /// The counts after `earlier`. Their least and most are known only as far as buckets tell them.
+    /// The counts after `earlier`. Their minimum and maximum are known only to the precision of buckets.
     pub fn since(&self, earlier: &Distribution) -> Distribution {
         let before = |upper: u64| {
             let at = earlier.buckets.binary_search_by_key(&upper, |b| b.0);

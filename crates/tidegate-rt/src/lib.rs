@@ -1,20 +1,20 @@
 //! The runtime below every other Tidegate crate: time, threads, locks, waiting, tracing.
 //!
-//! It does: give one API for what a program takes from the operating system to run concurrently, name
-//! every lock by a [`LockClass`], count what locks cost, and record trace events in per-thread rings.
-//! It does not: do I/O, know file systems, or keep anything for a volume. Lock statistics and trace
-//! switches are for the process, as they are for the machine in a kernel.
+//! It does: give one API for the services of the operating system that a concurrent program needs, name every
+//! lock by a [`LockClass`], count the cost of locks, and record trace events in per-thread rings. It does
+//! not: do I/O, know file systems, or keep anything for a volume. Lock statistics and trace switches are
+//! those of the process, as in a kernel they are those of the machine.
 //!
-//! Callers see no type of `std::thread`, `std::sync` locks or `std::time`: behind the same names stand two
-//! worlds, the operating system's and, inside [`sim::run`], a simulated one (virtual time, one thread at a
-//! time, the order chosen by a seed).
+//! Callers see no type of `std::thread`, `std::sync` locks or `std::time`: this API has two implementations,
+//! the operating system and, inside [`sim::run`], a simulated world (virtual time, one thread at a time, in
+//! an order that a seed chooses).
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`clock`] | monotonic [`Nanos`], wall-clock [`Timespec`] |
 //! | [`thread`] | spawn, sleep, parallelism |
 //! | [`class`] | [`LockClass`]: name and rank; the debug check of lock order |
-//! | [`device_wait`] | waits for a device with locks held that others want: counted, and checked in debug builds |
+//! | [`device_wait`] | waits for a device with locks held that others need: counted; checked in debug builds |
 //! | [`hash`] | [`HashMap`](hash::HashMap), [`HashSet`](hash::HashSet): hashed by seeds of their own |
 //! | [`lock`] | [`Mutex`], [`RwLock`], [`Condvar`] |
 //! | [`wait`] | [`WaitQueue`]: wait for a condition, wake all |

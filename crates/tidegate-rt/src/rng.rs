@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same for one seed.
+//! Pseudo-random numbers, which depend only on a seed.
 
 /// A seeded generator (splitmix64).
 #[derive(Clone, Debug)]
@@ -10,7 +10,7 @@ impl Rng {
         Rng(seed)
     }
 
-    /// A generator that has nothing to do with this one, for part `n` of the work.
+    /// A generator that is independent of this one, for part `n` of the work.
     pub fn fork(&self, n: u64) -> Self {
         Rng(Rng(self.0 ^ n.wrapping_mul(0xd6e8_feb8_6659_fd93)).bits())
     }
@@ -29,12 +29,12 @@ impl Rng {
         ((self.bits() as u128 * bound as u128) >> 64) as u64
     }
 
-    /// One of a list that is not empty.
+    /// A random element of a list, which must not be empty.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len() as u64) as usize]
     }
 
-    /// True once in `n` times.
+    /// True with a probability of 1 in `n`.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }

@@ -1,4 +1,4 @@
-//! Waiting for a condition that lives in atomics or behind somebody else's lock.
+//! Waiting for a condition in atomics or behind another lock.
 
 use crate::clock::{self, Nanos};
 use crate::sim::sync::{self, Address};
@@ -10,17 +10,17 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
-/// Does something that others may wait for; whether there was anything to do.
+/// A function that does work for which threads may wait. Returns whether there was any work.
 pub type Poll = Rc<dyn Fn() -> bool>;
 
 thread::local!(static POLL: RefCell<Option<Poll>> = const { RefCell::new(None) });
 
-/// Ends polling when it goes; see [`poll_with`].
+/// Ends polling when dropped; see [`poll_with`].
 #[must_use]
 pub struct Polling(Option<Poll>);
 
-/// From now on the calling thread does not sleep in a [`WaitQueue`] before `poll` has nothing left to
-/// do. So a thread can wait for a device that completes only when asked, in an order of its own.
+/// From now on the calling thread sleeps in a [`WaitQueue`] only when `poll` has no work left. So a thread
+/// can wait for a device that completes requests only when polled, in an order of its own.
 pub fn poll_with(poll: Poll) -> Polling {
     Polling(POLL.with(|p| p.replace(Some(poll))))
 }
@@ -31,7 +31,7 @@ impl Drop for Polling {
     }
 }
 
-/// Polls once, if there is something to poll; whether that did anything.
+/// Polls once, if polling is on. Returns whether there was any work.
 pub fn poll() -> bool {
     let poll = POLL.with(|p| p.borrow().clone());
     poll.is_some_and(|p| p())
@@ -39,9 +39,9 @@ pub fn poll() -> bool {
 
 /// A queue of threads that wait until a condition holds.
 ///
-/// The waker first makes the condition true, then calls [`WaitQueue::wake_all`]. A waiter looks at the
-/// condition under the queue's own lock, so no wake-up falls between its look and its sleep. The
-/// condition may take other locks: none is held by the queue's caller but the queue's own.
+/// The waker first makes the condition true, then calls [`WaitQueue::wake_all`]. A waiter checks the
+/// condition under the queue's own lock, so no wake-up is lost between its check and its sleep. The condition
+/// may take other locks: only the queue's own lock is held while it is checked.
 #[derive(Default)]
 pub struct WaitQueue {
     waiters: AtomicU32,
@@ -50,7 +50,7 @@ pub struct WaitQueue {
 }
 
 impl WaitQueue {
-    /// A queue with nobody in it.
+    /// A queue without waiters.
     pub const fn new() -> Self {
         WaitQueue {
             waiters: AtomicU32::new(0),
@@ -65,7 +65,7 @@ impl WaitQueue {
         self.wait(None, &mut cond, Location::caller());
     }
 
-    /// Waits until `cond` is true or `d` has passed; whether `cond` was true.
+    /// Waits until `cond` is true or `d` has passed. Returns whether `cond` was true.
     #[track_caller]
     pub fn wait_timeout(&self, d: Duration, mut cond: impl FnMut() -> bool) -> bool {
         self.wait(Some(d), &mut cond, Location::caller())
@@ -117,14 +117,15 @@ impl WaitQueue {
         }
     }
 
-    /// How many threads are asleep here. Others may come or go meanwhile.
+    /// How many threads are asleep here. It may change at any time.
     pub fn waiters(&self) -> usize {
         self.waiters.load(SeqCst) as usize
     }
 
-    /// Lets every waiter look at its condition again. Cheap when nobody waits.
+    /// Lets every waiter check its condition again. Cheap when no thread waits.
     pub fn wake_all(&self) {
-        // Pairs with the increment in `wait`: either we see the waiter, or it sees the new condition.
+        // Pairs with the increment in `wait`: either this thread sees the waiter, or the waiter sees the new
+        // condition.
         std::sync::atomic::fence(SeqCst);
         if self.waiters.load(SeqCst) == 0 {
             return;

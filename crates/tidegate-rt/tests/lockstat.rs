@@ -1,4 +1,4 @@
-//! Lock statistics in a process of their own: the figures of waits, in a simulated world where they are exact.
+//! Lock statistics in a separate process: the figures of waits, in a simulated world, where they are exact.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +8,8 @@ static CLASS: LockClass = LockClass::new("test->contended", 10);
 
 const HELD: Duration = Duration::from_millis(1);
 
-/// So many threads come for a lock one after the other while it is held, each for the lock's whole hold; then what
-/// was counted.
+/// So many threads come for a lock one after the other while it is held, and each waits during the hold. Returns the
+/// counts.
 fn contend(seed: u64, waiters: u32, rounds: u32) -> lockstat::LockStat {
     println!("seed {seed}");
     let _collecting = lockstat::collect();
@@ -20,7 +20,7 @@ fn contend(seed: u64, waiters: u32, rounds: u32) -> lockstat::LockStat {
             let lock = lock.clone();
             let body = move || {
                 for n in 0..rounds {
-                    // Each has a slot of its own in each round: it waits for the holder and for nobody else.
+                    // Each thread has a slot of its own in each round: it waits only for the holder.
                     let round = n * waiters + i;
                     let at = 4 * HELD * round + HELD / 2;
                     let now = Duration::from_nanos(tidegate_rt::clock::now().0);
@@ -43,7 +43,7 @@ fn contend(seed: u64, waiters: u32, rounds: u32) -> lockstat::LockStat {
     lockstat::snapshot().into_iter().find(|l| l.class == "test->contended").unwrap()
 }
 
-/// Together, since statistics are the process's.
+/// The cases are in one test, since statistics belong to the process.
 #[test]
 fn classes_are_counted_and_timed() {
     waits_are_counted_and_timed();
@@ -60,7 +60,7 @@ fn waits_are_counted_and_timed() {
         for mean in [s.wait.total / 10, s.wait.min, s.wait.max, s.wait.avg] {
             assert!((wait - 20_000..wait + 20_000).contains(&mean), "{s:?}");
         }
-        // The same thread each time: only the first comes after somebody else.
+        // One thread waits each time: only its first wait comes after that of another thread.
         assert_eq!(s.con_bounces, 1, "{s:?}");
         assert_eq!(s.acquisitions, 20, "{s:?}");
         // One place waits, and finds that the other has it.
@@ -75,7 +75,7 @@ fn waits_are_counted_and_timed() {
         let hold = s.hold.total;
         assert!((10_000_000..10_100_000).contains(&hold), "{s:?}");
 
-        // Two that take turns in waiting: each wait comes after the other's.
+        // Two threads wait in turns: each wait comes after one of the other thread.
         let s = contend(seed, 2, 10).alone;
         assert!(s.contentions == 20 && s.con_bounces >= 19, "{s:?}");
         assert!(s.acq_bounces > 30, "{s:?}");
@@ -104,7 +104,7 @@ fn those_who_share_are_told_apart() {
         readers.into_iter().for_each(thread::JoinHandle::join);
         let tries = lock.clone();
         thread::spawn("tries", move || drop(tries.try_read())).unwrap().join();
-        // One who writes meets one who reads.
+        // A writer meets a reader.
         let reads = lock.read();
         let writer = lock.clone();
         let writer = thread::spawn("writes", move || drop(writer.write())).unwrap();
@@ -121,6 +121,7 @@ fn those_who_share_are_told_apart() {
     assert_eq!(all.wait.total, s.alone.wait.total + s.shared.wait.total);
     let lines = |points: &[lockstat::CallPoint]| points.iter().map(|p| p.count).collect::<Vec<_>>();
     assert_eq!((lines(&s.waiting), lines(&s.holding)), (vec![3, 1], vec![3, 1]), "{s:?}");
-    // Held by the writer, three waited at one place; by a reader, one at another.
+    // While the writer held the lock, three waited at one place; while a reader held it, one waited at
+    // another.
     assert!(s.waiting[0].line < s.holding[0].line && s.holding[0].line < s.holding[1].line, "{s:?}");
 }

@@ -1,4 +1,4 @@
-//! The end of a child process with what it used: the standard library reports no resource usage.
+//! The end of a child process and its resource usage, which the standard library does not report.
 
 use crate::{Errno, last_errno};
 use std::mem::MaybeUninit;
@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// A process's use of the machine in its life.
+/// The resource usage of a process over its life.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {
     /// CPU time in user mode and in the kernel together.
@@ -15,10 +15,10 @@ pub struct Usage {
     pub max_rss_kib: u64,
 }
 
-/// Waits for the child `pid` to end and reaps it: nothing else may wait for it.
+/// Waits for the child `pid` to end and reaps it. No other code may wait for it.
 ///
 /// # Errors
-/// `ECHILD` when it is no child of this process.
+/// `ECHILD` when `pid` is no child of this process.
 pub fn wait(pid: u32) -> Result<(ExitStatus, Usage), Errno> {
     let pid = libc::pid_t::try_from(pid).map_err(|_| Errno::CHILD)?;
     let mut status = 0;

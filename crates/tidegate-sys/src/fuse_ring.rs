@@ -1,8 +1,8 @@
-//! FUSE over io_uring: one place in a queue of the kernel's, for one request at a time.
+//! FUSE over io_uring: one entry in a queue of the kernel, for one request at a time.
 //!
-//! It does: offer buffers to the kernel, wait until it has put a request into them, hand the answer back. It
-//! does not know what requests say. A place belongs to the thread that made it: the kernel fills its buffers
-//! in that thread, while it waits.
+//! It does: offer buffers to the kernel, wait until the kernel has put a request into them, pass the answer
+//! back. It does not know the meaning of requests. An entry belongs to the thread that made it: the kernel
+//! fills its buffers in that thread, while it waits.
 
 use crate::Errno;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
@@ -14,25 +14,25 @@ use std::sync::Arc;
 const REGISTER: u32 = 1;
 const COMMIT_AND_FETCH: u32 = 2;
 
-/// Bytes of the two header areas of `struct fuse_uring_req_header`, and of it all.
+/// Bytes of the two header areas of `struct fuse_uring_req_header`, and of the whole structure.
 const AREA: usize = 128;
 const HEADER: usize = 2 * AREA + 32;
-/// Where in it `struct fuse_uring_ent_in_out` has the commit id and the length of the payload.
+/// The offsets in it of the commit id and of the length of the payload, from `struct fuse_uring_ent_in_out`.
 const COMMIT_ID: usize = 2 * AREA + 8;
 const PAYLOAD_LEN: usize = 2 * AREA + 16;
 /// Bytes of `struct fuse_in_header` and of `struct fuse_out_header`.
 const IN_HEADER: usize = 40;
 const OUT_HEADER: usize = 16;
 
-/// Where an entry of the submission queue has its `len`.
+/// The offset of `len` in an entry of the submission queue.
 const SQE_LEN: usize = 24;
 const _: () = assert!(size_of::<squeue::Entry128>() == 128);
 
-/// Zeroed memory from the system; page-aligned.
+/// Zeroed, page-aligned memory.
 struct Pages {
     at: *mut u8,
     layout: Layout,
-    /// Never to be freed.
+    /// The memory must never be freed.
     given_away: bool,
 }
 
@@ -67,33 +67,34 @@ impl Drop for Pages {
     }
 }
 
-/// A request, in the place's buffers.
+/// A request, in the buffers of the entry.
 pub struct Message<'a> {
     /// `struct fuse_in_header`.
     pub head: &'a [u8],
-    /// The structure that the operation begins with; empty where it has none.
+    /// The structure at the beginning of the operation; empty where there is none.
     pub fixed: &'a [u8],
-    /// All of the payload's room: the request, and space for the answer.
+    /// The whole payload buffer: the request, and space for the answer.
     pub payload: &'a mut [u8],
-    /// Bytes of it that came.
+    /// The number of bytes of the request in it.
     pub len: usize,
 }
 
-/// One place in a queue of the kernel's, for one request at a time.
+/// One entry in a queue of the kernel, for one request at a time.
 pub struct FuseRing {
-    /// Before the buffers: it goes first.
+    /// Declared before the buffers, so that it is dropped first.
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
     fuse: Arc<OwnedFd>,
     queue: u16,
     header: Pages,
     payload: Pages,
-    /// A command is with the kernel, and so are the buffers.
+    /// The kernel has a command, and with it the buffers.
     pending: bool,
 }
 
 impl FuseRing {
-    /// A place for queue `queue` (of the CPU of that number) of the connection `fuse`, whose requests and
-    /// answers have at most `payload` bytes beside their headers. To be called by the thread that uses it.
+    /// An entry for queue `queue` (that of the CPU of this number) of the connection `fuse`. Its requests and
+    /// answers have at most `payload` bytes beside their headers. To be called by the thread that uses the
+    /// entry.
     ///
     /// # Errors
     /// The reason for which io_uring cannot be used: `ENOSYS`, `EPERM`, `ENOMEM`, `EMFILE`.
@@ -108,10 +109,11 @@ impl FuseRing {
         Ok(FuseRing { ring, fuse, queue, header, payload, pending: false })
     }
 
-    /// Offers the place to the kernel, without waiting for a request.
+    /// Registers the entry with the kernel, without waiting for a request.
     ///
     /// # Errors
-    /// `EAGAIN` before the kernel was greeted, `EOPNOTSUPP` where it does not do this, `ENOTCONN`.
+    /// `EAGAIN` before the kernel's first message was answered, `EOPNOTSUPP` where the kernel does not
+    /// support this, `ENOTCONN`.
     pub fn register(&mut self) -> Result<(), Errno> {
         let vectors = [&self.header, &self.payload]
             .map(|p| libc::iovec { iov_base: p.at.cast(), iov_len: p.layout.size() });
@@ -119,7 +121,7 @@ impl FuseRing {
         // SAFETY: an entry is plain data of 128 bytes (asserted above) in the kernel's layout.
         unsafe { (&raw mut entry).cast::<u8>().add(SQE_LEN).cast::<u32>().write_unaligned(2) };
         self.push(&entry)?;
-        // The vectors are read when the entry is taken: they live until it is.
+        // The kernel reads the vectors when it takes the submission, so they live until then.
         while !self.ring.submission().is_empty() {
             self.enter(0)?;
         }
@@ -129,10 +131,10 @@ impl FuseRing {
         }
     }
 
-    /// Waits for a request; false once there will be no more. Only after [`FuseRing::register`].
+    /// Waits for a request. False once there will be no more. Only after [`FuseRing::register`].
     ///
     /// # Errors
-    /// The kernel does not take the answer that went before.
+    /// The kernel does not accept the previous answer.
     pub fn wait(&mut self) -> Result<bool, Errno> {
         while self.pending {
             match self.completion() {
@@ -143,11 +145,11 @@ impl FuseRing {
         Ok(false)
     }
 
-    /// Answers with `error` (0, or an errno's negative) and the first `len` bytes of the payload, and waits as
+    /// Answers with `error` (0, or a negative errno) and the first `len` bytes of the payload, and waits as
     /// [`FuseRing::wait`] does.
     ///
     /// # Errors
-    /// As there.
+    /// As [`FuseRing::wait`].
     pub fn answer(&mut self, error: i32, len: usize) -> Result<bool, Errno> {
         let header = self.header.bytes_mut();
         let id: [u8; 8] = header[COMMIT_ID..COMMIT_ID + 8].try_into().unwrap_or_default();
@@ -191,13 +193,13 @@ impl FuseRing {
 
     fn push(&mut self, entry: &squeue::Entry128) -> Result<(), Errno> {
         // SAFETY: the memory that the entry points to is read while it is submitted; the buffers stay until
-        // its completion (see `drop`), and nobody looks at them until then (`pending`).
+        // its completion (see `drop`), and are not accessed until then (`pending`).
         unsafe { self.ring.submission().push(entry) }.map_err(|_| Errno::BUSY)?;
         self.pending = true;
         Ok(())
     }
 
-    /// Submits what is not submitted yet, and waits for so many completions.
+    /// Submits queued entries, and waits for so many completions.
     fn enter(&mut self, wait: u32) -> Result<(), Errno> {
         /// `IORING_ENTER_GETEVENTS`.
         const GETEVENTS: u32 = 1;
@@ -236,7 +238,8 @@ impl FuseRing {
 impl Drop for FuseRing {
     fn drop(&mut self) {
         if self.pending {
-            // The kernel has the buffers. It gives them back at some time after the ring was closed.
+            // The kernel has the buffers, and returns them only some time after the ring was closed. So they
+            // are leaked.
             for p in [&mut self.header, &mut self.payload] {
                 p.given_away = true;
             }

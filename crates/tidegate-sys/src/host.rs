@@ -1,19 +1,19 @@
-//! Calls of the host's kernel without a safe wrapper elsewhere.
+//! System calls without a safe wrapper elsewhere.
 
 use crate::{Errno, last_errno};
 use rustix::ioctl::{NoArg, Opcode, ioctl};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Does the ioctl `OPCODE`, one that takes no argument, on an open file.
+/// Calls the ioctl `OPCODE`, which takes no argument, on an open file.
 ///
 /// # Errors
-/// The kernel's: `ENOTTY` where the file's system does not know it.
+/// The kernel's: `ENOTTY` where the file system does not know it.
 pub fn ioctl_without_argument<const OPCODE: Opcode>(file: impl AsFd) -> Result<(), Errno> {
-    // SAFETY: no memory of ours is handed over: where a pointer is expected, the kernel finds none.
+    // SAFETY: no memory is passed: where the kernel expects a pointer, there is none.
     unsafe { ioctl(file, NoArg::<OPCODE>::new()) }
 }
 
-/// Has the calling thread run only where a CPU has nothing else to do (`SCHED_IDLE`).
+/// Lets the calling thread run only where a CPU has nothing else to do (`SCHED_IDLE`).
 ///
 /// # Errors
 /// `EPERM` where a sandbox forbids it.
@@ -27,14 +27,14 @@ pub fn run_when_idle() -> Result<(), Errno> {
     }
 }
 
-/// Best-effort I/O priorities, 0 the highest; 4 is what a thread has that asked for none.
+/// The number of best-effort I/O priorities. 0 is the highest, and 4 the default of a thread.
 pub const IO_LEVELS: u8 = 8;
 
-/// Gives what the calling thread reads and writes on the host's file systems the best-effort I/O priority of `level`.
-/// Elevators may look at it; `bfq` makes a weight of it, 10 times how many levels it is from the end.
+/// Sets the best-effort I/O priority of the calling thread's I/O on the host's file systems to `level`. Elevators may
+/// use it: `bfq` makes a weight of it, 10 times the number of levels from the end.
 ///
 /// # Errors
-/// `EINVAL` for a level that is none, `EPERM` where a sandbox forbids it.
+/// `EINVAL` for an invalid level, `EPERM` where a sandbox forbids it.
 pub fn set_io_priority(level: u8) -> Result<(), Errno> {
     const WHO_PROCESS: libc::c_int = 1;
     const CLASS_BEST_EFFORT: libc::c_int = 2 << 13;
@@ -50,10 +50,10 @@ pub fn set_io_priority(level: u8) -> Result<(), Errno> {
     }
 }
 
-/// Starts and awaits writing of a file's dirty pages, with no sync of its metadata or of the device.
+/// Writes a file's dirty pages and waits for them, without a sync of its metadata or of the device.
 ///
 /// # Errors
-/// The kernel's: `EIO`, `ENOSPC`, `ESPIPE` for what is no file.
+/// The kernel's: `EIO`, `ENOSPC`, `ESPIPE` for a descriptor that is no file.
 pub fn write_back(file: impl AsFd) -> Result<(), Errno> {
     let flags =
         libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;

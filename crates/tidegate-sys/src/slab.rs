@@ -1,7 +1,7 @@
-//! Memory from the system in pieces as large as its large pages.
+//! Memory from the system in slabs of the size of its huge pages.
 //!
-//! Anonymous memory comes as zeros, so a buffer needs no filling before its first use, and large pages make
-//! it one fault instead of hundreds.
+//! Anonymous memory is zeroed, so a buffer needs no filling before its first use. Huge pages need one page
+//! fault instead of hundreds.
 
 use crate::PAGE_SIZE;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -9,15 +9,15 @@ use std::ffi::c_void;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{NonNull, null_mut};
 
-/// Bytes of a slab and its alignment: a large page of most machines.
+/// Bytes of a slab, and its alignment: a huge page of most machines.
 pub const SLAB_BYTES: usize = 2 << 20;
 
-/// A slab that nobody has pieces of. Its first page was touched, and so all of it where it is one large page.
-/// Unmapped when dropped.
+/// A slab that was not cut into pieces. Its first page was touched, and so all of it where it is one huge
+/// page. It is unmapped when dropped.
 #[derive(Debug)]
 pub struct Slab(NonNull<u8>);
 
-// SAFETY: plain memory that nobody else points to.
+// SAFETY: it is plain memory without other pointers to it.
 unsafe impl Send for Slab {}
 
 impl Slab {
@@ -32,20 +32,20 @@ impl Slab {
         // SAFETY: the slab begins in the first half of the mapping, so all of it lies there.
         let slab = unsafe { all.add(before) };
         if before > 0 {
-            // SAFETY: this end of the mapping lies outside the slab, and nobody has it.
+            // SAFETY: this end of the mapping lies outside the slab, and is not in use.
             let _ = unsafe { munmap(all.cast::<c_void>(), before) };
         }
-        // SAFETY: as above: the other end.
+        // SAFETY: as above, for the other end.
         let _ = unsafe { munmap(slab.add(SLAB_BYTES).cast::<c_void>(), SLAB_BYTES - before) };
-        // SAFETY: advice on memory that is ours alone. Without large pages it works, too.
+        // SAFETY: it is advice on memory that only this slab owns. It is not needed for correctness.
         let _ = unsafe { madvise(slab.cast::<c_void>(), SLAB_BYTES, Advice::LinuxHugepage) };
-        // At once, by one thread: of several that meet in a large page each would clear one.
-        // SAFETY: the first byte of the slab.
+        // The slab is touched here by one thread: several threads that fault in one huge page would each
+        // clear one. SAFETY: it is the first byte of the slab.
         unsafe { slab.write_volatile(0) };
         NonNull::new(slab).map(Slab)
     }
 
-    /// Cuts the slab into pieces of `size` bytes. They stay mapped for good.
+    /// Cuts the slab into pieces of `size` bytes. They are never unmapped.
     ///
     /// # Panics
     /// When `size` is no power of two from a page to a slab.
@@ -62,7 +62,7 @@ impl Slab {
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        // SAFETY: the whole mapping; nobody has a piece of it, since cutting forgets the slab.
+        // SAFETY: it is the whole mapping; there are no pieces of it, since cutting forgets the slab.
         let _ = unsafe { munmap(self.0.as_ptr().cast::<c_void>(), SLAB_BYTES) };
     }
 }
@@ -80,14 +80,14 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// No memory, to leave where a piece is taken from.
+    /// A piece without memory, to leave in place of a piece that is taken.
     pub const EMPTY: Pages = Pages { ptr: NonNull::dangling(), len: 0 };
 
-    /// Gives the memory behind the piece back to the system. The piece stays usable; its bytes are zeros then
-    /// or, if the system refused, as before.
+    /// Gives the memory behind the piece back to the system. The piece stays usable. Its bytes are then zeros
+    /// or, if the system refused, unchanged.
     pub fn give_back(&mut self) {
         if self.len > 0 {
-            // SAFETY: whole private pages of ours, borrowed exclusively; zeros are as good as any bytes.
+            // SAFETY: they are whole private pages, borrowed exclusively; zeros are valid bytes.
             let _ = unsafe { madvise(self.ptr.as_ptr().cast::<c_void>(), self.len, Advice::LinuxDontNeed) };
         }
     }
@@ -96,7 +96,7 @@ impl Pages {
 impl Deref for Pages {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: `len` initialised bytes that this piece owns; none at all behind a dangling pointer.
+        // SAFETY: there are `len` initialised bytes that this piece owns; 0 bytes for a dangling pointer.
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
     }
 }

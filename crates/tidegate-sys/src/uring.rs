@@ -1,8 +1,8 @@
 //! Reads and writes of files by io_uring: one half submits, the other reaps.
 //!
-//! Each command owns its memory, as a `T`, from the moment it is made until its completion hands the `T` back.
-//! So nothing can look at the memory, move it or free it while the kernel works on it. The memory of commands
-//! that are in flight when both halves are dropped is never freed.
+//! Each command owns its memory, as a `T`, from its creation until its completion returns the `T`. So no code can
+//! access, move or free the memory while the kernel works on it. The memory of commands that are in flight when both
+//! halves are dropped is never freed.
 
 use crate::Errno;
 use io_uring::{IoUring, opcode, squeue, types};
@@ -13,7 +13,8 @@ use std::sync::Arc;
 /// `user_data` of a [`Command::wake`].
 const WAKE: u64 = 0;
 
-/// Memory of a command. The pieces are borrowed from the whole, so they last as long as nobody touches it.
+/// The memory of a command. The pieces are borrowed from the whole, so they are valid as long as the whole is
+/// not touched.
 pub trait Memory: Send + 'static {
     /// Calls `each` with each piece to be read into, in order.
     fn targets<'a>(&'a mut self, each: impl FnMut(&'a mut [u8]));
@@ -26,15 +27,15 @@ struct Flight<T> {
     vectors: Vec<libc::iovec>,
 }
 
-/// Something for the kernel to do.
+/// A command for the kernel.
 pub struct Command<T: Memory> {
     entry: squeue::Entry,
-    /// Null once the kernel has it, and for a command without memory.
+    /// Null once the kernel has the command, and for a command without memory.
     flight: *mut Flight<T>,
 }
 
 impl<T: Memory> Command<T> {
-    /// Reads at `pos` (bytes) of `file` into all of `memory`. The file is to be open until the command was submitted.
+    /// Reads at `pos` (bytes) of `file` into all of `memory`. The file must stay open until the command was submitted.
     pub fn read(file: BorrowedFd<'_>, pos: u64, memory: T) -> Self {
         Self::with(memory, |flight| {
             let vectors = &mut flight.vectors;
@@ -46,7 +47,7 @@ impl<T: Memory> Command<T> {
         })
     }
 
-    /// Writes all of `memory` at `pos` (bytes) of `file`. The file is to be open until the command was submitted.
+    /// Writes all of `memory` at `pos` (bytes) of `file`. The file must stay open until the command was submitted.
     pub fn write(file: BorrowedFd<'_>, pos: u64, memory: T) -> Self {
         Self::with(memory, |flight| {
             let vectors = &mut flight.vectors;
@@ -58,7 +59,7 @@ impl<T: Memory> Command<T> {
         })
     }
 
-    /// Does nothing but come back as [`Completion::Wake`].
+    /// A command that only completes, as [`Completion::Wake`].
     pub fn wake() -> Self {
         let entry = opcode::Nop::new().build().user_data(WAKE);
         Command { entry, flight: std::ptr::null_mut() }
@@ -66,7 +67,7 @@ impl<T: Memory> Command<T> {
 
     fn with(memory: T, entry: impl FnOnce(&mut Flight<T>) -> squeue::Entry) -> Self {
         let flight = Box::into_raw(Box::new(Flight { memory, vectors: Vec::new() }));
-        // SAFETY: just made from a box, and nobody else points to it.
+        // SAFETY: it was just made from a box, and there are no other pointers to it.
         let entry = entry(unsafe { &mut *flight });
         Command { entry: entry.user_data(flight as u64), flight }
     }
@@ -81,15 +82,15 @@ impl<T: Memory> Drop for Command<T> {
     }
 }
 
-/// The command that came back.
+/// A completed command.
 pub enum Completion<T> {
-    /// A read or write, with its memory and the kernel's result: bytes, or the negative of an errno.
+    /// A read or write, with its memory and the kernel's result: bytes, or a negative errno.
     Done(T, i32),
     /// A [`Command::wake`].
     Wake,
 }
 
-/// The half of a ring that hands commands to the kernel.
+/// The half of a ring that submits commands to the kernel.
 pub struct Submitter<T> {
     ring: Arc<IoUring>,
     memory: PhantomData<T>,
@@ -116,14 +117,14 @@ pub fn ring<T: Memory>(entries: u32) -> Result<(Submitter<T>, Reaper<T>), Errno>
 }
 
 impl<T: Memory> Submitter<T> {
-    /// Queues a command, to go with the next [`Submitter::enter`]; gives it back when the queue is full.
+    /// Queues a command for the next [`Submitter::enter`]. Returns it when the queue is full.
     ///
     /// # Errors
     /// The command.
     pub fn push(&mut self, mut command: Command<T>) -> Result<(), Command<T>> {
         // SAFETY: `&mut self` of the only submitter makes this the only handle of the submission queue. The
-        // memory that the entry points to is in the flight, which nobody frees or touches until the reaper
-        // has its completion.
+        // memory that the entry points to is in the flight, which is neither freed nor touched until the
+        // reaper has its completion.
         match unsafe { self.ring.submission_shared().push(&command.entry) } {
             Ok(()) => {
                 command.flight = std::ptr::null_mut();
@@ -133,17 +134,17 @@ impl<T: Memory> Submitter<T> {
         }
     }
 
-    /// Hands what is queued to the kernel, without waiting for it.
+    /// Submits the queued commands to the kernel, without waiting for them.
     ///
     /// # Errors
-    /// Errors that pass: no memory, a full completion queue, a signal. The commands are still queued then.
+    /// Temporary errors: no memory, a full completion queue, a signal. The commands are then still queued.
     pub fn enter(&mut self) -> Result<(), Errno> {
         self.ring.submit().map(drop).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
     }
 }
 
 impl<T: Memory> Reaper<T> {
-    /// Waits until there is a completion, or a signal came.
+    /// Waits until there is a completion, or until a signal comes.
     ///
     /// # Errors
     /// The kernel's.
@@ -160,14 +161,14 @@ impl<T: Memory> Reaper<T> {
         }
     }
 
-    /// The next completion that is there.
+    /// The next completion, if there is one.
     pub fn reap(&mut self) -> Option<Completion<T>> {
         // SAFETY: `&mut self` of the only reaper makes this the only handle of the completion queue.
         let cqe = unsafe { self.ring.completion_shared() }.next()?;
         if cqe.user_data() == WAKE {
             return Some(Completion::Wake);
         }
-        // SAFETY: the address of a flight of this ring, whose `T` is ours; each entry completes once.
+        // SAFETY: it is the address of a flight of this ring, with this type `T`; each entry completes once.
         let flight = unsafe { Box::from_raw(cqe.user_data() as *mut Flight<T>) };
         Some(Completion::Done(flight.memory, cqe.result()))
     }

@@ -20,7 +20,7 @@ pub struct Zone {
     non_seq: u8,
     reset: u8,
     reserved: [u8; 4],
-    /// Sectors that can be written; 0 where the kernel is older than 5.9, and they are all of it.
+    /// Sectors that can be written. 0 where the kernel is older than 5.9; then the whole zone can be written.
     pub capacity: u64,
     more: [u8; 24],
 }
@@ -46,7 +46,7 @@ pub mod condition {
     pub const OFFLINE: u8 = 0xf;
 }
 
-/// Zones that are asked for at once: 64 KiB.
+/// The number of zones of one report: 64 KiB.
 const AT_ONCE: usize = 1023;
 
 /// A report as the kernel fills it (`struct blk_zone_report`).
@@ -59,7 +59,7 @@ struct Report<const N: usize> {
 }
 
 impl<const N: usize> Report<N> {
-    /// Room for a report of the zones from a sector's on.
+    /// Room for a report of the zones from that of `sector` on.
     fn from(sector: u64) -> Self {
         Report { sector, count: 0, flags: 0, zones: [Zone::default(); N] }
     }
@@ -67,8 +67,8 @@ impl<const N: usize> Report<N> {
     /// Asks the kernel for as many zones as there is room for.
     fn ask(&mut self, fd: RawFd) -> Result<&[Zone], Errno> {
         (self.count, self.flags) = (N as u32, 0);
-        // SAFETY: the kernel writes the header and at most `count` zones, for which there is room behind it; the
-        // report outlives the call, and any bytes are a value of it.
+        // SAFETY: the kernel writes the header and at most `count` zones, for which there is room behind the header;
+        // the report outlives the call, and any bytes are a valid report.
         if unsafe { libc::ioctl(fd, REPORT as _, &raw mut *self) } != 0 {
             return Err(last_errno(Errno::IO));
         }
@@ -83,7 +83,7 @@ struct Range {
     sectors: u64,
 }
 
-/// The number of an ioctl of the block layer's: direction, bytes of its argument, and which it is.
+/// The number of an ioctl of the block layer, from direction, bytes of its argument, and its index.
 const fn number(direction: u32, bytes: usize, n: u32) -> u32 {
     const BLOCK: u32 = 0x12;
     direction << 30 | (bytes as u32) << 16 | BLOCK << 8 | n
@@ -91,7 +91,7 @@ const fn number(direction: u32, bytes: usize, n: u32) -> u32 {
 
 const WRITE: u32 = 1;
 const READ: u32 = 2;
-/// The header alone has the report's size in the number.
+/// Only the header of the report counts for the size in the number.
 const REPORT: u32 = number(READ | WRITE, 16, 130);
 const RESET: u32 = number(WRITE, size_of::<Range>(), 131);
 const ZONE_SECTORS: u32 = number(READ, size_of::<u32>(), 132);
@@ -102,20 +102,20 @@ const FINISH: u32 = number(WRITE, size_of::<Range>(), 136);
 /// An operation on zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// They are empty.
+    /// The zones become empty.
     Reset,
-    /// They are open until they are closed, finished or reset.
+    /// The zones are open until they are closed, finished or reset.
     Open,
-    /// They are open no more, and take writes.
+    /// The zones are no longer open, but still take writes.
     Close,
-    /// They take no more.
+    /// The zones become full, and take no more writes.
     Finish,
 }
 
-/// Sectors from one zone to the next; 0 of a device without zones.
+/// The number of sectors from one zone to the next; 0 for a device without zones.
 ///
 /// # Errors
-/// `ENOTTY` for what is no block device, or a kernel without zones.
+/// `ENOTTY` where the file is no block device, or the kernel does not support zones.
 pub fn zone_sectors(device: impl AsFd) -> Result<u32, Errno> {
     let mut sectors = 0u32;
     // SAFETY: the kernel writes one u32, which outlives the call.
@@ -126,7 +126,7 @@ pub fn zone_sectors(device: impl AsFd) -> Result<u32, Errno> {
 /// All zones of a device, by address.
 ///
 /// # Errors
-/// The kernel's: `ENOTTY` for what is no block device, `EOPNOTSUPP` for one without zones.
+/// The kernel's: `ENOTTY` where the file is no block device, `EOPNOTSUPP` for a device without zones.
 pub fn report(device: impl AsFd) -> Result<Vec<Zone>, Errno> {
     let fd = device.as_fd().as_raw_fd();
     let mut zones = Vec::new();
@@ -135,14 +135,14 @@ pub fn report(device: impl AsFd) -> Result<Vec<Zone>, Errno> {
         let asked = report.sector;
         let found = report.ask(fd)?;
         let Some(last) = found.last() else { return Ok(zones) };
-        // A device that went back would be asked for ever.
+        // If the reported zones did not advance, the loop would never end.
         let next = last.start.checked_add(last.len).filter(|n| *n > asked).ok_or(Errno::IO)?;
         zones.extend_from_slice(found);
         report.sector = next;
     }
 }
 
-/// The zone that a sector is in; `None` behind the device's end.
+/// The zone of a sector. `None` past the end of the device.
 ///
 /// # Errors
 /// As [`report`].
@@ -151,11 +151,11 @@ pub fn report_one(device: impl AsFd, sector: u64) -> Result<Option<Zone>, Errno>
     Ok(report.ask(device.as_fd().as_raw_fd())?.first().copied())
 }
 
-/// Does an operation on the zones that `sectors` sectors from `sector` on are, and waits for it.
+/// Executes an operation on the zones in `sectors` sectors from `sector` on, and waits for it.
 ///
 /// # Errors
-/// The kernel's: `EINVAL` for what is no whole number of zones, `EREMOTEIO` and `EIO` of the device, `EBADF` where it
-/// is open for reading only.
+/// The kernel's: `EINVAL` where the range is no whole number of zones, `EREMOTEIO` and `EIO` from the device, `EBADF`
+/// where the device is open only for reading.
 pub fn manage(device: impl AsFd, operation: Operation, sector: u64, sectors: u64) -> Result<(), Errno> {
     let number = match operation {
         Operation::Reset => RESET,
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
     use std::mem::offset_of;
 
-    /// Numbers and offsets as a C compiler has them from linux/blkzoned.h.
+    /// Numbers and offsets, as computed by a C compiler from linux/blkzoned.h.
     #[test]
     fn structures_and_numbers_are_the_kernels() {
         assert_eq!((size_of::<Zone>(), size_of::<Range>()), (64, 16));

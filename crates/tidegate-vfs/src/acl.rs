@@ -1,6 +1,6 @@
-//! POSIX ACLs: in the form user space sees, `posix_acl_xattr` version 2, and in the form that volumes keep.
+//! POSIX ACLs: in the user-space form, `posix_acl_xattr` version 2, and in the form that volumes keep.
 //!
-//! ext4 and F2FS keep the same form: version 1, and an id in those entries alone that name somebody.
+//! ext4 and F2FS keep one form: version 1, and an id only in entries that name a user or group.
 
 use crate::types::Cred;
 
@@ -19,10 +19,10 @@ pub const GROUP_OBJ: u16 = 0x04;
 pub const GROUP: u16 = 0x08;
 /// Tag of the mask.
 pub const MASK: u16 = 0x10;
-/// Tag of everybody else's entry.
+/// Tag of the entry for all others.
 pub const OTHER: u16 = 0x20;
 
-/// The id of entries that name nobody.
+/// The id of entries that name no user or group.
 pub const NO_ID: u32 = u32::MAX;
 const VERSION: u32 = 2;
 const DISK_VERSION: u32 = 1;
@@ -30,7 +30,7 @@ const DISK_VERSION: u32 = 1;
 /// One entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The class of users that it is about.
+    /// The class of users that the entry applies to.
     pub tag: u16,
     /// Permissions, 0 to 7.
     pub perm: u16,
@@ -43,7 +43,7 @@ impl Entry {
         matches!(self.tag, USER | GROUP)
     }
 
-    /// Whether the tag and the permissions are some that there are.
+    /// Whether the tag and the permissions are valid.
     fn is_known(&self) -> bool {
         (self.names_somebody() || matches!(self.tag, USER_OBJ | GROUP_OBJ | MASK | OTHER)) && self.perm <= 7
     }
@@ -71,7 +71,8 @@ impl Acl {
         entries.iter().all(Entry::is_known).then_some(Acl(entries))
     }
 
-    /// Reads the form that volumes keep; `None` when it is malformed, or [`Acl::parse`] would not take it back.
+    /// Reads the form that volumes keep. `None` when it is malformed, or when [`Acl::parse`] would refuse its
+    /// user-space form.
     pub fn from_disk(v: &[u8]) -> Option<Acl> {
         let (version, mut rest) = v.split_first_chunk::<4>()?;
         if u32::from_le_bytes(*version) != DISK_VERSION {
@@ -121,8 +122,8 @@ impl Acl {
         self.0.iter().find(|e| e.tag == tag).map(|e| e.perm)
     }
 
-    /// Whether the entries are complete and in order: owner, named users, owning group, named groups, a
-    /// mask if anybody is named, everybody else.
+    /// Whether the entries are complete and in order: owner, named users, owning group, named groups, a mask
+    /// if there are named entries, others.
     pub fn is_valid(&self) -> bool {
         let place = |e: &Entry| match e.tag {
             USER_OBJ => 0,
@@ -141,8 +142,8 @@ impl Acl {
             && self.0.iter().all(|e| !e.names_somebody() || e.id != NO_ID)
     }
 
-    /// Whether somebody who is not the owner may do all of `want`. Of the group entries that match, one
-    /// must allow all of it.
+    /// Whether `cred`, which is not the owner, may do all of `want`. Of the matching group entries, a single
+    /// one must allow all of `want`.
     pub fn allows(&self, cred: &Cred, gid: u32, want: u32) -> bool {
         let mask = self.perm(MASK).unwrap_or(7) as u32;
         let grants = |perm: u32| perm & want == want;
@@ -169,12 +170,12 @@ impl Acl {
             | self.perm(OTHER).unwrap_or(0) as u32
     }
 
-    /// Whether it says no more than permission bits do.
+    /// Whether the ACL says no more than permission bits do.
     pub fn is_trivial(&self) -> bool {
         self.0.iter().all(|e| matches!(e.tag, USER_OBJ | GROUP_OBJ | OTHER))
     }
 
-    /// Narrows it to the permission bits `mode`, as chmod and creation do.
+    /// Restricts the ACL to the permission bits `mode`, as chmod and creation do.
     pub fn restrict(&mut self, mode: u32, keep: bool) {
         let has_mask = self.perm(MASK).is_some();
         for e in &mut self.0 {

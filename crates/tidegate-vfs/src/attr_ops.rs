@@ -19,8 +19,9 @@ pub const APPEND_ONLY: u32 = 0x20;
 pub const JOURNAL_DATA: u32 = 0x4000;
 
 impl Vfs {
-    /// Changes attributes. Ownership and mode changes drop set-id bits and narrow the access ACL as
-    /// POSIX wants, and those of ownership and size a file's capability; a change of size cuts or extends the file. Takes `i_rwsem`.
+    /// Changes attributes. Changes of ownership and mode drop set-id bits and restrict the access ACL as POSIX
+    /// requires. Changes of ownership and size drop the capability of a file. A change of size truncates or extends the
+    /// file. Takes `i_rwsem`.
     ///
     /// # Errors
     /// `NotPermitted`, `PermissionDenied`, `ReadOnly`, `FileTooBig`, `IsADirectory`.
@@ -35,7 +36,7 @@ impl Vfs {
                 let a = inode.attr();
                 (a.uid, a.gid, a.flags)
             };
-            // Room in the journal is everybody's: Linux wants `CAP_SYS_RESOURCE`.
+            // All users share the journal's space: Linux requires `CAP_SYS_RESOURCE` here.
             if set.flags.is_some_and(|f| (f ^ flags) & JOURNAL_DATA != 0) {
                 return Err(ErrorKind::NotPermitted.into());
             }
@@ -55,17 +56,18 @@ impl Vfs {
         if (set.uid.is_some() || set.gid.is_some()) && !inode.is_dir() {
             self.drop_capability(inode)?;
         }
-        // Read first: a value that cannot be narrowed is no reason to change half.
+        // The ACL is read first: if it cannot be restricted, nothing is changed.
         let acl = set.mode.map(|mode| self.narrowed_acl(inode, mode)).transpose()?.flatten();
         if let (Some(flags), Some(_)) = (set.flags, &acl) {
-            // A list is stored without the work that a change of flags may need first.
+            // The ACL is stored with the old flags: a change of flags may need other work first.
             let before = std::mem::replace(&mut inode.attr().flags, flags);
             self.fs.update_inode(inode).inspect_err(|_| inode.attr().flags = before)?;
         }
         let before = inode.attr().clone();
         self.apply(cred, inode, set);
         let stored = match acl {
-            // With all attributes, so that no power cut parts the mode from the list.
+            // The ACL is stored together with all attributes, so that no power cut separates the mode from
+            // the ACL.
             Some(a) => {
                 let ctime = inode.attr().ctime;
                 self.fs.setxattr(inode, acl::ACCESS, Some(&a.to_xattr()), XattrFlags::empty(), ctime)
@@ -74,7 +76,7 @@ impl Vfs {
         };
         stored.inspect_err(|_| {
             let mut a = inode.attr();
-            // Write-back changes these beside us.
+            // Write-back may have changed size and blocks meanwhile.
             *a = Attr { size: a.size, blocks: a.blocks, ..before };
         })?;
         drop(guard);
@@ -105,7 +107,7 @@ impl Vfs {
         }
     }
 
-    /// The access ACL, if there is one, with the entries that mirror the mode narrowed or widened to `mode`.
+    /// The access ACL, if there is one, with the entries that mirror the mode set to `mode`.
     fn narrowed_acl(&self, inode: &Inode, mode: u32) -> Result<Option<Acl>> {
         if inode.file_type == FileType::Symlink {
             return Ok(None);
@@ -123,7 +125,7 @@ impl Vfs {
     /// The value of an attribute.
     ///
     /// # Errors
-    /// `NoData` when it is missing, `Unsupported` for a namespace the format does not keep.
+    /// `NoData` when it is missing, `Unsupported` for a namespace that the format does not keep.
     pub fn getxattr(&self, cred: &Cred, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
         if name.starts_with(b"user.") {
             perm::check(&*self.fs, cred, inode, MAY_READ)?;
@@ -135,8 +137,8 @@ impl Vfs {
         self.fs.getxattr(inode, name)
     }
 
-    /// Sets an attribute, or removes it (`None`). Setting an access ACL sets the mode it implies. Takes
-    /// `i_rwsem`.
+    /// Sets an attribute, or removes it (`None`). Setting an access ACL also sets the mode that it implies.
+    /// Takes `i_rwsem`.
     ///
     /// # Errors
     /// `NoData`, `Exists`, `NoSpace` or `TooBig` when it does not fit, `Range` for a long name,
@@ -211,8 +213,8 @@ impl Vfs {
         }
     }
 
-    /// Sets the list and the mode that it implies, which is stored with it: no power cut parts them. A list
-    /// that says no more than the mode is not kept.
+    /// Sets the ACL and the mode that it implies. Both are stored together, so that no power cut separates
+    /// them. An ACL that says no more than the mode is not kept.
     fn set_access_acl(
         &self,
         cred: &Cred,
@@ -244,7 +246,7 @@ impl Vfs {
         r
     }
 
-    /// Whether there was one.
+    /// Removes an ACL. Returns whether there was one.
     fn remove_acl(&self, inode: &Inode, name: &[u8], now: tidegate_rt::Timespec) -> Result<bool> {
         match self.fs.setxattr(inode, name, None, XattrFlags::empty(), now) {
             Ok(()) => Ok(true),
@@ -265,8 +267,8 @@ impl Vfs {
     }
 }
 
-/// Whether `value` is a `struct vfs_cap_data` that the kernel lets be set: version 2 with 20 bytes, or version 3
-/// with 24 (`cap_convert_nscap`). The version is the highest byte of the first, little-endian word.
+/// Whether `value` is a `struct vfs_cap_data` that the kernel accepts: version 2 with 20 bytes, or version 3 with 24
+/// (`cap_convert_nscap`). The version is the highest byte of the first, little-endian word.
 fn is_capability(value: &[u8]) -> bool {
     matches!((value.len(), value.get(3)), (20, Some(2)) | (24, Some(3)))
 }

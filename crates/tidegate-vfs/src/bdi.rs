@@ -22,58 +22,57 @@ static LIST_LOCK: LockClass = LockClass::new("wb->list_lock", 640);
 pub struct MemoryLimits {
     /// Cached pages, clean and dirty.
     pub cache: u64,
-    /// Dirty and write-back pages at which writers wait.
+    /// Bytes of dirty and write-back pages above which writers wait.
     pub dirty: u64,
-    /// Dirty pages at which the flusher starts by itself.
+    /// Bytes of dirty pages above which the flusher starts by itself.
     pub background: u64,
     /// Inodes in memory (a number, not bytes).
     pub inodes: usize,
 }
 
 impl Default for MemoryLimits {
-    // Small files have a node for each page: as much again as is dirty, which a pass of the flusher needs in memory.
+    // Small files have a node for each page: a pass of the flusher needs as much memory for nodes as is dirty.
     fn default() -> Self {
         MemoryLimits { cache: 64 << 20, dirty: 24 << 20, background: 16 << 20, inodes: 8192 }
     }
 }
 
 impl MemoryLimits {
-    /// Of a machine with so many bytes of memory, as Linux computes them from `dirty_ratio` (20) and
-    /// `dirty_background_ratio` (10); all of the memory is taken for dirtyable.
+    /// The limits for a machine with so many bytes of memory, as Linux computes them from `dirty_ratio` (20)
+    /// and `dirty_background_ratio` (10). All of the memory counts as dirtyable.
     pub const fn of_machine(memory: u64) -> Self {
         MemoryLimits {
             cache: memory,
             dirty: memory / 5,
             background: memory / 10,
-            // As many as an inode, its name and its page at a time leave room for.
+            // The number for which an inode, its name and one page fit in memory.
             inodes: (memory / 8192) as usize,
         }
     }
 
-    /// With a cache of so many bytes, and the dirty limits in the proportion that they have now.
+    /// Limits with a cache of so many bytes, and with the dirty limits in the same proportion to it as now.
     pub fn with_cache(self, cache: u64) -> Self {
         let part = |of: u64| (u128::from(cache) * u128::from(of) / u128::from(self.cache.max(1))) as u64;
         MemoryLimits { cache, dirty: part(self.dirty), background: part(self.background), ..self }
     }
 }
 
-/// When dirty inodes are looked at, and how old they must be.
+/// The interval at which the flusher looks at dirty inodes, and how old they must be to be written.
 pub(crate) const DIRTY_WRITEBACK_INTERVAL: Duration = Duration::from_secs(5);
-/// Failed passes after which a writer waits no longer.
+/// Failed passes after which a writer no longer waits.
 const VAIN_PASSES: u64 = 3;
 const DIRTY_EXPIRE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Something the flusher is asked to do.
+/// A request to the flusher.
 pub(crate) enum Work {
-    /// Write pages that were dirtied before `before`, as WB_SYNC_NONE: inode by inode in turns, `pages` pages
-    /// at most.
+    /// Write at most `pages` pages that were dirtied before `before`, as WB_SYNC_NONE: inodes take turns.
     Start { pages: u64, before: Nanos },
-    /// Write everything dirtied before now, as WB_SYNC_ALL; with `wait`, wait for each inode's pages before
-    /// the next.
+    /// Write everything dirtied before now, as WB_SYNC_ALL. With `wait`, wait for the pages of each inode
+    /// before the next.
     Sync { wait: bool, done: Arc<Completion> },
 }
 
-/// The result of some work: set once, waited for by any number of threads.
+/// The result of a request. It is set once, and any number of threads may wait for it.
 #[derive(Default)]
 pub(crate) struct Completion {
     result: OnceLock<Result<()>>,
@@ -93,20 +92,20 @@ impl Completion {
 
 #[derive(Default)]
 pub(crate) struct Lists {
-    /// Dirty, oldest first.
+    /// Dirty inodes, oldest first.
     pub(crate) b_dirty: VecDeque<Arc<Inode>>,
-    /// To be written in this pass.
+    /// Inodes to be written in this pass.
     pub(crate) b_io: VecDeque<Arc<Inode>>,
-    /// Not finished in this pass.
+    /// Inodes that were not finished in this pass.
     pub(crate) b_more_io: VecDeque<Arc<Inode>>,
-    /// The volume is gone: nothing is listed any more.
+    /// The volume is gone: no inode is listed any more.
     pub forgotten: bool,
     pub(crate) work: VecDeque<Work>,
     pub(crate) shutdown: bool,
 }
 
-/// Sends bios that have a place and are not submitted: of a mapping, or all; whether the caller then waits
-/// for them.
+/// Submits bios whose pages have a place: those of a mapping, or all. The flag says whether the caller then
+/// waits for them.
 type SubmitPending = dyn Fn(Option<&AddressSpace>, bool) + Send + Sync;
 
 /// The write-back state of one volume.
@@ -118,25 +117,25 @@ pub struct Bdi {
     pub(crate) epochs: Epochs,
     pub(crate) lists: Mutex<Lists>,
     pub(crate) flusher: Condvar,
-    /// Threads over the dirty limit that changed names or attributes.
+    /// Threads that wait over the dirty limit after they changed names or attributes.
     throttled: WaitQueue,
-    /// Threads over the dirty limit that write data.
+    /// Threads that wait over the dirty limit to write data.
     writers: WaitQueue,
-    /// A whole pass could write nothing: waiting for it would be for ever.
+    /// A whole pass could write nothing: a wait for it would never end.
     pub(crate) stuck: AtomicBool,
-    /// Pages whose write failed, each as often as it did.
+    /// The number of pages whose write failed, each counted as often as it failed.
     nr_failed: AtomicU64,
     /// The value of `nr_failed` when the flusher last looked.
     seen_failed: AtomicU64,
-    /// Passes in a row that failed, at least in part.
+    /// The number of consecutive passes that failed, at least in part.
     failing: AtomicU32,
-    /// Such passes in all.
+    /// The number of all passes that failed.
     failed_passes: AtomicU64,
-    /// Sends bios that a file system has placed but not submitted yet.
+    /// Submits bios that a file system has gathered.
     submit_pending: OnceLock<Box<SubmitPending>>,
-    /// Times that pages of any mapping joined bios which were not sent.
+    /// How often pages of any mapping joined bios that were not submitted.
     joins: AtomicU64,
-    /// Figures that are only looked at.
+    /// Figures that nothing depends on.
     pub(crate) stats: WbStats,
     pub(crate) clock: Clock,
 }
@@ -166,14 +165,15 @@ impl Bdi {
         })
     }
 
-    /// A file system that gathers bios says how to send them. Called before anybody waits for write-back,
-    /// with no lock of the page cache held: with the mapping whose pages are waited for, or none for
-    /// everybody's, and with `true` by the one who then waits.
+    /// Sets the function with which a file system submits the bios that it gathers. The function is called
+    /// before a thread waits for write-back, with no lock of the page cache held. It gets the mapping whose
+    /// pages the thread waits for, or none for all mappings, and `true` if the calling thread is the one that
+    /// then waits.
     pub fn set_submit_pending(&self, f: impl Fn(Option<&AddressSpace>, bool) + Send + Sync + 'static) {
         let _ = self.submit_pending.set(Box::new(f));
     }
 
-    /// Lets go of every inode on the lists: the volume goes away.
+    /// Drops every inode on the lists: the volume goes away.
     pub(crate) fn forget(&self) {
         let mut l = self.lists.lock();
         let (dirty, io) = (std::mem::take(&mut l.b_dirty), std::mem::take(&mut l.b_io));
@@ -184,23 +184,25 @@ impl Bdi {
         self.clock.clear();
     }
 
-    /// Sends bios that are placed but not submitted.
+    /// Submits gathered bios.
     pub fn submit_pending(&self) {
         if let Some(f) = self.submit_pending.get() {
             f(None, false);
         }
     }
 
-    /// Sends placed pages of one mapping, or of all if none is named, for a caller that then waits for them.
+    /// Submits gathered bios of one mapping, or of all if none is named, for a caller that then waits for
+    /// them.
     pub(crate) fn submit_pending_here(&self, of: Option<&AddressSpace>) {
         if let Some(f) = self.submit_pending.get() {
             f(of, true);
         }
     }
 
-    /// Sends placed bios, of a mapping if one is named, and waits until `done`, which ends of I/O that wake
-    /// `ended` bring about. A page is under write-back before it joins a bio, and the thread that adds it may
-    /// then have to wait for this one: pages that join later ([`AddressSpace::joined`]) are sent here, too.
+    /// Submits gathered bios, of a mapping if one is named, and waits until `done`; ends of I/O wake `ended`.
+    /// A page is under write-back before it joins a bio, and the thread that adds it may then have to wait
+    /// for the calling thread. So bios with pages that join later ([`AddressSpace::joined`]) are submitted
+    /// here, too.
     #[track_caller]
     pub(crate) fn wait_sending(&self, of: Option<&AddressSpace>, ended: &WaitQueue, done: impl Fn() -> bool) {
         device_wait::check();
@@ -212,7 +214,7 @@ impl Bdi {
         }
     }
 
-    /// Pages of some mapping joined bios that are not sent.
+    /// Notes that pages of some mapping joined bios that are not submitted.
     pub(crate) fn joined(&self) {
         self.joins.fetch_add(1, SeqCst);
         self.epochs.drained.wake_all();
@@ -223,7 +225,7 @@ impl Bdi {
         &self.limits
     }
 
-    /// Bytes that are dirty.
+    /// Dirty bytes.
     pub fn dirty_bytes(&self) -> u64 {
         self.nr_dirty.load(Relaxed) * PAGE_SIZE as u64
     }
@@ -233,19 +235,19 @@ impl Bdi {
         self.nr_writeback.load(Relaxed) * PAGE_SIZE as u64
     }
 
-    /// Bytes cached.
+    /// Cached bytes.
     pub fn cached_bytes(&self) -> u64 {
         self.nr_pages.load(Relaxed) * PAGE_SIZE as u64
     }
 
     /// Puts an inode with dirty pages on the list, and its mapping on the reclaim clock. Takes
-    /// `wb->list_lock` only when it is not there yet.
+    /// `wb->list_lock` only when the inode is not listed yet.
     pub fn mark_dirty(&self, inode: &Arc<Inode>) {
         self.cached(inode);
         if !inode.listed.swap(true, SeqCst) {
             inode.dirtied_when.store(clock::now().0, Relaxed);
             let mut l = self.lists.lock();
-            // A list that nobody takes from any more would keep the inode in memory for good.
+            // A list from which no thread takes inodes any more would keep the inode in memory for ever.
             if !l.forgotten {
                 l.b_dirty.push_back(inode.clone());
             }
@@ -261,15 +263,15 @@ impl Bdi {
         self.dirty_bytes() > self.limits.background
     }
 
-    /// Whether a pass in the background has done enough: an eighth below the threshold, so that it takes many
-    /// small files and not each as it comes.
+    /// Whether a pass in the background has done enough: it ends an eighth below the threshold, so that it
+    /// writes many small files together and not each as it comes.
     pub(crate) fn well_below_background(&self) -> bool {
         self.dirty_bytes() <= self.limits.background - self.limits.background / 8
     }
 
-    /// Called by threads that dirtied pages, with no lock held: starts the flusher above the background
-    /// threshold, waits above the limit, reclaims clean pages above the cache limit. When pages cannot be
-    /// written, it does not wait for ever; [`Bdi::admit`] then refuses more.
+    /// Called by threads that dirtied pages, with no lock held. Starts the flusher above the background
+    /// threshold, waits above the dirty limit, and reclaims clean pages above the cache limit. When pages
+    /// cannot be written, the wait ends; [`Bdi::admit`] then refuses more.
     pub fn balance_dirty_pages(&self) {
         self.balance(|| self.wait_for_room(&self.throttled, || self.limits.dirty));
     }
@@ -283,15 +285,15 @@ impl Bdi {
         if self.over_background() {
             self.flusher.notify_one();
         }
-        // The next change is refused instead: this one is made.
+        // An error is ignored, as this change is already made: the next one is refused.
         let _ = wait();
         self.shrink();
     }
 
-    /// Called by threads that are about to dirty pages, with no lock held: waits while too many are dirty.
+    /// Called by threads that are about to dirty pages, with no lock held. Waits while too many are dirty.
     ///
     /// # Errors
-    /// `Io` when the flusher tries in vain meanwhile: memory would fill with pages that cannot be written.
+    /// `Io` when passes of the flusher fail meanwhile: memory would fill with pages that cannot be written.
     pub fn admit(&self) -> Result<()> {
         self.wait_for_room(&self.writers, || self.writers_limit())
     }
@@ -301,11 +303,11 @@ impl Bdi {
         if self.over(self.limits.dirty) {
             let failed = self.failed_passes.load(SeqCst);
             let _span = BALANCE.enter([self.dirty_bytes()]);
-            // Where writes fail, a pass that found nothing to write is no reason to let more in.
+            // Where writes fail, a pass that could write nothing is no reason to admit more.
             let stuck = || self.stuck.load(SeqCst) && !self.is_failing();
             let free = || !self.over(limit()) || stuck();
             while !queue.wait_timeout(Duration::from_millis(100), free) {
-                // Threads of the other queue, or pages that cannot be written, may keep it above `limit` for ever.
+                // Threads of the other queue, or pages that cannot be written, may keep the sum above `limit` for ever.
                 if !self.over(self.limits.dirty) {
                     break;
                 }
@@ -319,8 +321,9 @@ impl Bdi {
         Ok(())
     }
 
-    /// Bytes within which writers that wait go on. For one it is the dirty limit. If several went on there, each end of
-    /// I/O would wake all of them for one write each: these wait for an eighth of the way down to `background`.
+    /// The number of bytes at which waiting writers go on. For a single writer it is the dirty limit. If several
+    /// writers went on there, each end of I/O would wake all of them for one write each. So several writers wait until
+    /// the sum is an eighth of the way down to `background`.
     fn writers_limit(&self) -> u64 {
         let MemoryLimits { dirty, background, .. } = self.limits;
         let several = self.writers.waiters() > 1;
@@ -331,7 +334,8 @@ impl Bdi {
         self.nr_failed.fetch_add(pages, SeqCst);
     }
 
-    /// Called by the flusher after a pass: how many in a row have failed with this one.
+    /// Called by the flusher after a pass. Returns how many consecutive passes, this one included, have
+    /// failed.
     pub(crate) fn judge_pass(&self) -> u32 {
         let now = self.nr_failed.load(SeqCst);
         if self.seen_failed.swap(now, SeqCst) == now {
@@ -362,9 +366,9 @@ impl Bdi {
     }
 
     /// Takes the inodes for a pass: those that were not finished, and those dirtied before `before`. Returns
-    /// how many dirty pages one of them has at least: the mean. A file system's own do not count: there are
-    /// few, they have more than any, and to write nodes before the data that changes them again is to write
-    /// them twice.
+    /// their mean number of dirty pages. The file system's own inodes do not count: they are few, have more
+    /// pages than any file, and nodes that are written before the data that changes them again are written
+    /// twice.
     pub(crate) fn queue_io(&self, before: Nanos) -> u64 {
         let mut l = self.lists.lock();
         let more = std::mem::take(&mut l.b_more_io);
@@ -383,12 +387,12 @@ impl Bdi {
     }
 }
 
-/// Pages dirtied before then are dirty now.
+/// The time before which all pages that are dirty now were dirtied.
 pub(crate) fn until_now() -> Nanos {
     Nanos(clock::now().0 + 1)
 }
 
-/// Pages dirtied before then have been dirty for as long as the expiry.
+/// Pages that were dirtied before this time have been dirty for at least the expiry.
 pub(crate) fn expired() -> Nanos {
     Nanos(until_now().0.saturating_sub(DIRTY_EXPIRE_INTERVAL.as_nanos() as u64))
 }

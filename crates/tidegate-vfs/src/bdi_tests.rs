@@ -1,4 +1,4 @@
-//! When dirty pages are written though nobody asks, which writers wait for that, and the bounds of memory.
+//! When the flusher writes dirty pages by itself, which writers wait for that, and the bounds of memory.
 
 use super::*;
 use crate::slow_fs::{MS, SlowDevice, TAKES, What, dirty, mount_with, open};
@@ -21,7 +21,7 @@ fn each_seed(periodic: bool, f: impl Fn(Arc<Vfs>, Arc<SlowDevice>) + Copy + Send
     }
 }
 
-/// A thread that makes pages dirty waits above the limit; pages on their way to the device count.
+/// A thread that dirties pages waits above the limit. Pages under write-back count.
 #[test]
 fn writers_wait_while_too_much_is_dirty() {
     each_seed(false, |vfs, _| {
@@ -32,13 +32,13 @@ fn writers_wait_while_too_much_is_dirty() {
             let most = bdi.dirty_bytes() + bdi.writeback_bytes();
             assert!(most <= LIMITS.dirty + 8 * PAGE, "{} pages", most / PAGE);
         }
-        // 400 pages through a device that takes as long for what it is given at once.
+        // The device takes a fixed time for the pages that it gets at once, and 400 pages go through it.
         assert!(clock::now().since(from).duration() > 3 * TAKES.write);
     });
 }
 
-/// Several writers wait for less than the limit, so that they do not wake each other for one page. If the rest
-/// stays between the two, they go on without an error all the same.
+/// Several writers wait until the sum is below the limit by some margin, so that they do not wake each other for one
+/// page. If the sum stays within that margin, they go on all the same, without an error.
 #[test]
 fn writers_go_on_though_others_stay_below_the_limit() {
     each_seed(false, |vfs, _| {
@@ -78,8 +78,8 @@ fn nothing_is_written_below_the_background_threshold() {
     });
 }
 
-/// A pass in the background takes many small files at a time: it goes on until an eighth less than the
-/// threshold is dirty.
+/// A pass in the background writes many small files at a time: it goes on until the sum is an eighth below
+/// the threshold.
 #[test]
 fn the_background_does_not_stop_at_its_threshold() {
     each_seed(false, |vfs, _| {
@@ -89,7 +89,7 @@ fn the_background_does_not_stop_at_its_threshold() {
     });
 }
 
-/// In the background, files with less to write than the others are left to grow.
+/// In the background, files with fewer dirty pages than the others are left to grow.
 #[test]
 fn the_background_takes_the_largest_first() {
     each_seed(false, |vfs, device| {
@@ -122,7 +122,7 @@ fn old_pages_are_written() {
     });
 }
 
-/// Clean pages go when there are too many, those that nobody has used again first.
+/// Clean pages are dropped when there are too many, first those that were not used again.
 #[test]
 fn what_is_cached_is_bounded() {
     each_seed(false, |vfs, _| {
@@ -138,7 +138,8 @@ fn what_is_cached_is_bounded() {
     });
 }
 
-/// Many pages that are written once do not push out one that is used all the time, as a directory's are.
+/// Many pages that are written once do not push out a page that is used all the time, such as that of a
+/// directory.
 #[test]
 fn pages_written_once_go_before_those_in_use() {
     each_seed(false, |vfs, _| {

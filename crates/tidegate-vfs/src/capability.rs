@@ -1,4 +1,5 @@
-//! File capabilities: the attribute `security.capability`, which was given to the content that a file had then.
+//! File capabilities: the attribute `security.capability`. A capability is valid only for the content that the file had
+//! when it was set.
 
 use crate::error::{ErrorKind, Result};
 use crate::inode::Inode;
@@ -10,11 +11,11 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(crate) const NAME: &[u8] = b"security.capability";
 
 impl Vfs {
-    /// Takes the capability off a file whose content or owner is about to change, whoever changes it (Linux's
+    /// Removes the capability of a file whose content or owner is about to change, for every user (Linux's
     /// `file_remove_privs`). The caller holds `i_rwsem` exclusive.
     ///
     /// # Errors
-    /// Those of a change; the file has it still.
+    /// Those of a change. The file then still has the capability.
     pub(crate) fn drop_capability(&self, inode: &Inode) -> Result<()> {
         if inode.no_capability.load(Relaxed) {
             return Ok(());
@@ -22,15 +23,15 @@ impl Vfs {
         match self.fs.getxattr(inode, NAME) {
             Ok(_) => self.fs.setxattr(inode, NAME, None, XattrFlags::empty(), self.now())?,
             Err(e) if matches!(e.kind(), ErrorKind::NoData | ErrorKind::Unsupported) => {}
-            // Attributes that cannot be read keep nobody from writing, as with Linux.
+            // Attributes that cannot be read do not prevent a write, as in Linux.
             Err(_) => return Ok(()),
         }
         inode.no_capability.store(true, Relaxed);
         Ok(())
     }
 
-    /// Takes the capability off for a program that has the file open with [`NOCMTIME`](crate::OpenFlags::NOCMTIME);
-    /// false where it is known to have had none. Takes `i_rwsem`.
+    /// Removes the capability for a program that has the file open with [`NOCMTIME`](crate::OpenFlags::NOCMTIME). False
+    /// where the file is known to have had none. Takes `i_rwsem`.
     ///
     /// # Errors
     /// `ReadOnly`, `NoSpace`.

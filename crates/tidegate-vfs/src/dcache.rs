@@ -1,4 +1,4 @@
-//! Names in memory: a directory's answers, positive and negative.
+//! The dentry cache: names in memory, positive and negative.
 
 use crate::types::Ino;
 use tidegate_rt::hash::{HashMap, HashSet};
@@ -28,7 +28,7 @@ impl Shard {
     }
 }
 
-/// Entries change under the directory's `i_rwsem` only, so an answer is current while that is held.
+/// Entries change only under the `i_rwsem` of the directory, so an answer is current while that lock is held.
 pub(crate) struct DentryCache {
     shards: Box<[RwLock<Shard>]>,
 }
@@ -43,7 +43,7 @@ impl DentryCache {
         &self.shards[(h >> 7) as usize % SHARDS]
     }
 
-    /// The cached answer for a name: unknown, missing, or an inode.
+    /// The cached answer for a name: not cached, missing, or an inode.
     pub(crate) fn get(&self, dir: Ino, name: &[u8]) -> Option<Option<Ino>> {
         let key = (dir, Box::from(name));
         let s = self.shard(dir, name);
@@ -57,7 +57,8 @@ impl DentryCache {
         Some(i)
     }
 
-    /// A name of each of these inodes that has one here, and the directory it is in.
+    /// One cached name of each of these inodes, and the directory that it is in. Inodes without a cached name
+    /// are left out.
     pub(crate) fn names_of(&self, wanted: &HashSet<Ino>) -> HashMap<Ino, (Ino, Box<[u8]>)> {
         let mut found = HashMap::default();
         for shard in &self.shards {

@@ -20,7 +20,7 @@ const MAJORS: u32 = 0xfff;
 const MINORS: u32 = 0xf_ffff;
 
 impl Vfs {
-    /// The inode that bears `name` in `dir`. Takes `dir`'s `i_rwsem` shared unless the name is cached.
+    /// The inode with the name `name` in `dir`. Takes `dir`'s `i_rwsem` shared unless the name is cached.
     ///
     /// # Errors
     /// `NotFound`, `NotADirectory`, `NameTooLong`.
@@ -41,12 +41,12 @@ impl Vfs {
         }
     }
 
-    /// Looks a name up; the directory is locked.
+    /// Looks up a name in a directory that is locked.
     pub(crate) fn lookup_locked(&self, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
         if dir.is_removed() {
             return Err(ErrorKind::NotFound.into());
         }
-        // A directory that is moved has another parent: that is not remembered.
+        // The parent of a directory changes when it is moved, so ".." is not cached.
         let is_parent = name == b"..";
         if !is_parent && let Some(known) = self.dcache.get(dir.ino, name) {
             return Ok(known);
@@ -64,9 +64,9 @@ impl Vfs {
     /// and default ACLs are honoured. Takes `dir`'s `i_rwsem`.
     ///
     /// # Errors
-    /// `Exists`, `NoSpace`, `ReadOnly`, `PermissionDenied`, `NameTooLong`; for a symbolic link `NameTooLong` with a
-    /// target of 4096 bytes or more, `NotFound` with an empty one, `InvalidArgument` with a zero byte in it; for a
-    /// device `InvalidArgument` with a number that Linux has not.
+    /// `Exists`, `NoSpace`, `ReadOnly`, `PermissionDenied`, `NameTooLong`. For a symbolic link: `NameTooLong` with a
+    /// target of 4096 bytes or more, `NotFound` with an empty target, `InvalidArgument` with a zero byte in it. For a
+    /// device: `InvalidArgument` with a number that Linux does not have.
     pub fn make(&self, cred: &Cred, dir: &Arc<Inode>, name: &[u8], new: &NewInode<'_>) -> Result<Arc<Inode>> {
         let _span = CREATE.enter([]);
         self.begin_change()?;
@@ -109,7 +109,7 @@ impl Vfs {
         Ok(inode)
     }
 
-    /// The ACLs a new inode gets from its directory; narrows `new.mode` by them.
+    /// The ACLs that a new inode inherits from its directory. Restricts `new.mode` by them.
     pub(crate) fn inherit_acl(
         &self,
         dir: &Inode,
@@ -164,7 +164,7 @@ impl Vfs {
         self.make(cred, dir, name, &new)
     }
 
-    /// The inode that `cred` would make now.
+    /// The inode that `cred` would create now.
     pub fn new_inode(&self, cred: &Cred, file_type: FileType, mode: u32) -> NewInode<'static> {
         let time = self.now();
         let mode = mode & 0o7777;
@@ -206,7 +206,7 @@ impl Vfs {
         self.balance()
     }
 
-    /// Takes the name of something that is not a directory away.
+    /// Removes a name of an inode that is not a directory.
     ///
     /// # Errors
     /// `NotFound`, `IsADirectory`, `PermissionDenied`, `NotPermitted`.
@@ -248,7 +248,7 @@ impl Vfs {
     /// Calls `emit` for each entry of `dir` from position `pos` on until it returns false.
     ///
     /// # Errors
-    /// `NotADirectory`, and those of reading it.
+    /// `NotADirectory`, and those of reading the directory.
     pub fn readdir(&self, dir: &Inode, pos: u64, emit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
         if !dir.is_dir() {
             return Err(ErrorKind::NotADirectory.into());
@@ -259,7 +259,7 @@ impl Vfs {
         read
     }
 
-    /// Has reclaim find the pages of a directory that was read.
+    /// Lets reclaim find the pages of a directory that was read.
     fn note_pages(&self, dir: &Inode) {
         if dir.mapping.lacks_turns()
             && let Some(dir) = self.icache.get(dir.ino)
@@ -286,7 +286,7 @@ impl Vfs {
     /// The target of a symbolic link.
     ///
     /// # Errors
-    /// `InvalidArgument` when it is not one.
+    /// `InvalidArgument` when the inode is no symbolic link.
     pub fn readlink(&self, inode: &Inode) -> Result<Vec<u8>> {
         if inode.file_type != FileType::Symlink {
             return Err(ErrorKind::InvalidArgument.into());
@@ -310,7 +310,7 @@ fn check_target(target: &[u8]) -> Result<()> {
     }
 }
 
-/// Refuses device numbers of more bits than Linux, and so an inode, has for them.
+/// Refuses device numbers with more bits than Linux, and so an inode, has for them.
 fn check_device(new: &NewInode<'_>) -> Result<()> {
     let DeviceNumber { major, minor } = new.rdev;
     let device = matches!(new.file_type, FileType::CharDevice | FileType::BlockDevice);

@@ -1,4 +1,4 @@
-//! The error every layer above the block layer returns.
+//! The error that every layer above the block layer returns.
 
 use crate::read_only::ReadOnly;
 use crate::types::Ino;
@@ -53,9 +53,9 @@ pub enum At {
     Dir(Ino),
     /// A block of the volume.
     Block(u64),
-    /// A structure of the format, and which of its kind: `segment 5`.
+    /// A structure of the format, and its number: `segment 5`.
     Part(&'static str, u64),
-    /// A structure that the volume has once: `superblock`.
+    /// A structure of which the volume has only one: `superblock`.
     The(&'static str),
 }
 
@@ -75,13 +75,13 @@ impl fmt::Display for At {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     At(At),
-    /// The step that was under way, or the rule that is broken.
+    /// The step that failed, or the rule that is broken.
     What(Cow<'static, str>),
-    /// The step that was under way, and the place that it was about: `reading block 5`.
+    /// The step that failed, and its place: `reading block 5`.
     Step(&'static str, At),
 }
 
-/// A kind, the rule or operation and its places, and the error below that caused it.
+/// An error: its kind, the rule or operation, the places, and the error of the device that caused it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
@@ -95,7 +95,7 @@ pub struct Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// An error of `kind`; `what` is the step that was under way, or the rule that is broken.
+    /// An error of `kind`. `what` is the step that failed, or the rule that is broken.
     pub fn new(kind: ErrorKind, what: impl Into<Cow<'static, str>>) -> Self {
         Error { kind, context: Vec::new(), source: None, stopped_by: None }.of(what)
     }
@@ -105,40 +105,40 @@ impl Error {
         Self::new(ErrorKind::Corrupt, rule)
     }
 
-    /// A device's error while doing `what`. A device that is full is no volume that is full: nothing that
-    /// makes room on the volume helps.
+    /// An error of the device in the step `what`. It never says that the volume is full: when the device is
+    /// full, making room on the volume does not help.
     pub fn device(errno: Errno, what: impl Into<Cow<'static, str>>) -> Self {
         let kind = if errno == Errno::ROFS { ErrorKind::ReadOnly } else { ErrorKind::Io };
         Self::new(kind, what).because(errno)
     }
 
-    /// A volume that was unmounted is wanted.
+    /// The error of an operation on a volume that was unmounted.
     pub(crate) fn unmounted() -> Self {
         Error::new(ErrorKind::Stale, "the volume is unmounted")
     }
 
-    /// A change that is refused, since the volume takes none.
+    /// The error of a change on a volume that takes no changes.
     pub fn read_only(why: &ReadOnly) -> Self {
         Error { stopped_by: why.errno(), ..Self::new(ErrorKind::ReadOnly, why.to_string()) }
     }
 
-    /// A device's error while doing `step` at a place: `reading`, and a block.
+    /// An error of the device in `step` at a place: `reading`, and a block.
     pub fn device_at(errno: Errno, step: &'static str, at: At) -> Self {
         Self::device(errno, "").of_at(step, at)
     }
 
-    /// The same error, caused by a device's.
+    /// Notes the error of the device that caused this one.
     pub fn because(mut self, errno: Errno) -> Self {
         self.source = Some(errno);
         self
     }
 
-    /// The device's error that caused it, if one did.
+    /// The error of the device that caused this one, if there was one.
     pub fn errno(&self) -> Option<Errno> {
         self.source
     }
 
-    /// The device's error since which the volume takes no changes, if that is why.
+    /// The error of the device since which the volume takes no changes, if that is the reason.
     pub fn stopped_by(&self) -> Option<Errno> {
         self.stopped_by
     }
@@ -148,7 +148,7 @@ impl Error {
         self.kind
     }
 
-    /// The places that it is about, from the outside in: the inode before its block.
+    /// The places of the error, from the outside in: the inode before its block.
     pub fn places(&self) -> impl Iterator<Item = &At> {
         self.context.iter().rev().filter_map(|p| match p {
             Part::At(at) | Part::Step(_, at) => Some(at),
@@ -156,7 +156,7 @@ impl Error {
         })
     }
 
-    /// The rule that is broken, or the step that was under way; empty where the kind says all.
+    /// The rule that is broken, or the step that failed. Empty where the kind says all.
     pub fn what(&self) -> &str {
         let mut texts = self.context.iter().filter_map(|p| match p {
             Part::What(text) => Some(&**text),
@@ -166,12 +166,12 @@ impl Error {
         texts.next().unwrap_or_default()
     }
 
-    /// The same error, of another kind.
+    /// Changes the kind of the error.
     pub fn as_kind(self, kind: ErrorKind) -> Self {
         Error { kind, ..self }
     }
 
-    /// The same error, about `at`. A place that it has already is told once.
+    /// Adds the place `at`. A place that the error already has is not added again.
     pub fn at(mut self, at: At) -> Self {
         if !self.places().any(|known| *known == at) {
             self.context.push(Part::At(at));
@@ -179,28 +179,28 @@ impl Error {
         self
     }
 
-    /// The same error, of a step at a place: `reading`, and a block.
+    /// Adds a step and its place: `reading`, and a block.
     pub fn of_at(mut self, step: &'static str, at: At) -> Self {
         self.context.push(Part::Step(step, at));
         self
     }
 
-    /// The same error, about an inode.
+    /// Adds an inode as a place.
     pub fn in_inode(self, ino: impl Into<Ino>) -> Self {
         self.at(At::Inode(ino.into()))
     }
 
-    /// The same error, about a directory.
+    /// Adds a directory as a place.
     pub fn in_dir(self, ino: impl Into<Ino>) -> Self {
         self.at(At::Dir(ino.into()))
     }
 
-    /// The same error, about a block.
+    /// Adds a block as a place.
     pub fn at_block(self, addr: impl Into<u64>) -> Self {
         self.at(At::Block(addr.into()))
     }
 
-    /// The same error, of the step `what`.
+    /// Adds the step `what`.
     pub fn of(mut self, what: impl Into<Cow<'static, str>>) -> Self {
         let what = what.into();
         if !what.is_empty() {

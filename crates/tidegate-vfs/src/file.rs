@@ -16,17 +16,18 @@ use tidegate_rt::{clock, sim, trace::SpanPoint};
 static FSYNC_RANGE: SpanPoint<2> = SpanPoint::timed("vfs_fsync_range", ["ino", "datasync"]);
 static WRITE_AND_WAIT: SpanPoint<0> = SpanPoint::new("file_write_and_wait_range", []);
 
-/// Times that pages are written which others gave back for want of space.
+/// How often the pages of a file are written again after other threads gave them back for want of space.
 const WRITE_TRIES: u32 = 64;
-/// Times closer than this follow each other without an access-time update (relatime).
+/// An access time is not updated again within this time (relatime).
 const RELATIME_SECS: i64 = 24 * 3600;
 
-/// An open file or directory. Closes when dropped; an inode without a name goes with its last file.
+/// An open file or directory. It is closed when dropped. An inode without a name is freed with its last open
+/// file.
 pub struct File {
     pub(crate) vfs: Arc<Vfs>,
     pub(crate) inode: Arc<Inode>,
     pub(crate) flags: OpenFlags,
-    /// Opened by the superuser, whose writes leave set-id bits alone.
+    /// The superuser opened the file: its writes keep set-id bits.
     pub(crate) privileged: bool,
     errseq_seen: AtomicU32,
     pub(crate) ra: ReadAheadState,
@@ -56,7 +57,7 @@ impl Vfs {
         self.open_unchecked(cred, inode, flags)
     }
 
-    /// Opens an inode whose creator may do with it as the flags say, whatever its mode.
+    /// Opens an inode for its creator, who may use it as the flags say, whatever its mode.
     pub(crate) fn open_unchecked(
         self: &Arc<Self>,
         cred: &Cred,
@@ -80,7 +81,7 @@ impl Vfs {
         Ok(file)
     }
 
-    /// Opens the file at `path`, making it with `CREATE`.
+    /// Opens the file at `path`. Creates it with `CREATE`.
     ///
     /// # Errors
     /// As [`Vfs::open`] and [`Vfs::make`].
@@ -101,7 +102,8 @@ impl Vfs {
         self.open_or_make(cred, path, flags, mode, 0)
     }
 
-    /// Opens with `CREATE`. A symbolic link at the end is followed to where the file is to be made.
+    /// Opens with `CREATE`. A symbolic link at the end is followed to the place where the file is to be
+    /// created.
     fn open_or_make(
         self: &Arc<Self>,
         cred: &Cred,
@@ -117,7 +119,7 @@ impl Vfs {
         match self.create(cred, &parent.dir, parent.name, mode) {
             Ok(inode) => return self.open_unchecked(cred, &inode, flags - OpenFlags::TRUNC),
             Err(e) if e.kind() == ErrorKind::Exists && !flags.contains(OpenFlags::EXCL) => {}
-            // A volume that takes no files may have this one.
+            // A volume that takes no new files may already have this one.
             Err(e) if e.kind() == ErrorKind::ReadOnly && !flags.contains(OpenFlags::EXCL) => {
                 if self.lookup(&parent.dir, parent.name).is_err() {
                     return Err(e);
@@ -164,8 +166,9 @@ impl File {
         }
     }
 
-    /// Reads at `pos`; how many bytes, fewer only at the end of the file. Takes no lock for pages in memory, and
-    /// `invalidate_lock` shared to read others in; a write of the same range that goes on meanwhile is seen in part.
+    /// Reads at `pos`. Returns the number of bytes, which is smaller than asked for only at the end of the file. Takes
+    /// no lock for cached pages, and `invalidate_lock` shared to read others in. A concurrent write to the range may be
+    /// seen in part.
     ///
     /// # Errors
     /// `BadFile`, `IsADirectory`, those of the device, `Corrupt`.
@@ -197,10 +200,10 @@ impl File {
         Ok(done)
     }
 
-    /// Lets go of the clean pages that lie in `pos..end` (bytes): for a caller that has the bytes elsewhere.
-    /// Takes `i_rwsem` shared.
+    /// Drops the clean pages in `pos..end` (bytes), for a caller that has the bytes elsewhere. Takes
+    /// `i_rwsem` shared.
     pub fn forget_pages(&self, pos: u64, end: u64) {
-        // A writer may have just read in a page that it is to change.
+        // Without the lock, a page could be dropped that a writer has just read in to change it.
         let _unchanged = self.inode.rwsem.read();
         let page = PAGE_SIZE as u64;
         self.inode.mapping.reclaim_range(pos.div_ceil(page), end / page, false);
@@ -233,8 +236,8 @@ impl File {
         }
     }
 
-    /// Makes the file's data durable, and its metadata (with `datasync`, only what reading the data
-    /// needs). A write that failed since this file last heard of it is reported here.
+    /// Makes the file's data durable, and its metadata (with `datasync`, only the metadata that reading the
+    /// data needs). A failed write that was not yet reported to this open file is reported here.
     ///
     /// # Errors
     /// `Io`, `NoSpace`.
@@ -262,8 +265,8 @@ impl Vfs {
         self.write_pages(inode, Some(datasync))
     }
 
-    /// Writes an inode's pages and waits for them, also for those that somebody else has taken: when these
-    /// are given back unwritten, once more.
+    /// Writes the pages of an inode and waits for them, also for pages that other threads have taken for
+    /// writing. Pages that these threads give back unwritten are written once more.
     pub(crate) fn write_pages(&self, inode: &Arc<Inode>, fsync: Option<bool>) -> Result<()> {
         let _span = WRITE_AND_WAIT.enter([]);
         for _ in 0..WRITE_TRIES {
@@ -291,8 +294,8 @@ impl Drop for File {
 }
 
 impl Vfs {
-    /// Notes an access, by relatime's rules: the access time follows when it is older than a change, or than a day.
-    /// Whether it did.
+    /// Notes an access, by the rules of relatime: the access time is updated when it is older than a change, or older
+    /// than a day. Returns whether it was updated.
     ///
     /// # Errors
     /// Those of storing the inode.

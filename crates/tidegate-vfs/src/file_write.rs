@@ -1,4 +1,4 @@
-//! Open files: writing, cutting, allocating.
+//! Open files: writing, truncating, allocating.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::File;
@@ -16,16 +16,16 @@ use tidegate_rt::{Timespec, trace::SpanPoint};
 static WRITE: SpanPoint<3> = SpanPoint::new("vfs_write", ["ino", "pos", "len"]);
 
 const PAGE: u64 = PAGE_SIZE as u64;
-/// Bytes written between two looks at the dirty thresholds.
+/// Bytes that are written between two checks of the dirty thresholds.
 const WRITE_BATCH: usize = 1 << 20;
 
 impl File {
-    /// Writes all of `data` at `pos` (with `APPEND`, at the end) into the page cache; where it went, or its first part.
-    /// Takes `i_rwsem` for each MiB; waits when too much is dirty. Of a longer append each MiB goes to the end as it is
-    /// then: those of other threads may come between.
+    /// Writes all of `data` at `pos` (with `APPEND`, at the end) into the page cache. Returns the position of the data,
+    /// or of its first part. Takes `i_rwsem` for each MiB, and waits when too much is dirty. Each MiB of a longer
+    /// append goes to the end that the file then has: appends of other threads may come between.
     ///
     /// # Errors
-    /// `NoSpace` before anything of the failing part is taken, `FileTooBig`, `ReadOnly`, `BadFile`; `Io` when
+    /// `NoSpace`, with nothing of the failing part written; `FileTooBig`, `ReadOnly`, `BadFile`; `Io` when
     /// memory is full of pages that could not be written.
     pub fn write_at(&self, pos: u64, data: &[u8]) -> Result<u64> {
         self.allow(OpenFlags::WRITE)?;
@@ -58,7 +58,7 @@ impl File {
     fn write_locked(&self, pos: u64, data: &[u8]) -> Result<()> {
         let inode = &self.inode;
         if data.is_empty() {
-            return Ok(()); // nothing, not even an extension
+            return Ok(()); // an empty write changes nothing, not even the size
         }
         self.before_write(pos, data.len() as u64)?;
         let now = self.change_time();
@@ -75,7 +75,7 @@ impl File {
         drop(change);
         self.vfs.bdi.mark_dirty(inode);
         if copied.is_err() && end > old {
-            // The end that it would have is not there.
+            // The file returns to its old size, and pages past it are dropped.
             let _none = inode.mapping.invalidate_lock.write();
             inode.mapping.remove(old.div_ceil(PAGE), u64::MAX);
             inode.attr().size = old;
@@ -84,7 +84,7 @@ impl File {
         copied.and_then(|()| self.vfs.fs.wrote(inode, pos..end))
     }
 
-    /// Writes to a file that is kept in its inode; false when the page cache must take it.
+    /// Writes to a file that is kept in its inode. False when the data must go to the page cache.
     fn write_inline(&self, pos: u64, data: &[u8], now: Option<Timespec>) -> Result<bool> {
         let inode = &self.inode;
         if pos + data.len() as u64 > PAGE || inode.size() > PAGE {
@@ -98,11 +98,11 @@ impl File {
         Ok(inline)
     }
 
-    /// Copies `data` into pages that are there as far as it does not cover them, in a file that had `old` bytes.
+    /// Copies `data` into pages. Pages that it covers only in part are cached already. The file had `old` bytes.
     fn copy_in(&self, pos: u64, data: &[u8], old: u64) -> Result<()> {
         loop {
             match self.inode.mapping.write(pos, data) {
-                // Memory was short, and a page that was read in is gone: its bytes are copied again.
+                // Memory was short, and a page that was read in was dropped: it is read in and copied again.
                 Err(e) if e.kind() == ErrorKind::InvalidArgument => {
                     self.vfs.fill_edges(&self.inode, pos..pos + data.len() as u64, old)?;
                 }
@@ -111,9 +111,9 @@ impl File {
         }
     }
 
-    /// Writes whole pages without copying them: the file takes `buf` over. `bytes` of it count, the rest
-    /// of the last page is zeroed. `pos` is a multiple of the page size, and nothing follows the range in
-    /// its last page: for filling new files from front to back.
+    /// Writes whole pages without copying them: the file takes `buf` over. The first `bytes` bytes count, and
+    /// the rest of the last page is zeroed. `pos` is a multiple of the page size, and the file has no data
+    /// after the range in its last page: for filling new files from front to back.
     ///
     /// # Errors
     /// As [`File::write_at`]; `InvalidArgument` for an unaligned position.
@@ -165,11 +165,12 @@ impl File {
             ));
         }
         self.drop_privileges()?;
-        // Bytes between the old end and the write must read as zeros even where they share its page.
+        // Bytes between the old end and the write must read as zeros even where they share a page with the
+        // old end.
         self.vfs.zero_tail(&self.inode, pos)
     }
 
-    /// A change of content takes the file's capability off, and that of a process without privileges the set-id
+    /// A change of content removes the file's capability. A change by an unprivileged process also removes the set-id
     /// bits.
     fn drop_privileges(&self) -> Result<()> {
         if !self.flags.contains(OpenFlags::NOCMTIME) {
@@ -177,13 +178,14 @@ impl File {
         }
         let mode = self.inode.attr().mode;
         if !self.privileged && drop_set_id(&mut self.inode.attr()) {
-            // While they are on the volume, the next write has to take them off.
+            // As long as the bits are on the volume, the next write has to remove them.
             self.vfs.fs.update_inode(&self.inode).inspect_err(|_| self.inode.attr().mode = mode)?;
         }
         Ok(())
     }
 
-    /// The time that a change of the content sets, unless a program that has the file open keeps its times.
+    /// The time that a change of the content sets. `None` if a program that has the file open keeps its
+    /// times.
     fn change_time(&self) -> Option<Timespec> {
         (!self.flags.contains(OpenFlags::NOCMTIME)).then(|| self.vfs.now())
     }
@@ -201,13 +203,13 @@ impl File {
         self.vfs.balance()
     }
 
-    /// Allocates, frees or zeroes a range, takes it out or puts it in. Takes `i_rwsem`; for a large range
-    /// several times, and others may come between.
+    /// Allocates, frees, zeroes, collapses or inserts a range. Takes `i_rwsem`, for a large range several
+    /// times, and operations of other threads may come between.
     ///
     /// # Errors
-    /// `InvalidArgument` for an empty range or flags that do not go together, and for one that is taken out
-    /// or put in and does not begin and end at blocks and lie before the end of the file; `NoSpace`,
-    /// `FileTooBig`, `Unsupported`. Changes that are done by then stay.
+    /// `InvalidArgument` for an empty range or flags that do not go together, and for a range to collapse or
+    /// insert that does not begin and end at blocks or does not lie before the end of the file; `NoSpace`,
+    /// `FileTooBig`, `Unsupported`. Changes that were made before the error stay.
     pub fn fallocate(&self, flags: FallocateFlags, offset: u64, len: u64) -> Result<()> {
         self.allow(OpenFlags::WRITE)?;
         self.vfs.begin_change()?;
@@ -240,10 +242,10 @@ impl File {
         Ok(())
     }
 
-    /// Takes a range out of the file, or puts one in.
+    /// Collapses a range of the file, or inserts one.
     fn shift(&self, flags: FallocateFlags, offset: u64, len: u64) -> Result<()> {
         let inode = &self.inode;
-        // First: a refused call changes nothing.
+        // This check comes first, as a refused call changes nothing.
         self.vfs.fs.can_shift(inode)?;
         let block = u64::from(self.vfs.fs.statfs().block_size);
         let alone = flags == FallocateFlags::COLLAPSE_RANGE || flags == FallocateFlags::INSERT_RANGE;
@@ -263,12 +265,13 @@ impl File {
         if (if insert { offset } else { end }) >= size {
             return Err(ErrorKind::InvalidArgument.into());
         }
-        // Pages that move are on the volume first, as nothing tells where a page of the cache would go; those
-        // before them, too: the volume has the file as long as it has data without a gap.
+        // Pages that move are written first, as the cache does not know where a page would go. Pages before
+        // them are written, too: the size on the volume reaches only as far as its data has no gap.
         let start = offset / PAGE;
         self.vfs.fs.writepages(inode, &mut WritebackControl::sync())?;
         let none = inode.mapping.invalidate_lock.write();
-        // Of pages before that too: the file's content on the volume tells how long it is there.
+        // Also the pages before the range must be written: the size on the volume follows from the content
+        // there.
         inode.mapping.wait_writeback(0, u64::MAX);
         if inode.mapping.next_unwritten(start, u64::MAX).is_some() {
             return Err(inode.mapping.last_error("what is to move cannot be written").in_inode(inode.ino));
@@ -281,7 +284,7 @@ impl File {
         self.vfs.balance()
     }
 
-    /// One step: bytes `at..end`, and the size that the file has at least afterwards.
+    /// One step: bytes `at..end`, and the least size of the file afterwards.
     fn fallocate_locked(&self, flags: FallocateFlags, at: u64, end: u64, size: Option<u64>) -> Result<()> {
         let inode = &self.inode;
         if inode.is_freed() {
@@ -303,29 +306,29 @@ impl File {
     }
 }
 
-/// Takes set-user-id off, and set-group-id where it means that; whether one was set.
+/// Removes set-user-id, and set-group-id if the group may execute the file. Returns whether one was set.
 pub(crate) fn drop_set_id(a: &mut Attr) -> bool {
     let bits = a.mode & if a.mode & 0o010 != 0 { 0o6000 } else { 0o4000 };
     a.mode &= !bits;
     bits != 0
 }
 
-/// Pages of a write, and the size that they may give the file: readers see neither before the bytes.
+/// The pages of a write, and the growth of the file by it: readers see neither before the bytes are there.
 struct Write<'a> {
     _growing: Growing<'a>,
     _change: Change<'a>,
 }
 
 impl Vfs {
-    /// Says that `pages` are going to be written to, which may make the file longer.
+    /// Announces a write to `pages`, which may make the file longer.
     fn begin_write<'a>(&self, inode: &'a Inode, pages: Range<u64>) -> Write<'a> {
-        // Content that was kept in the inode moves to the first page.
+        // Content that was kept in the inode moves to page 0.
         let start = if inode.size() <= PAGE { 0 } else { pages.start };
         Write { _change: inode.mapping.begin_change(start..pages.end), _growing: inode.grow() }
     }
 
-    /// Reads in the first and last page of a write where it covers them only in part; past the `size` that the file
-    /// has before the write there are zeros.
+    /// Reads in the first and last page of a write where the write covers them only in part. Bytes past `size`, the
+    /// size before the write, are zeros.
     fn fill_edges(&self, inode: &Arc<Inode>, write: Range<u64>, size: u64) -> Result<()> {
         let Range { start: pos, end } = write;
         let edge = |index: u64, partial: bool| -> Result<()> {
@@ -344,19 +347,20 @@ impl Vfs {
         edge(last, !end.is_multiple_of(PAGE))
     }
 
-    /// Before the file of a locked inode grows up to `end`: has the rest of its last page written as zeros.
-    /// Reading shows zeros there, but the block may have anything: bytes that were cut off, if a checkpoint
-    /// came before the page and the power failed after it, or those of another writer.
+    /// Zeroes the rest of the last page and has it written, before the file of a locked inode grows up to
+    /// `end`. Reads show zeros there, but the block may hold anything: bytes that were truncated, if a
+    /// checkpoint came before the page was written and the power failed after it, or bytes of another
+    /// implementation.
     fn zero_tail(&self, inode: &Arc<Inode>, end: u64) -> Result<()> {
         let size = inode.size();
         let to = size.next_multiple_of(PAGE).min(end);
         if size >= to || !self.fs.has_block(inode, size)? {
-            return Ok(()); // all that is to be written has zeros there
+            return Ok(()); // every page that is to be written has zeros there
         }
         self.zero_cached(inode, size, to, false)
     }
 
-    /// Zeroes bytes `from..to` of one page, in the cache, if the page has anything there.
+    /// Zeroes bytes `from..to` of one page in the cache, if the page has data there.
     fn zero_in_page(&self, inode: &Arc<Inode>, from: u64, to: u64) -> Result<()> {
         if from >= to {
             return Ok(());
@@ -373,13 +377,14 @@ impl Vfs {
             let unwritten = |_: u64| false;
             let page = index * PAGE..(index + 1) * PAGE;
             if self.fs.seek(inode, page, SeekTarget::Data, &unwritten)?.is_none() {
-                return Ok(()); // a hole: zero already
+                return Ok(()); // a hole is zero already
             }
         }
         self.zero_cached(inode, from, to, true)
     }
 
-    /// Zeroes bytes `from..to` of one page in the cache and marks it dirty; `unless_zero` already.
+    /// Zeroes bytes `from..to` of one page in the cache and marks it dirty. With `unless_zero`, not if they
+    /// are zero already.
     fn zero_cached(&self, inode: &Arc<Inode>, from: u64, to: u64, unless_zero: bool) -> Result<()> {
         let index = from / PAGE;
         let range = (from % PAGE) as usize..(to - index * PAGE) as usize;
@@ -387,7 +392,8 @@ impl Vfs {
             if !inode.mapping.has(index) {
                 self.fill(inode, index, 1)?;
             }
-            // Clean pages may go at any time. Nothing is reserved for one that may turn out to be zero.
+            // Clean pages may be dropped at any time. No space is reserved for a page that may turn out to be
+            // zero.
             let Some(run) = inode.mapping.get(index, 1) else { continue };
             if unless_zero && run.bytes()[range.clone()].iter().all(|&b| b == 0) {
                 return Ok(());
@@ -402,9 +408,9 @@ impl Vfs {
         self.fs.wrote(inode, from..to)
     }
 
-    /// Zeroes the bytes that a file is about to lose of a dirty page, where there is no room for blocks of the page
-    /// that are holes: behind the new end none is wanted, and before the file grows again its tail is written. A clean
-    /// page stays clean: to write it would take room that is promised to others.
+    /// Zeroes the bytes of a dirty page that a file is about to lose, where there is no space for blocks of the page
+    /// that are holes. No space is needed: past the new end there are no blocks, and the tail is written before the
+    /// file grows again. A clean page stays clean: writing it would take space that is promised to others.
     fn zero_unreserved(&self, inode: &Arc<Inode>, from: u64, to: u64) {
         let index = from / PAGE;
         let _change = self.begin_write(inode, index..index + 1);
@@ -414,7 +420,7 @@ impl Vfs {
         }
     }
 
-    /// Zeroes a range: whole pages lose their blocks, the pages at its ends are zeroed in part.
+    /// Zeroes a range: whole pages lose their blocks, and the pages at its ends are zeroed in part.
     fn zero_range(&self, inode: &Arc<Inode>, offset: u64, end: u64) -> Result<()> {
         let (first, last) = (offset.div_ceil(PAGE), end / PAGE);
         if first > last {
@@ -423,8 +429,8 @@ impl Vfs {
         self.zero_in_page(inode, offset, first * PAGE)?;
         self.zero_in_page(inode, last * PAGE, end)?;
         if first < last {
-            // Blocks go only after their pages' write-back, so that nobody writes to a freed block, and while nobody
-            // reads pages in.
+            // Blocks are freed only after the write-back of their pages, so that no write goes to a freed block, and
+            // only while no page-in is under way.
             let _none = inode.mapping.invalidate_lock.write();
             inode.mapping.remove(first, last);
             self.fs.punch_hole(inode, first * PAGE..last * PAGE)?;
@@ -432,7 +438,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// Sets the size of a locked inode; its capability goes with it, and set-id bits unless the caller is privileged.
+    /// Sets the size of a locked inode. Removes its capability, and its set-id bits unless the caller is privileged.
     pub(crate) fn truncate_locked(&self, inode: &Arc<Inode>, size: u64, privileged: bool) -> Result<()> {
         match inode.file_type {
             FileType::Regular => {}

@@ -1,4 +1,4 @@
-//! The flusher thread: writes dirty inodes when they are old, when there are many, and when asked.
+//! The flusher thread writes dirty inodes when they are old, when too much is dirty, and when asked.
 
 use crate::bdi::{Bdi, Completion, DIRTY_WRITEBACK_INTERVAL, Work, expired, until_now};
 use crate::error::Result;
@@ -24,23 +24,25 @@ static WRITEBACK_WRITTEN: EventPoint<1> = EventPoint::new("writeback_written", [
 static SINGLE_INODE: SpanPoint<2> = SpanPoint::new("writeback_single_inode", ["ino", "dirty"]);
 static FDATAWAIT: SpanPoint<1> = SpanPoint::timed("filemap_fdatawait", ["ino"]);
 
-/// Pages written of one inode before the next has its turn, in a pass nobody waits for.
+/// The number of pages of one inode that are written before the next inode's turn, in a pass that no thread
+/// waits for.
 const MAX_WRITEBACK_PAGES: u64 = 4096;
-/// Pages written of one inode after a failure: each try takes new places, and there are only so many.
+/// The number of pages of one inode that are written after a failure. It is small because each try takes new
+/// places on the volume.
 const PROBE_PAGES: u64 = 16;
-/// Time between two tries after a failure, at first.
+/// The first pause between two tries after a failure.
 const MIN_PAUSE: Duration = Duration::from_millis(20);
 
-/// Why a pass is made.
+/// The reason for a pass.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reason {
-    /// Somebody asks for everything, and will ask again to wait for it.
+    /// A thread asks for everything, and will ask again to wait for it.
     Start { before: Nanos },
-    /// Somebody asks for everything.
+    /// A thread asks for everything.
     Sync { wait: bool },
     /// Too much is dirty.
     Background,
-    /// Some of it is old.
+    /// Some dirty pages are old.
     Age,
 }
 
@@ -67,13 +69,13 @@ impl Flusher {
         Ok(Flusher { bdi, thread: Some(thread) })
     }
 
-    /// Has everything written that is dirty, and comes back when it is submitted; for the position `flusher`, when
-    /// it is written. As in Linux a pass of WB_SYNC_NONE goes first, in which inodes take turns, so that the pass of
-    /// WB_SYNC_ALL finds little to do. The position `epoch` has none of it: its one pass submits everything and
+    /// Has all dirty pages written, and returns when they are submitted; for the position `flusher`, when they are
+    /// written. As in Linux, a pass of WB_SYNC_NONE goes first, in which inodes take turns, so that the pass of
+    /// WB_SYNC_ALL finds little to do. The position `epoch` does without that pass: its one pass submits everything and
     /// waits for nothing.
     ///
     /// # Errors
-    /// The first of submitting; everything was tried.
+    /// The first error of submitting. All pages were tried.
     pub(crate) fn sync(&self, how: SyncWait) -> Result<()> {
         let done = Arc::new(Completion::default());
         let work = Work::Sync { wait: how == SyncWait::Flusher, done: done.clone() };
@@ -131,14 +133,14 @@ fn run(fs: &dyn FileSystem, bdi: &Arc<Bdi>, periodic: bool) {
     }
 }
 
-/// Writes pages that were dirty when a sync began, as far as it goes without waiting. An inode that is
-/// dirtied again and again does not keep it: it ends after as many pages as were dirty.
+/// Writes pages that were dirty when a sync began, as far as possible without waiting. An inode that is
+/// dirtied again and again does not prolong the pass: it ends after as many pages as were dirty.
 fn start(fs: &dyn FileSystem, bdi: &Arc<Bdi>, mut pages: u64, before: Nanos) {
     let _span = WB_START.enter([pages]);
     while pages > 0 {
         let (wrote, _) = pass(fs, bdi, Reason::Start { before }, pages);
         pages = pages.saturating_sub(wrote);
-        // Pages that could not be written are for the pass that somebody waits for.
+        // Pages that could not be written are left to the pass that a thread waits for.
         if bdi.judge_pass() > 0 || wrote == 0 {
             break;
         }
@@ -153,14 +155,14 @@ fn background(fs: &dyn FileSystem, bdi: &Arc<Bdi>) {
         bdi.stuck.store(wrote == 0, SeqCst);
         let failed = bdi.judge_pass();
         if wrote == 0 || failed > 0 {
-            // Nothing could be written (a full or failing device): try again, but not in a tight loop.
+            // No page could be written (a full or failing device): try again, but not in a tight loop.
             pause(bdi, MIN_PAUSE * 2u32.pow(failed.clamp(1, 6) - 1));
             break;
         }
     }
 }
 
-/// Waits for so long, unless somebody asks for something.
+/// Waits for `time`, unless there is a request.
 fn pause(bdi: &Bdi, time: Duration) {
     let end = clock::now() + time;
     bdi.stats.waiting();
@@ -176,17 +178,17 @@ fn pause(bdi: &Bdi, time: Duration) {
     bdi.stats.idle();
 }
 
-/// One turn over the dirty inodes, of at most about `most` pages; pages written, and the first error of submitting.
-/// In the background it ends as soon as little enough is dirty: an inode that was not reached has more to write next
-/// time, in one piece.
+/// One turn over the dirty inodes, of at most about `most` pages. Returns the number of pages written, and the first
+/// error of submitting. In the background it ends as soon as little enough is dirty: an inode that was not reached then
+/// has more to write next time, in one piece.
 fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, why: Reason, most: u64) -> (u64, Result<()>) {
     let mean = bdi.queue_io(match why {
         Reason::Start { before } => before,
         Reason::Sync { .. } | Reason::Background => until_now(),
         Reason::Age => expired(),
     });
-    // In the background, an inode with less to write than the others is left to grow: streams that are
-    // written at once should not be cut into small pieces. Unless what it has cannot be written.
+    // In the background, an inode with fewer dirty pages than the others is left to grow, unless writes are
+    // failing: streams that are written at the same time should not be cut into small pieces.
     let few = if why == Reason::Background && !bdi.is_failing() { mean } else { 0 };
     let (mut written, mut result) = (0, Ok(()));
     bdi.stats.pass(why.into());
@@ -216,16 +218,17 @@ fn pass(fs: &dyn FileSystem, bdi: &Arc<Bdi>, why: Reason, most: u64) -> (u64, Re
     (written, result)
 }
 
-/// Writes one inode of a pass; pages written, and the result of submitting them.
+/// Writes one inode of a pass. Returns the number of pages written, and the result of submitting them.
 fn writeback_single_inode(
     fs: &dyn FileSystem,
     bdi: &Arc<Bdi>,
     inode: &Arc<Inode>,
     why: Reason,
 ) -> (u64, Result<()>) {
-    // Off the list first: a page dirtied from here on puts the inode back on it.
+    // The inode leaves the list first: a page that is dirtied from here on puts it back.
     inode.listed.store(false, SeqCst);
-    // An fsync was here before. A file system's work for others after their last page is its own matter.
+    // An fsync has already written the pages. Inodes of other kinds still go to the file system, which may
+    // have work to do after the last page.
     if inode.file_type == FileType::Regular && !inode.internal && inode.mapping.is_idle() {
         return (0, Ok(()));
     }
@@ -243,7 +246,7 @@ fn writeback_single_inode(
         inode.mapping.wait_writeback(0, u64::MAX);
     }
     if submitted.is_err() {
-        // The pages are dirty again and the error stands in the mapping, for fsync.
+        // The pages are dirty again, and the mapping has the error, for fsync.
         inode.listed.store(true, SeqCst);
         bdi.lists.lock().b_dirty.push_back(inode.clone());
         return (wbc.written, submitted);

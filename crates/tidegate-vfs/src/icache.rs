@@ -13,14 +13,14 @@ use tidegate_rt::{LockClass, Mutex};
 
 static HASH_LOCK: LockClass = LockClass::new("inode_hash_lock", 630);
 
-/// Numbers that the clock may have beyond twice those of inodes in memory.
+/// The clock may hold twice as many numbers as there are inodes in memory, and so many more.
 const CLOCK_ROOM: usize = 64;
 
 #[derive(Default)]
 struct Table {
     map: HashMap<Ino, Arc<Inode>>,
     clock: VecDeque<Ino>,
-    /// Counts inodes that went: a read of one from before it went may be outdated.
+    /// The number of removed inodes: a read that began before a removal may be outdated.
     removals: u64,
 }
 
@@ -42,7 +42,8 @@ impl InodeCache {
         Some(i.clone())
     }
 
-    /// The inode, read by `read` if it is not in memory. Two threads may read; one result is kept.
+    /// The inode with number `ino`. `read` reads it if it is not in memory. Two threads may read at once; one
+    /// result is kept.
     pub(crate) fn get_or_read(&self, ino: Ino, read: impl Fn() -> Result<InodeParts>) -> Result<Arc<Inode>> {
         loop {
             if let Some(i) = self.get(ino) {
@@ -57,8 +58,8 @@ impl InodeCache {
         }
     }
 
-    /// Adds a new inode, or finds that somebody has read it already. One that had its number before and is
-    /// freed may still be there.
+    /// Adds a new inode, or finds that another thread has read it already. An earlier, freed inode of this
+    /// number may still be in the table.
     pub(crate) fn insert(&self, parts: InodeParts) -> Arc<Inode> {
         let mut t = self.table.lock();
         if t.map.get(&parts.ino).is_some_and(|i| i.is_freed()) {
@@ -76,7 +77,7 @@ impl InodeCache {
         t.map.insert(ino, inode.clone());
         t.clock.push_back(ino);
         if t.clock.len() > 2 * t.map.len() + CLOCK_ROOM {
-            // Numbers of inodes that are freed, and those that others have by now.
+            // The clock drops numbers of freed inodes, and duplicates of numbers that were reused.
             let mut seen = HashSet::default();
             t.clock.retain(|ino| t.map.contains_key(ino) && seen.insert(*ino));
         }
@@ -84,14 +85,14 @@ impl InodeCache {
         inode
     }
 
-    /// Drops clean, unused inodes above the limit; looks at a few at each call.
+    /// Drops clean, unused inodes above the limit. Each call looks at a few.
     fn evict(&self, t: &mut Table) {
         let mut looks = 8;
         while t.map.len() > self.bdi.limits().inodes && looks > 0 {
             looks -= 1;
             let Some(ino) = t.clock.pop_front() else { break };
             let Some(i) = t.map.get(&ino) else { continue };
-            // One reference is the table's: nobody else has it, and under this lock nobody gets it.
+            // The only reference is the table's, and under this lock no thread can get another.
             if Arc::strong_count(i) == 1 && i.is_clean() && !i.referenced.swap(false, Relaxed) {
                 t.map.remove(&ino);
                 t.removals += 1;
@@ -101,7 +102,7 @@ impl InodeCache {
         }
     }
 
-    /// Removes an inode that is freed. Its number may belong to another by now, which stays.
+    /// Removes an inode that is freed. A newer inode with its number stays.
     pub(crate) fn remove(&self, inode: &Arc<Inode>) {
         let mut t = self.table.lock();
         if t.map.get(&inode.ino).is_some_and(|i| Arc::ptr_eq(i, inode)) {
@@ -122,8 +123,8 @@ impl InodeCache {
     }
 }
 
-/// The inodes in memory, for a file system that has to find one by its number. Holding this keeps
-/// neither them nor the mount alive.
+/// The inodes in memory, for a file system that has to find an inode by its number. This keeps neither the
+/// inodes nor the mount alive.
 #[derive(Clone)]
 pub struct Inodes(Weak<InodeCache>);
 
@@ -132,10 +133,10 @@ impl Inodes {
         Inodes(Arc::downgrade(cache))
     }
 
-    /// The one inode in memory with number `ino`, read if need be. Takes `inode_hash_lock`.
+    /// The inode in memory with number `ino`, which is read if need be. Takes `inode_hash_lock`.
     ///
     /// # Errors
-    /// Those of reading it; `Stale` when it is free or the mount is gone.
+    /// Those of reading the inode; `Stale` when the inode is free or the mount is gone.
     pub fn get(&self, fs: &dyn FileSystem, ino: Ino) -> Result<Arc<Inode>> {
         let cache = self.0.upgrade().ok_or(ErrorKind::Stale)?;
         cache.get_or_read(ino, || fs.read_inode(ino))

@@ -16,38 +16,39 @@ use tidegate_rt::{LockClass, Mutex, MutexGuard, RwLock};
 static I_RWSEM: LockClass = LockClass::new("inode->i_rwsem", 20);
 static I_LOCK: LockClass = LockClass::new("inode->i_lock", 650);
 
-/// An inode in memory. Shared: a reference keeps it from being dropped.
+/// An inode in memory. It is shared, and a reference keeps it in memory.
 pub struct Inode {
     /// Number.
     pub ino: Ino,
-    /// Type; never changes.
+    /// Type. It never changes.
     pub file_type: FileType,
-    /// Serialises changes: of the names in a directory, of the pages and blocks of a file.
+    /// Serialises changes to the names in a directory, and to the pages and blocks of a file.
     pub rwsem: RwLock<()>,
     /// Cached pages.
     pub mapping: AddressSpace,
     attr: Mutex<Attr>,
     seen: Seen,
-    /// The size that readers go by while a write makes the file longer.
+    /// The size that readers see while a write makes the file longer.
     growing_from: AtomicU64,
     private: Box<dyn Any + Send + Sync>,
-    /// Open files. Changed under `i_lock`.
+    /// The number of open files. Changed under `i_lock`.
     opens: AtomicU32,
-    /// The inode is freed on the volume; changed under `i_lock`.
+    /// The inode is freed on the volume. Changed under `i_lock`.
     freed: AtomicBool,
-    /// Made without a name, and may get one.
+    /// The inode was made without a name, and may get one.
     pub(crate) linkable: AtomicBool,
-    /// Belongs to the file system itself (nodes, metadata): written after what makes it dirty.
+    /// The inode belongs to the file system itself (nodes, metadata). It is written after the files that make
+    /// it dirty.
     pub(crate) internal: bool,
-    /// The lifetime of its data, as a program has said it: a [`WriteHint`].
+    /// The lifetime of the data, as a program has set it: a [`WriteHint`].
     write_hint: AtomicU8,
-    /// On one of the bdi's lists.
+    /// The inode is on one of the bdi's lists.
     pub(crate) listed: AtomicBool,
-    /// When it was first dirtied since last written, on the monotonic clock.
+    /// When the inode was first dirtied since it was last written, on the monotonic clock.
     pub(crate) dirtied_when: AtomicU64,
-    /// Known to have no file capability; changed under `i_rwsem`.
+    /// The inode is known to have no file capability. Changed under `i_rwsem`.
     pub(crate) no_capability: AtomicBool,
-    /// Used since the inode cache's clock last came by.
+    /// The inode was used since the clock of the inode cache last passed it.
     pub(crate) referenced: AtomicBool,
 }
 
@@ -75,8 +76,8 @@ impl Inode {
         }
     }
 
-    /// An inode that holds the file system's own pages, of any number. A write-back pass takes it last, since
-    /// writing files changes what is in it.
+    /// An inode for the file system's own pages, with any number. A write-back pass takes it last, since
+    /// writing files changes its pages.
     pub fn internal(ino: Ino, bdi: Arc<Bdi>, shards: usize) -> Self {
         let attr = Attr {
             file_type: FileType::Regular,
@@ -110,32 +111,34 @@ impl Inode {
         self.seen.size.load(Acquire)
     }
 
-    /// The size as readers see it, in bytes: while a write makes the file longer, the size before it, until its bytes
-    /// are there. Takes no lock.
+    /// The size as readers see it, in bytes. While a write makes the file longer, it is the size before the write,
+    /// until the bytes are there. Takes no lock.
     pub fn read_size(&self) -> u64 {
-        // In this order: a reader that sees the new size sees that it is growing, or that it has grown.
+        // The order matters: a reader that sees the new size also sees that the file is growing, or that it
+        // has grown.
         let size = self.size();
         size.min(self.growing_from.load(SeqCst))
     }
 
-    /// Says that the file grows from its size now; over when the result is dropped. The caller holds `i_rwsem`
+    /// Announces that the file grows from its present size, until the result is dropped. The caller holds `i_rwsem`
     /// exclusive.
     pub(crate) fn grow(&self) -> Growing<'_> {
         self.growing_from.store(self.size(), SeqCst);
         Growing(self)
     }
 
-    /// How many names it has. Takes no lock.
+    /// The number of names. Takes no lock.
     pub fn nlink(&self) -> u32 {
         self.seen.nlink.load(Acquire)
     }
 
-    /// The lifetime of data that is written to it now. Takes no lock.
+    /// The lifetime of data that is written to the file now. Takes no lock.
     pub fn write_hint(&self) -> WriteHint {
         WriteHint::from_number(self.write_hint.load(Relaxed)).unwrap_or_default()
     }
 
-    /// Says how long data lives that is written to it from now on, until it goes from memory. Takes no lock.
+    /// Sets the lifetime of data that is written to the file from now on, until the inode leaves memory.
+    /// Takes no lock.
     pub fn set_write_hint(&self, hint: WriteHint) {
         self.write_hint.store(hint as u8, Relaxed);
     }
@@ -143,7 +146,7 @@ impl Inode {
     /// The file system's part.
     ///
     /// # Panics
-    /// When `T` is not what the file system put there; only it calls this.
+    /// When `T` is not the type that the file system put there. Only the file system calls this.
     pub fn private<T: 'static>(&self) -> &T {
         self.private.downcast_ref().expect("an inode carries its own file system's part")
     }
@@ -153,7 +156,7 @@ impl Inode {
         self.file_type == FileType::Directory
     }
 
-    /// Counts one more open file; false when the inode is freed already.
+    /// Counts one more open file. False when the inode is freed already.
     pub fn open(&self) -> bool {
         let _lock = self.attr();
         if self.freed.load(SeqCst) {
@@ -168,13 +171,13 @@ impl Inode {
         self.opens.load(SeqCst) > 0
     }
 
-    /// Counts one open file less; whether it was the last of an inode with no name.
+    /// Counts one open file less. Returns whether it was the last of an inode with no name.
     pub fn close(&self) -> bool {
         let attr = self.attr();
         self.opens.fetch_sub(1, SeqCst) == 1 && attr.nlink == 0
     }
 
-    /// Claims the freeing of an inode with no name and no open file; true for one caller only.
+    /// Claims the right to free an inode with no name and no open file. True for one caller only.
     pub fn claim_free(&self) -> bool {
         let attr = self.attr();
         attr.nlink == 0 && self.opens.load(SeqCst) == 0 && !self.freed.swap(true, SeqCst)
@@ -185,12 +188,12 @@ impl Inode {
         self.freed.load(SeqCst)
     }
 
-    /// Whether it has no name left: nothing can be made in such a directory, though it may be open.
+    /// Whether the inode has no name left. In such a directory nothing can be created, though it may be open.
     pub fn is_removed(&self) -> bool {
         self.is_freed() || self.nlink() == 0
     }
 
-    /// Whether dropping it from memory loses nothing.
+    /// Whether the inode can be dropped from memory without loss.
     pub fn is_clean(&self) -> bool {
         !self.listed.load(SeqCst)
             && self.opens.load(SeqCst) == 0
@@ -199,7 +202,7 @@ impl Inode {
     }
 }
 
-/// A growth that has begun ([`Inode::grow`]).
+/// The growth of a file that has begun ([`Inode::grow`]).
 pub(crate) struct Growing<'a>(&'a Inode);
 
 impl Drop for Growing<'_> {
@@ -208,7 +211,7 @@ impl Drop for Growing<'_> {
     }
 }
 
-/// Fields that are read so often that nobody takes `i_lock` for them.
+/// Fields that are read without `i_lock`, since they are read so often.
 struct Seen {
     size: AtomicU64,
     nlink: AtomicU32,
@@ -220,7 +223,7 @@ impl Seen {
     }
 }
 
-/// The attributes, locked. Fields that are read without the lock change when it goes.
+/// The attributes, locked. Fields that are read without the lock are updated when this is dropped.
 pub struct AttrGuard<'a> {
     attr: MutexGuard<'a, Attr>,
     seen: &'a Seen,
@@ -241,7 +244,8 @@ impl DerefMut for AttrGuard<'_> {
 
 impl Drop for AttrGuard<'_> {
     fn drop(&mut self) {
-        // Still locked: nobody else stores here. Most only look, and leave the cache line alone.
+        // The lock is still held, so no other thread stores here. Most callers only read, and leave the cache
+        // line alone.
         if self.seen.size.load(Acquire) != self.attr.size {
             self.seen.size.store(self.attr.size, Release);
         }

@@ -1,34 +1,34 @@
 //! The common part of file systems: inodes, names, the page cache and write-back.
 //!
-//! It does: POSIX operations by handle and by path on top of a [`FileSystem`]; cache pages, inodes and
-//! names within budgets; write dirty pages back by a flusher thread, throttle those who dirty them,
-//! fsync and sync. It does not: know a disk format, or a device.
+//! It does: POSIX operations by handle and by path on top of a [`FileSystem`]; cache pages, inodes and names
+//! within limits; write dirty pages back by a flusher thread, throttle the threads that dirty them, fsync and
+//! sync. It does not: know a disk format, or a device.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`fs`] | the [`FileSystem`] trait |
-//! | [`volume_ops`], [`offline`] | what a volume as a whole can do, in use and while nobody uses it |
-//! | [`types`], [`error`], [`read_only`] | values and errors that cross the interface; why nothing is changed |
+//! | [`volume_ops`], [`offline`] | operations on a volume as a whole, in use and offline |
+//! | [`types`], [`error`], [`read_only`] | values and errors that cross the interface; why a volume takes no changes |
 //! | [`inode`], [`icache`], `dcache` | inodes in memory and the names that lead to them |
 //! | [`mapping`] | the page cache of one inode |
 //! | [`bdi`], `flusher` | dirty inodes, thresholds, throttling; the thread that writes |
 //! | [`vfs`] | a mounted file system: mount, unmount |
-//! | `sync` | sync(2): who waits, and for what |
-//! | [`switch`] | options that can be turned while a volume is in use |
+//! | `sync` | sync(2): which thread waits, and for which pages |
+//! | [`switch`] | options that can be changed while a volume is in use |
 //! | [`word`] | options that are read once, when a volume is opened |
 //! | [`namei`] | path walk |
 //! | `dir_ops`, `rename`, `tmpfile` | operations on names; files without one |
 //! | [`attr_ops`] | operations on attributes |
 //! | [`file`](mod@file), `file_write` | open files: reading, writing, allocation |
 //! | `written` | the end of write-back, as formats tell it |
-//! | `readahead` | reading pages in, before they are wanted |
-//! | `reclaim` | which clean pages go when memory is short |
-//! | [`observe`] | what can be seen of it while it works |
+//! | `readahead` | reading pages in, before they are needed |
+//! | `reclaim` | which clean pages are dropped when memory is short |
+//! | [`observe`] | the view of a mounted file system while it works |
 //! | [`planted`] | bugs on purpose, for the crash explorer |
-//! | [`perm`], [`acl`], `capability` | who may do what; what a program may do |
+//! | [`perm`], [`acl`], `capability` | permissions of users; capabilities of programs |
 //!
-//! The order of locks is in `docs/locks.md`: `i_rwsem` and `invalidate_lock` come before the format's own,
-//! those of the page cache and the lists of inodes after them.
+//! The order of locks is in `docs/locks.md`: `i_rwsem` and `invalidate_lock` come before the format's own
+//! locks, and the locks of the page cache and of the lists of inodes come after them.
 #![forbid(unsafe_code)]
 
 pub mod acl;

@@ -1,6 +1,7 @@
 //! A file system in memory for tests, with blocks of 1 KiB, four to a page: names, attributes and data.
 //!
-//! An inode that leaves memory is read again from here, so a change that was not handed down is lost, and the test sees it.
+//! An inode that left memory is read again from here, so a change that was not passed to the file system is lost, and
+//! the test sees it.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::fs::*;
@@ -32,7 +33,7 @@ struct Node {
 
 pub(crate) struct MemFs {
     nodes: Mutex<BTreeMap<u64, Node>>,
-    /// Nothing can be freed.
+    /// No inode can be freed.
     pub(crate) stuck: AtomicBool,
 }
 
@@ -80,17 +81,17 @@ impl Node {
 }
 
 impl MemFs {
-    /// Does `f` to a node that there is.
+    /// Calls `f` with an existing node.
     fn with<R>(&self, inode: &Inode, f: impl FnOnce(&mut Node) -> R) -> R {
         f(self.nodes.lock().get_mut(&inode.ino.0).expect("an inode in memory has a node"))
     }
 
-    /// Blocks of a file that have bytes, by number.
+    /// The numbers of the blocks of a file that have bytes.
     pub(crate) fn blocks(&self, inode: &Inode) -> Vec<u64> {
         self.with(inode, |n| n.blocks.keys().copied().collect())
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     pub(crate) fn count(&self) -> usize {
         self.nodes.lock().len()
     }

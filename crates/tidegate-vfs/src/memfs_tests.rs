@@ -1,4 +1,4 @@
-//! The operations of [`Vfs`] on a format that is not F2FS, and has blocks smaller than a page.
+//! The operations of [`Vfs`] on a format other than F2FS, with blocks smaller than a page.
 
 use crate::memfs::{BLOCK, mount};
 use crate::{
@@ -54,7 +54,7 @@ fn names_are_made_moved_and_taken_away() {
     assert_eq!(fs.count(), 1, "what has no name is freed");
 }
 
-/// The format would keep the low bits, which are another device.
+/// The format would keep only the low bits, which name another device.
 #[test]
 fn a_device_number_that_linux_has_not_is_refused() {
     let (vfs, _) = mount();
@@ -75,7 +75,7 @@ fn a_device_number_that_linux_has_not_is_refused() {
     }
 }
 
-/// A capability is that of the content and the owner that it was given to, whoever changes them.
+/// A capability is lost when the content or the owner changes, whichever user changes them.
 #[test]
 fn a_capability_goes_with_the_content_it_was_given_to() {
     const NAME: &[u8] = b"security.capability";
@@ -103,14 +103,14 @@ fn a_capability_goes_with_the_content_it_was_given_to() {
     set();
     attr(SetAttr { mode: Some(0o700), ..SetAttr::default() });
     f.write_at(0, b"").unwrap();
-    // Content that another program kept may be older than the capability.
+    // Content that another program had cached may be older than the capability.
     let kept = vfs.open(ROOT, &inode, OpenFlags::WRITE | OpenFlags::NOCMTIME).unwrap();
     kept.write_at(0, b"late").unwrap();
     assert!(has() && vfs.remove_capability(&inode).unwrap() && !has());
     assert!(!vfs.remove_capability(&inode).unwrap());
 }
 
-/// A name that is gone is gone, though what it named cannot be freed.
+/// A removed name is gone, though its inode cannot be freed.
 #[test]
 fn what_cannot_be_freed_has_lost_its_name() {
     let (vfs, fs) = mount();
@@ -127,7 +127,7 @@ fn what_cannot_be_freed_has_lost_its_name() {
     assert_eq!((vfs.bdi().not_freed(), fs.count()), (3, 5));
 }
 
-/// A file that is open keeps its content after its last name is gone, and is freed then.
+/// An open file keeps its content after its last name is gone, and is freed when it is closed.
 #[test]
 fn an_open_file_outlives_its_name() {
     let (vfs, fs) = mount();
@@ -161,7 +161,7 @@ fn holes_are_smaller_than_a_page() {
     vfs.unmount().unwrap();
 }
 
-/// Writes, cuts, holes, zeros and evictions, against a plain vector of bytes.
+/// Writes, truncations, holes, zeros and evictions, compared with a plain vector of bytes.
 #[test]
 fn bytes_are_what_a_vector_would_have() {
     for seed in 0..30 {
@@ -204,7 +204,7 @@ fn bytes_are_what_a_vector_would_have() {
     }
 }
 
-/// An append in several parts writes over nothing that another appended meanwhile.
+/// An append in several parts overwrites nothing that another thread appended meanwhile.
 #[test]
 fn appends_write_over_none() {
     const LARGE: usize = 3 << 20;
@@ -235,7 +235,7 @@ fn appends_write_over_none() {
 #[test]
 fn renames_of_and_between_two_directories_end() {
     for seed in 0..40 {
-        // Others move between any two locks.
+        // Threads switch between any two locks.
         let config = sim::Config { seed, cpus: 6, quantum: Nanos(0), jitter: 4, ..sim::Config::default() };
         let outcome = sim::run_with(&config, move || {
             let (vfs, _) = mount();
@@ -253,7 +253,7 @@ fn renames_of_and_between_two_directories_end() {
                 v.rename(ROOT, (&a, b"x"), (&b, b"x"), RenameFlags::empty()).unwrap();
             }));
             let of = run(Box::new(move |v| {
-                // This format cannot, which it says with all locks held.
+                // This format cannot exchange names, and says so with all locks held.
                 let r = v.rename(ROOT, (&root, b"c1"), (&root, b"c2"), RenameFlags::EXCHANGE);
                 assert_eq!(kind(r), ErrorKind::Unsupported);
             }));
@@ -271,7 +271,7 @@ fn renames_of_and_between_two_directories_end() {
     }
 }
 
-/// A file that was open when its volume was unmounted is of no use any more, and says so.
+/// A file that was open when its volume was unmounted fails with an error.
 #[test]
 fn an_unmounted_volume_takes_nothing() {
     let (vfs, _) = mount();
@@ -284,11 +284,11 @@ fn an_unmounted_volume_takes_nothing() {
     assert_eq!(kind(root.and_then(|root| vfs.mkdir(ROOT, &root, b"d", 0o755))), ErrorKind::Stale);
 }
 
-/// A clean page may leave the cache and come back between any two looks at it: a hole stays one all the same.
+/// A clean page may leave the cache and come back at any time: a hole stays a hole all the same.
 #[test]
 fn a_hole_that_is_punched_stays_one_while_its_page_comes_and_goes() {
     for seed in 0..40 {
-        // Others move between any two locks.
+        // Threads switch between any two locks.
         let config = sim::Config { seed, quantum: Nanos(0), jitter: 4, ..sim::Config::default() };
         let outcome = sim::run_with(&config, move || {
             let (vfs, fs) = mount();

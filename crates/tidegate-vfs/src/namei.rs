@@ -7,18 +7,18 @@ use crate::types::{Cred, FileType};
 use crate::vfs::Vfs;
 use std::sync::Arc;
 
-/// Symbolic links followed in one walk.
+/// The most symbolic links that one walk follows.
 pub(crate) const MAX_SYMLINKS: u32 = 40;
 /// Longest path in bytes.
 const PATH_MAX: usize = 4096;
 
-/// Where a walk ended: a directory and a last component in it.
+/// The end of a walk: a directory and the last component in it.
 pub struct Parent<'a> {
     /// The directory.
     pub dir: Arc<Inode>,
-    /// The last component; empty when the path names the directory itself (`/`, `.`, `..`).
+    /// The last component. Empty when the path names the directory itself (`/`, `.`, `..`).
     pub name: &'a [u8],
-    /// The path ended in a slash: the name must be a directory's.
+    /// The path ends with a slash: the name must be that of a directory.
     pub must_be_dir: bool,
 }
 
@@ -32,7 +32,7 @@ impl Vfs {
         walk.follow_path(vec![self.root()?], path).map(|(i, _)| i)
     }
 
-    /// The directory that holds the last component of `path`, links on the way followed.
+    /// The directory that holds the last component of `path`. Symbolic links on the way are followed.
     ///
     /// # Errors
     /// As [`Vfs::resolve`].
@@ -96,8 +96,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Walks `path` from the last directory of `trail` (root first); ".." goes back along the trail, so
-    /// no directory needs to know its parent.
+    /// Walks `path` from the last directory of `trail` (root first). ".." goes back along the trail, so no
+    /// directory needs to know its parent.
     fn follow_path(
         &mut self,
         mut trail: Vec<Arc<Inode>>,
@@ -129,7 +129,7 @@ impl Walk<'_> {
                     return Err(ErrorKind::TooManySymlinks.into());
                 }
                 let target = self.vfs.readlink(&inode)?;
-                // A link on the way is followed whatever the caller wants of the last component.
+                // A link on the way is always followed; `follow` is only about the last component.
                 let follow = std::mem::replace(&mut self.follow, true);
                 trail = self.follow_path(trail, &target)?.1;
                 self.follow = follow;

@@ -10,27 +10,27 @@ use std::time::Duration;
 use tidegate_rt::hash::{HashMap, HashSet};
 use tidegate_rt::{Distribution, Histogram, Nanos, clock};
 
-/// Directories above a file that are looked for.
+/// The most directories above a file that are looked up.
 const MAX_DEPTH: usize = 64;
 
-/// Why the flusher writes.
+/// The reason for which the flusher writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Pass {
-    /// Somebody asked for everything.
+    /// A thread asked for everything.
     Sync = 1,
     /// Too much is dirty.
     Background = 2,
-    /// Some of it is old.
+    /// Some dirty pages are old.
     Periodic = 3,
 }
 
 /// The flusher's activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlusherState {
-    /// Nothing.
+    /// It does nothing.
     Idle,
-    /// It writes; the inode it is at, if it is at one.
+    /// It writes. The inode is the one that it is writing, if any.
     Writing(Pass, Option<Ino>),
     /// It waits before it tries again a write that failed.
     Waiting,
@@ -87,7 +87,7 @@ impl Bdi {
         }
     }
 
-    /// How long calls of fsync took, those that failed among them, in nanoseconds.
+    /// How long calls of fsync took, including those that failed, in nanoseconds.
     pub fn fsync_times(&self) -> Distribution {
         self.stats.fsync.read()
     }
@@ -104,21 +104,22 @@ impl Bdi {
 pub struct WrittenFile {
     /// Its number.
     pub ino: Ino,
-    /// Its name from the root on, as far as names are in memory.
+    /// Its path from the root on, as far as names are in memory.
     pub path: Option<Vec<u8>>,
     /// It holds the file system's own pages.
     pub internal: bool,
     /// Pages to be written.
     pub dirty: u64,
-    /// Pages on their way.
+    /// Pages under write-back.
     pub writeback: u64,
     /// How long it has been dirty.
     pub age: Duration,
 }
 
 impl Vfs {
-    /// The `most` files with the most pages that are not on the volume yet, most first. Takes
-    /// `wb->list_lock` and `dentry_hashtable`, one after the other; cheap enough to be asked each second.
+    /// The files with the most pages that are not on the volume yet, at most `most` of them, in descending
+    /// order. Takes `wb->list_lock` and `dentry_hashtable`, one after the other. It is cheap enough to be
+    /// called each second.
     pub fn files_being_written(&self, most: usize) -> Vec<WrittenFile> {
         let now = clock::now();
         let mut inodes = self.bdi.listed();
@@ -145,13 +146,13 @@ impl Vfs {
         files
     }
 
-    /// A name of an inode and the directory it is in, if one is in memory. Takes `dentry_hashtable`, and looks at all
-    /// that is in it.
+    /// A name of an inode and the directory that it is in, if a name is in memory. Takes `dentry_hashtable`, and looks
+    /// at all its entries.
     pub fn cached_name(&self, ino: Ino) -> Option<(Ino, Box<[u8]>)> {
         self.dcache.names_of(&HashSet::from_iter([ino])).remove(&ino)
     }
 
-    /// Paths of inodes, of which every name up to the root is in memory.
+    /// Paths of inodes, of those for which every name up to the root is in memory.
     pub fn cached_paths(&self, inos: Vec<Ino>) -> HashMap<Ino, Vec<u8>> {
         let mut names = HashMap::default();
         let mut wanted: HashSet<Ino> = inos.iter().copied().collect();

@@ -1,16 +1,17 @@
-//! The requests for a check and a repair of a volume that nobody uses, and their reports.
+//! The requests for a check and a repair of a volume that is not in use, and their reports.
 
 use std::fmt;
 use tidegate_rt::Timespec;
 
-/// Told how far the check is: nodes done and nodes in all, the latter as the volume counts them.
+/// The function that gets the progress of the check: nodes done and nodes in all, the latter as the volume
+/// counts them.
 pub type Progress = Box<dyn FnMut(u64, u64)>;
 
 /// How to check.
 pub struct CheckOptions {
-    /// Problems to keep; later ones are counted only. 1000 unless told.
+    /// The most problems to keep. Later ones are only counted. The default is 1000.
     pub max_problems: usize,
-    /// Called now and then.
+    /// Called from time to time.
     pub progress: Option<Progress>,
 }
 
@@ -34,9 +35,9 @@ pub struct Problem {
 pub struct CheckReport {
     /// The first problems, in the order in which they were found.
     pub problems: Vec<Problem>,
-    /// Problems, those not kept included.
+    /// The number of problems, including those not kept.
     pub total_problems: u64,
-    /// Things to know that break no rule.
+    /// Notes on findings that break no rule.
     pub notes: Vec<String>,
     /// Regular files in the tree.
     pub files: u64,
@@ -52,7 +53,7 @@ pub struct CheckReport {
     pub orphans: u64,
     /// Whether the volume was not cleanly unmounted.
     pub unclean: bool,
-    /// Every rule there is: name and one sentence.
+    /// Every rule: name and one sentence.
     pub rules: &'static [(&'static str, &'static str)],
 }
 
@@ -68,7 +69,7 @@ impl CheckReport {
 pub struct RepairOptions {
     /// Report the changes and make none.
     pub dry_run: bool,
-    /// The time that new structures bear.
+    /// The time that new structures get.
     pub now: Timespec,
 }
 
@@ -96,9 +97,9 @@ impl fmt::Display for Change {
 pub enum Outcome {
     /// There was nothing to do.
     Clean,
-    /// There was, and it is done.
+    /// Problems were found, and all are corrected.
     Corrected,
-    /// There is still: the last check's problems say what.
+    /// Problems are left: the last check reports them.
     Left,
 }
 
@@ -107,15 +108,15 @@ pub enum Outcome {
 pub struct RepairReport {
     /// How it ended.
     pub outcome: Outcome,
-    /// Changes made, or that a dry run would make.
+    /// The number of changes made, or that a dry run would make.
     pub changes: u64,
-    /// Checks that found something, each followed by a repair.
+    /// The number of checks that found problems, each followed by a repair.
     pub rounds: u32,
-    /// Things to know beside the changes.
+    /// Notes beside the changes.
     pub notes: Vec<String>,
     /// The last check.
     pub check: CheckReport,
 }
 
-/// Told each change as it is decided.
+/// The function that gets each change when it is decided.
 pub type OnChange<'a> = &'a mut dyn FnMut(&Change);

@@ -1,5 +1,4 @@
-//! Readers that wait for the device beside threads that change their pages: no read later finds what a page held
-//! before.
+//! Readers wait for the device while other threads change their pages: no later read finds the old content of a page.
 
 use crate::slow_fs::{MS, PAGES, SlowDevice, TAKES, Takes, What, mount, open};
 use crate::{FallocateFlags, SyncWait, Vfs};
@@ -12,7 +11,7 @@ const INO: u64 = 7;
 const PAGE: u64 = PAGE_SIZE as u64;
 const LEN: u64 = PAGES * PAGE;
 
-/// A page is written, and dropped from memory, while another read of it is under way.
+/// Reads take so long that a page is written, and dropped from memory, while another read of it is under way.
 const SLOW_READS: Takes = Takes { read: Duration::from_millis(30), ..TAKES };
 
 /// Runs a volume with one file full of ones in a simulated world, for several seeds.
@@ -27,7 +26,7 @@ fn each_seed(f: impl Fn(Arc<Vfs>, Arc<SlowDevice>) + Copy + Send + 'static) {
     }
 }
 
-/// Reads one page; its first byte, `None` past the end, and when that was.
+/// Reads one page. Returns its first byte, `None` past the end, and the time.
 fn read(vfs: &Arc<Vfs>, index: u64) -> (Option<u8>, Nanos) {
     let mut page = [0xff; PAGE_SIZE];
     let n = open(vfs, INO).read_at(index * PAGE, &mut page).unwrap();
@@ -35,7 +34,7 @@ fn read(vfs: &Arc<Vfs>, index: u64) -> (Option<u8>, Nanos) {
     ((n > 0).then_some(page[0]), clock::now())
 }
 
-/// A thread that reads one page; the read has begun when this returns.
+/// Starts a thread that reads one page. The read has begun when this returns.
 fn reading(vfs: &Arc<Vfs>, index: u64) -> thread::JoinHandle<(Option<u8>, Nanos)> {
     let v = vfs.clone();
     let reader = thread::spawn("reader", move || read(&v, index)).unwrap();
@@ -80,7 +79,7 @@ fn a_page_is_read_once_for_all_who_want_it() {
     });
 }
 
-/// Blocks are on their way out: a page that is read from them would come back when the file grows again.
+/// The blocks are being freed: a page that is read from them would come back when the file grows again.
 #[test]
 fn no_read_begins_while_a_file_is_cut() {
     each_seed(|vfs, _| {
@@ -112,7 +111,7 @@ fn no_read_begins_while_a_hole_is_punched() {
     });
 }
 
-/// A sequential reader's next window is read without anybody waiting for it, and with no lock held.
+/// The next window of a sequential reader is read without a thread waiting for it, and with no lock held.
 #[test]
 fn what_is_read_ahead_is_waited_for_before_it_goes() {
     for punch in [false, true] {

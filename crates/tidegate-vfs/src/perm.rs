@@ -13,7 +13,7 @@ pub const MAY_WRITE: u32 = 2;
 /// Execute, or search of a directory.
 pub const MAY_EXEC: u32 = 1;
 
-/// Checks that `cred` may do `want` (a sum of `MAY_*`).
+/// Checks that `cred` has the permissions `want` (a sum of `MAY_*`).
 ///
 /// # Errors
 /// `PermissionDenied`.
@@ -42,7 +42,7 @@ pub fn check(fs: &dyn FileSystem, cred: &Cred, inode: &Inode, want: u32) -> Resu
     if granted & want == want { Ok(()) } else { Err(ErrorKind::PermissionDenied.into()) }
 }
 
-/// An ACL widens or narrows only what the group bits, its mask, allow at all.
+/// An ACL matters only if the group bits, which are its mask, allow anything.
 fn load_acl(fs: &dyn FileSystem, inode: &Inode, mode: u32) -> Result<Option<Acl>> {
     if mode & 0o070 == 0 {
         return Ok(None);
@@ -54,7 +54,7 @@ fn load_acl(fs: &dyn FileSystem, inode: &Inode, mode: u32) -> Result<Option<Acl>
     }
 }
 
-/// Checks that `cred` owns the inode, as changing its mode or times takes.
+/// Checks that `cred` owns the inode, as changes of its mode or times require.
 ///
 /// # Errors
 /// `NotPermitted`.
@@ -62,8 +62,8 @@ pub fn check_owner(cred: &Cred, inode: &Inode) -> Result<()> {
     if cred.is_root() || cred.uid == inode.attr().uid { Ok(()) } else { Err(ErrorKind::NotPermitted.into()) }
 }
 
-/// Checks that `cred` may take `victim`'s name out of `dir`: in a sticky directory only its owner, the
-/// directory's, or root.
+/// Checks that `cred` may remove `victim`'s name from `dir`. In a sticky directory only the owner of
+/// `victim`, the owner of the directory and root may.
 ///
 /// # Errors
 /// `PermissionDenied`, `NotPermitted`.

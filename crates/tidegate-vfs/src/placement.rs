@@ -1,4 +1,4 @@
-//! Advice of programs about a file's place: the lifetime of its data, and the streams for it.
+//! Advice of programs on the placement of a file: the lifetime of its data, and the streams for the data.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::File;
@@ -8,13 +8,13 @@ use crate::types::*;
 use crate::vfs::Vfs;
 
 impl Vfs {
-    /// Has a file's data go to these streams of those that data of its kind has, a bit each, until it goes from
-    /// memory; 0 takes that back. A file that is open stays in memory. F2FS goes by it with
+    /// Chooses the streams for the data of a file, a bit for each stream that data of its kind has, until the inode
+    /// leaves memory. 0 undoes the choice. An open file stays in memory. F2FS uses the choice with
     /// `stream_policy=amfs`. Takes no lock.
     ///
     /// # Errors
-    /// `PermissionDenied` without write permission; `InvalidArgument` for another kind of file than a regular
-    /// one, and for a stream that there is not; `Unsupported` by a format that has no streams.
+    /// `PermissionDenied` without write permission; `InvalidArgument` for a file that is not regular, and for
+    /// a stream that does not exist; `Unsupported` where the format has no streams.
     pub fn choose_streams(&self, cred: &Cred, inode: &Inode, streams: u32) -> Result<()> {
         perm::check(&*self.fs, cred, inode, MAY_WRITE)?;
         if inode.file_type != FileType::Regular {
@@ -25,29 +25,29 @@ impl Vfs {
 }
 
 impl File {
-    /// As [`Vfs::choose_streams`], of a file that is open.
+    /// As [`Vfs::choose_streams`], for this open file.
     ///
     /// # Errors
-    /// `BadFile` when it is not open for writing; `IsADirectory`, `InvalidArgument`, `Unsupported`.
+    /// `BadFile` when the file is not open for writing; `IsADirectory`, `InvalidArgument`, `Unsupported`.
     pub fn choose_streams(&self, streams: u32) -> Result<()> {
         self.allow(OpenFlags::WRITE)?;
         self.vfs.fs.choose_streams(&self.inode, streams)
     }
 
-    /// The streams that were chosen for it, a bit each; 0 when none were.
+    /// The streams that were chosen for the file, a bit each; 0 when none were.
     ///
     /// # Errors
-    /// `Unsupported` by a format that has no streams.
+    /// `Unsupported` where the format has no streams.
     pub fn chosen_streams(&self) -> Result<u32> {
         self.vfs.fs.chosen_streams(&self.inode)
     }
 
-    /// Says how long the data lives that is written to the file from now on (`F_SET_RW_HINT`), until it goes from
-    /// memory. F2FS has data that lives shortly in its hot logs, and data that lives for ever in its cold ones.
-    /// Takes no lock.
+    /// Sets the lifetime of the data that is written to the file from now on (`F_SET_RW_HINT`), until the inode leaves
+    /// memory. F2FS puts short-lived data in its hot logs, and extremely long-lived data in its cold logs. Takes no
+    /// lock.
     ///
     /// # Errors
-    /// `BadFile` when it is not open for writing; `IsADirectory`, `InvalidArgument`.
+    /// `BadFile` when the file is not open for writing; `IsADirectory`, `InvalidArgument`.
     pub fn set_write_hint(&self, hint: WriteHint) -> Result<()> {
         self.allow(OpenFlags::WRITE)?;
         self.inode.set_write_hint(hint);

@@ -1,22 +1,22 @@
-//! Bugs on purpose, to show that the crash explorer finds such.
+//! Bugs on purpose, to show that the crash explorer finds them.
 //!
-//! Each place that has one asks [`Planted::is`]. In builds without debug assertions that says no, unless they have the
-//! feature `planted-bugs`.
+//! Each place with a planted bug calls [`Planted::is`]. In builds without debug assertions the answer is no, unless
+//! they have the feature `planted-bugs`.
 
-/// A bug that can be planted. A format has those that its way of committing can have.
+/// A bug that can be planted. A format has those bugs that are possible with its way of committing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlantedBug {
-    /// The last block of a commit is written without flushing the blocks that it vouches for.
+    /// The last block of a commit is written without first flushing the blocks that it commits.
     MissingFlush,
     /// Blocks are used again before the commit that frees them.
     EarlyReuse,
-    /// fsync of a new file does not mark its node as one whose name is to be recovered.
+    /// fsync of a new file does not mark its node so that the name is recovered.
     WrongDentryMark,
-    /// A block of metadata that is freed is not revoked: the log's copy of it comes back over what is there then.
+    /// A freed block of metadata is not revoked: recovery writes the log's copy over the block's new content.
     MissingRevoke,
-    /// A file gets its size when its blocks get their places, before the data is there.
+    /// A file gets its size when its blocks are allocated, before the data is written.
     EarlySize,
-    /// The volume says that it needs no recovery before what the log holds is where it belongs.
+    /// The volume says that it needs no recovery before the blocks in the log are written to their places.
     EarlyClean,
 }
 
@@ -70,13 +70,13 @@ impl Planted {
         None
     }
 
-    /// Whether it is this one.
+    /// Whether `bug` is the planted bug.
     #[cfg(any(debug_assertions, feature = "planted-bugs"))]
     pub fn is(self, bug: PlantedBug) -> bool {
         self.0 == Some(bug)
     }
 
-    /// Whether it is this one.
+    /// Whether `bug` is the planted bug.
     #[cfg(not(any(debug_assertions, feature = "planted-bugs")))]
     pub fn is(self, _: PlantedBug) -> bool {
         false

@@ -1,55 +1,55 @@
-//! Why a volume takes no changes.
+//! The reason why a volume takes no changes.
 
 use crate::error::Error;
 use std::fmt;
 use tidegate_block::Errno;
 
-/// Why a volume takes no changes. `Display` makes the sentence.
+/// The reason why a volume takes no changes. `Display` makes the sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadOnly {
-    /// It was opened so, or the device takes no writes.
+    /// It was opened read-only, or the device takes no writes.
     Asked,
-    /// It has features that are read and never written.
+    /// It has features that this program can only read.
     Features {
         /// The format.
         format: &'static str,
         /// Their names.
         features: String,
     },
-    /// It is in a state in which it is not changed: `its journal is on a device of its own`.
+    /// It is in a state in which it must not be changed: `its journal is on a device of its own`.
     State(&'static str),
-    /// Its device's zones do not let it be changed: `the zone at sector 0x80000 is offline`.
+    /// The zones of its device prevent changes: `the zone at sector 0x80000 is offline`.
     Zones(String),
-    /// It wants a repair first.
+    /// It needs a repair first.
     Unrepaired {
         /// The sentence that gives the reason: `an earlier error is recorded in it`.
         what: &'static str,
-        /// The program that mends it.
+        /// The program that repairs it.
         tool: &'static str,
     },
-    /// The newest state of it is damaged, and the one before was taken.
+    /// Its newest state is damaged, and the state before that was taken.
     PassedOver(Error),
-    /// Changes are refused since this error.
+    /// This error occurred, and changes are refused since then.
     Stopped(Error),
-    /// One of these, and something that was promised is not to be seen.
+    /// Another reason, and content that was promised cannot be seen.
     Without(Box<ReadOnly>, Unseen),
 }
 
-/// Promised content that is not to be seen in a volume that is only read.
+/// Promised content that cannot be seen in a volume that is only read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unseen {
     /// Changes that were fsynced after the last checkpoint of an F2FS volume.
     Fsynced,
-    /// A transaction of a journal that is damaged, and all behind it.
+    /// A damaged transaction of a journal, and all transactions after it.
     Transaction(u32),
     /// Changes that were fsynced after a journal's last commit, by fast commits.
     FastCommits,
 }
 
 impl ReadOnly {
-    /// The device's error since which changes are refused, if that is why.
+    /// The error of the device since which changes are refused, if that is the reason.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             ReadOnly::Stopped(e) => e.errno(),
@@ -58,7 +58,7 @@ impl ReadOnly {
         }
     }
 
-    /// This reason, and `unseen` is not to be seen.
+    /// Adds that `unseen` cannot be seen.
     pub fn without(self, unseen: Unseen) -> Self {
         ReadOnly::Without(Box::new(self), unseen)
     }

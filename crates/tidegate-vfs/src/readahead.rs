@@ -1,7 +1,7 @@
-//! Reading pages in: those that are wanted now, and those that a sequential reader will want.
+//! Reading pages in: pages that are needed now, and pages that a sequential reader will need.
 //!
-//! A reader that goes on where it stopped gets a window that doubles up to [`RA_MAX`]. When half of what was
-//! read ahead is used up, the next window is started without waiting for it.
+//! A reader that continues where it stopped gets a window that doubles up to [`RA_MAX`]. When half of the
+//! pages that were read ahead are used, reading of the next window is started without waiting for it.
 
 use crate::error::{ErrorKind, Result};
 use crate::file::File;
@@ -14,18 +14,19 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidegate_block::{PAGE_SIZE, PageBuf};
 use tidegate_rt::sim;
 
-/// Pages of the first window, and of the largest.
+/// The number of pages of the first window, and of the largest.
 const RA_MIN: u64 = 32;
 const RA_MAX: u64 = 256;
 const PAGE: u64 = PAGE_SIZE as u64;
 
-/// An open file's memory of its reader. Readers that share it may mislead each other, to no harm.
+/// The state that an open file keeps about its reader. Readers that share it may disturb each other, which
+/// does no harm.
 pub(crate) struct ReadAheadState {
     /// Where the last read ended, in bytes.
     next: AtomicU64,
-    /// Pages of the next window.
+    /// The number of pages of the next window.
     window: AtomicU64,
-    /// First page that was neither read nor started.
+    /// The first page whose reading was not started.
     end: AtomicU64,
 }
 
@@ -45,17 +46,17 @@ impl ReadAheadState {
 
 /// The result for a page that was missing.
 pub(crate) enum PagedIn {
-    /// Somebody else brings it, or has brought it: it is looked for again.
+    /// Another thread reads the page, or has read it: it is looked up again.
     Cached,
-    /// It was read, and its neighbours with it. It is in memory unless it was dropped at once.
+    /// The page was read, and its neighbours with it. It is in memory unless it was dropped at once.
     Read(PageRun),
-    /// The file ends before it.
+    /// The file ends before the page.
     End,
 }
 
 impl File {
-    /// Reads missing pages at byte `pos` into the cache, for a read of which `want` bytes are left and that
-    /// began at `start`: the wanted ones and, for sequential readers, a window. Takes `invalidate_lock`
+    /// Reads missing pages at byte `pos` into the cache, for a read that began at `start` and of which `want`
+    /// bytes are left: the pages of the read and, for sequential readers, a window. Takes `invalidate_lock`
     /// shared.
     pub(crate) fn page_in(&self, pos: u64, start: u64, want: u64) -> Result<PagedIn> {
         let (inode, mapping) = (&self.inode, &self.inode.mapping);
@@ -83,15 +84,16 @@ impl File {
             mapping.wait_not_busy(index);
             return Ok(PagedIn::Cached);
         };
-        // Only now: a page that is missing while it is being read in is not dirty, and stays so. The volume's
-        // content may be older than a page that was dirty a moment ago.
+        // The cache is checked only after the pages were marked: a page that is missing then is not dirty,
+        // and stays so. Before, a page could have been dirty a moment ago, and the content of the volume
+        // would be older.
         let (cached, missing) = mapping.residency(index, page_in.len());
         self.ra.end.store(index + missing, Relaxed);
         if cached { Ok(PagedIn::Cached) } else { self.vfs.fill(inode, index, missing).map(PagedIn::Read) }
     }
 
-    /// After a read of `start..end`: starts the next window if the reader is sequential and near its end. Takes
-    /// `invalidate_lock` shared.
+    /// Called after a read of `start..end`. Starts the next window if the reader is sequential and near the end of its
+    /// window. Takes `invalidate_lock` shared.
     pub(crate) fn read_on(&self, start: u64, end: u64) {
         let sequential = self.ra.next.swap(end, Relaxed) == start;
         let (ahead, last) = (self.ra.end.load(Relaxed), self.inode.read_size().div_ceil(PAGE));
@@ -105,7 +107,7 @@ impl File {
     }
 }
 
-/// Copies bytes from `pos` of the file on out of a run that begins with the page of `pos`; how many.
+/// Copies bytes of the file from `pos` on out of a run that begins with the page of `pos`. Returns how many.
 pub(crate) fn copy_run(run: &PageRun, pos: u64, to: &mut [u8]) -> usize {
     let from = &run.bytes()[pos as usize % PAGE_SIZE..];
     let n = from.len().min(to.len());
@@ -115,9 +117,9 @@ pub(crate) fn copy_run(run: &PageRun, pos: u64, to: &mut [u8]) -> usize {
 }
 
 impl Vfs {
-    /// Reads `pages` pages from the volume into the cache; those that it read first. Bytes past the file's size are
-    /// zeroed, as other writers may have left anything there. The caller has the pages as being read in, or holds
-    /// `i_rwsem` exclusive.
+    /// Reads `pages` pages from the volume into the cache. Returns the first of them. Bytes past the size of the file
+    /// are zeroed, as other implementations may have left anything there. The caller has marked the pages as being read
+    /// in, or holds `i_rwsem` exclusive.
     pub(crate) fn fill(&self, inode: &Arc<Inode>, index: u64, pages: u64) -> Result<PageRun> {
         let size = inode.read_size();
         let (mut at, mut first) = (index, None);
@@ -144,7 +146,7 @@ impl Vfs {
             return;
         }
         let Some(page_in) = PageIn::begin(inode, index..index + missing) else { return };
-        // Again, as in `page_in`.
+        // The cache is checked again, as in `page_in`.
         let (cached, missing) = inode.mapping.residency(index, page_in.len());
         if cached {
             return;
@@ -152,7 +154,7 @@ impl Vfs {
         let bdi = self.bdi.clone();
         let done = Box::new(move |read: Result<Vec<PageRun>>| {
             let inode = page_in.inode();
-            // A thread that wants the pages reads them again and is told of the error.
+            // An error is ignored: a thread that needs the pages reads them again and gets the error.
             if let Ok(runs) = read {
                 let (size, mut at) = (inode.read_size(), index);
                 for run in runs {
@@ -165,8 +167,8 @@ impl Vfs {
     }
 }
 
-/// Caches pages that were read from page `at` on, with zeros past the end of the file, which other writers
-/// may have left anything in; the pages as they are then.
+/// Caches pages that were read from page `at` on, with zeros past the end of the file, where other
+/// implementations may have left anything. Returns the pages as they are cached.
 fn insert_read(inode: &Inode, at: u64, run: PageRun, size: u64) -> PageRun {
     let end = (at + run.pages as u64) * PAGE;
     let run = if end > size { zero_past(run, size.saturating_sub(at * PAGE)) } else { run };

@@ -1,9 +1,9 @@
-//! The reclaim clock: which clean pages go when a volume's cache is over its limit.
+//! The reclaim clock: which clean pages are dropped when the cache of a volume is over its limit.
 //!
-//! A mapping has a turn on the clock for every [`TURN`] chunks that it holds, so that a large one, such as that of
-//! all nodes, gives in proportion to the small ones and not all that it has at once. In a turn the mapping's own hand
-//! goes over its next chunks: a chunk that was used since the hand last came by is spared, the clean pages of others
-//! go.
+//! A mapping has a turn on the clock for every [`TURN`] chunks that it holds, so that a large mapping, such as that of
+//! all nodes, loses pages in proportion to the small ones and not all its pages at once. In a turn the mapping's own
+//! hand passes over its next chunks: a chunk that was used since the hand last passed it is spared, and the clean pages
+//! of others are dropped.
 
 use crate::bdi::Bdi;
 use crate::inode::Inode;
@@ -13,9 +13,9 @@ use tidegate_rt::{LockClass, Mutex};
 
 static CLOCK: LockClass = LockClass::new("bdi->clock", 635);
 
-/// Chunks that the hand passes in one turn.
+/// The number of chunks that the hand passes in one turn.
 pub(crate) const TURN: u64 = 4;
-/// Turns on a clock before those of inodes that are gone are looked for.
+/// The least number of turns on a clock at which turns of dropped inodes are searched for.
 const SWEEP: usize = 1024;
 
 /// The turns to come.
@@ -23,8 +23,8 @@ pub(crate) struct Clock(Mutex<Turns>);
 
 struct Turns {
     queue: VecDeque<Weak<Inode>>,
-    /// Length of the queue at which turns of inodes that are gone are dropped: a volume that stays below its limit
-    /// never takes one from the queue.
+    /// The length of the queue at which turns of dropped inodes are removed: a volume that stays below its limit never
+    /// takes a turn from the queue.
     sweep_at: usize,
 }
 
@@ -58,15 +58,15 @@ impl Clock {
 }
 
 impl Bdi {
-    /// Notes that a mapping has more pages, so that reclaim finds them. Takes `bdi->clock` when that wants
-    /// another turn.
+    /// Notes that a mapping has more pages, so that reclaim finds them. Takes `bdi->clock` when the mapping
+    /// needs another turn.
     pub fn cached(&self, inode: &Arc<Inode>) {
         while inode.mapping.turn_wanted() {
             self.clock.push(inode);
         }
     }
 
-    /// Drops clean pages until the cache is within its limit, or nothing clean is left.
+    /// Drops clean pages until the cache is within its limit, or no clean page is left.
     pub fn shrink(&self) {
         if self.cached_bytes() <= self.limits().cache {
             return;
@@ -82,7 +82,8 @@ impl Bdi {
                 if inode.mapping.keeps_turn() {
                     self.clock.push(&inode);
                 }
-                // Pages may have come that nobody noted, or between the look and the end of the turn.
+                // Pages may have come that were not noted, or that came between the check and the end of the
+                // turn.
                 self.cached(&inode);
             }
         }
@@ -117,7 +118,7 @@ mod tests {
         }
     }
 
-    /// A mapping with most of the pages, as that of a volume's nodes, does not go as a whole.
+    /// A mapping with most of the pages, such as that of a volume's nodes, is not dropped as a whole.
     #[test]
     fn a_large_mapping_goes_bit_by_bit() {
         with_cache(|vfs| {
@@ -134,7 +135,7 @@ mod tests {
         });
     }
 
-    /// Turns of inodes that are gone do not pile up while the cache is within its limit.
+    /// Turns of dropped inodes do not pile up while the cache is within its limit.
     #[test]
     fn the_clock_forgets_inodes_that_are_gone() {
         with_cache(|vfs| {

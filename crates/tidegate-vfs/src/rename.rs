@@ -12,9 +12,9 @@ use std::sync::Arc;
 use tidegate_rt::RwLockWriteGuard;
 
 impl Vfs {
-    /// Moves a name. Takes the rename lock when directories differ, the directories' `i_rwsem`, one that is
-    /// above the other first and else the one of the lower number, then those of the inodes moved and replaced in order of their number. With
-    /// `WHITEOUT` a whiteout of `cred`'s stays behind.
+    /// Moves a name. Takes the rename lock when the directories differ; then the `i_rwsem` of the directories, an
+    /// ancestor first and else the lower number first; then those of the moved and the replaced inode, in order of
+    /// their number. With `WHITEOUT`, a whiteout that belongs to `cred` stays behind.
     ///
     /// # Errors
     /// `NotFound`, `Exists` (with `NOREPLACE`), `NotEmpty`, `IsADirectory`, `NotADirectory`,
@@ -29,7 +29,7 @@ impl Vfs {
         self.rename_leaving(cred, (old_dir, old_name), (new_dir, new_name), flags, (cred.uid, cred.gid))
     }
 
-    /// Moves a name; the whiteout, if there is to be one, belongs to user and group `owner`.
+    /// Moves a name. The whiteout, if one is asked for, belongs to user and group `owner`.
     ///
     /// # Errors
     /// As [`Vfs::rename`].
@@ -96,7 +96,7 @@ impl Vfs {
             None => perm::check(&*self.fs, cred, new_dir, MAY_WRITE | MAY_EXEC)?,
         }
         if target.as_ref().is_some_and(|t| t.ino == inode.ino) {
-            return Ok(Step::Done(None)); // two names of one inode: POSIX wants nothing done
+            return Ok(Step::Done(None)); // two names of one inode: POSIX requires that nothing is done
         }
         if let (Some(t), false) = (&target, exchange) {
             match (inode.is_dir(), t.is_dir()) {
@@ -110,7 +110,7 @@ impl Vfs {
             let Some(above) = above else { return Ok(Step::LookAbove) };
             above.check(&inode, target.as_deref(), exchange)?;
         }
-        // Directories that are both parent and child here are locked already.
+        // An inode that is also one of the two directories is locked already.
         let locked = |i: &Inode| i.ino == old_dir.ino || i.ino == new_dir.ino;
         if target.as_ref().is_some_and(|t| locked(t)) {
             return Err(if exchange { ErrorKind::InvalidArgument } else { ErrorKind::NotEmpty }.into());
@@ -137,7 +137,7 @@ impl Vfs {
         Ok(Step::Done(target.filter(|_| !exchange)))
     }
 
-    /// The inode that stands for "nothing" in `dir`.
+    /// The attributes of a whiteout in `dir`.
     fn whiteout(&self, dir: &Inode, (uid, gid): (u32, u32)) -> NewInode<'static> {
         let (dir_mode, dir_gid) = {
             let a = dir.attr();
@@ -148,11 +148,12 @@ impl Vfs {
         NewInode { uid, gid, ..self.new_inode(&Cred::ROOT, FileType::CharDevice, 0) }
     }
 
-    /// `dir` and the directories above it, from it on. Takes the `i_rwsem` of each shared, one at a time, for
-    /// its ".." is not there while others change it. The rename lock is held, and none of a directory.
+    /// `dir` and the directories above it, from `dir` on. Takes the `i_rwsem` of each shared, one at a time,
+    /// as ".." may be missing while another thread changes the directory. The caller holds the rename lock,
+    /// and no lock of a directory.
     ///
     /// # Errors
-    /// `NotFound` when it is removed, `Corrupt`, those of reading it.
+    /// `NotFound` when `dir` is removed, `Corrupt`, those of reading the directories.
     fn above(&self, dir: &Arc<Inode>) -> Result<Vec<Ino>> {
         let (mut at, mut passed) = (dir.clone(), Vec::new());
         loop {
@@ -179,24 +180,24 @@ impl Vfs {
     }
 }
 
-/// How far a rename came.
+/// The result of one attempt at a rename.
 enum Step {
-    /// It is done; the replaced inode.
+    /// The rename is done. The inode is the replaced one.
     Done(Option<Arc<Inode>>),
-    /// It must be known what is above the directories, which takes their locks.
+    /// The directories above must be known first; finding them takes their locks.
     LookAbove,
 }
 
-/// The two directories and those above each. While the rename lock is held it stays true, unless the
-/// directory is removed: a directory above it is not empty.
+/// The two directories and those above each. While the rename lock is held this stays valid, unless the
+/// directory itself is removed: a directory above it is not empty and so cannot be.
 struct Above {
     old: Vec<Ino>,
     new: Vec<Ino>,
 }
 
 impl Above {
-    /// Refuses to move a directory below itself, or in place of one that it is below. Both directories are
-    /// locked and not removed.
+    /// Refuses to move a directory below itself, or in place of a directory above it. Both parent directories
+    /// are locked and not removed.
     fn check(&self, inode: &Inode, target: Option<&Inode>, exchange: bool) -> Result<()> {
         let cycle = || Error::new(ErrorKind::InvalidArgument, "a directory cannot move into itself");
         if self.new.contains(&inode.ino) {
@@ -211,8 +212,9 @@ impl Above {
     }
 }
 
-/// Locks both directories of a rename, one above the other first: a thread that removes a directory has its parent
-/// locked and waits for it. Of two that are not above each other, the lower number comes first. `None` where which is above must be known, since one cannot be had at once.
+/// Locks both directories of a rename. An ancestor comes first: a thread that removes a directory holds the lock of its
+/// parent and waits for that of the directory. Of two unrelated directories, the lower number comes first. `None` when
+/// a lock cannot be had at once and it is not known which directory is above.
 fn lock_dirs<'a>(
     old: &'a Inode,
     new: &'a Inode,
@@ -225,7 +227,8 @@ fn lock_dirs<'a>(
         let first = old.rwsem.write();
         return new.rwsem.try_write().map(|second| (first, Some(second)));
     };
-    // Others are in the order of their numbers, in which a rename within their directory has both.
+    // Unrelated directories are locked in the order of their numbers, in which a rename within their parent
+    // locks them.
     let is_above = (above.old.contains(&new.ino), above.new.contains(&old.ino));
     let new_first = is_above.0 || !is_above.1 && new.ino < old.ino;
     let (first, second) = if new_first { (new, old) } else { (old, new) };

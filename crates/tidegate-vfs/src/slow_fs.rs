@@ -1,4 +1,4 @@
-//! A file system of numbered files for tests: its work takes virtual time, and it tells the requests that it
+//! A file system of numbered files for tests. Its work takes virtual time, and it logs the requests that it
 //! got.
 
 use crate::error::{ErrorKind, Result};
@@ -20,24 +20,24 @@ static LOG: LockClass = LockClass::new("slow->log", 900);
 static DISK: LockClass = LockClass::new("slow->disk", 901);
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
-/// Pages of each file.
+/// The number of pages of each file.
 pub(crate) const PAGES: u64 = 16;
 
-/// Something that was asked of it, or that its device did.
+/// A request to the file system, or an event of its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     /// A pass over a file's dirty pages.
     Write { ino: u64, sync_all: bool },
-    /// A run of pages is written, or is not.
+    /// The write of a run of pages has ended, in success or not.
     Ended { ino: u64 },
     /// Pages are read.
     Read { ino: u64 },
 }
 
-/// The failures to come; each number is how often.
+/// The failures to come. Each number says how often.
 #[derive(Default)]
 pub(crate) struct Wrong {
-    /// A run is dirty again after the device's time, though nothing failed.
+    /// A run becomes dirty again after the device's time, without an error.
     pub given_back: AtomicU32,
     /// The device cannot write a run.
     pub failed: AtomicU32,
@@ -52,11 +52,11 @@ fn one_of(left: &AtomicU32) -> bool {
 /// The time that each request takes.
 #[derive(Clone, Copy)]
 pub(crate) struct Takes {
-    /// The device, for a run of pages.
+    /// The time of the device for a write of a run of pages.
     pub write: Duration,
-    /// The device, for a read.
+    /// The time of the device for a read.
     pub read: Duration,
-    /// The file system, for freeing blocks.
+    /// The time of the file system to free blocks.
     pub free: Duration,
     /// Passes of WB_SYNC_NONE write nothing, as a file system may decide.
     pub skips: bool,
@@ -83,7 +83,7 @@ impl SlowDevice {
         self.log.lock().push((clock::now(), what));
     }
 
-    /// Fills a page of a file on the volume.
+    /// Fills a page of a file on the volume with one byte.
     pub fn put(&self, ino: u64, index: u64, byte: u8) {
         self.disk.lock().insert((ino, index), vec![byte; PAGE_SIZE]);
     }
@@ -124,7 +124,7 @@ pub(crate) const TAKES: Takes = Takes {
     skips: false,
 };
 
-/// A mounted volume, on which nothing is written for its age.
+/// A mounted volume without periodic write-back.
 pub(crate) fn mount(sync_wait: SyncWait, takes: Takes) -> (Arc<Vfs>, Arc<SlowDevice>) {
     let options =
         MountOptions { noatime: true, no_periodic_writeback: true, sync_wait, ..MountOptions::default() };
@@ -143,13 +143,13 @@ pub(crate) fn mount_with(
     (Vfs::mount(fs, bdi, options).unwrap(), device)
 }
 
-/// A file of it, opened.
+/// Opens a file.
 pub(crate) fn open(vfs: &Arc<Vfs>, ino: u64) -> File {
     let inode = vfs.iget(Ino(ino)).unwrap();
     vfs.open(&Cred::ROOT, &inode, OpenFlags::READ | OpenFlags::WRITE).unwrap()
 }
 
-/// Dirties so many pages of a file, from the first on.
+/// Dirties the first `pages` pages of a file.
 pub(crate) fn dirty(vfs: &Arc<Vfs>, ino: u64, pages: usize) -> Arc<Inode> {
     let f = open(vfs, ino);
     f.write_at(0, &vec![ino as u8; pages * PAGE_SIZE]).unwrap();
@@ -227,7 +227,7 @@ impl FileSystem for SlowFs {
         Ok(Vec::new())
     }
 
-    /// A read returns what the volume had when it began, as devices may do.
+    /// A read returns the content at its beginning, as devices may do.
     fn read_pages(&self, inode: &Inode, index: u64, pages: usize) -> Result<Vec<PageRun>> {
         let run = self.device.get(inode.ino.0, index, pages);
         thread::sleep(self.takes.read);

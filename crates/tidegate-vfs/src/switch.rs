@@ -1,8 +1,8 @@
-//! Switches: options with a value that can be turned while a volume is in use. Each is declared once.
+//! Switches: options with a value that can be changed while a volume is in use. Each is declared once.
 //!
 //! A kind of value is a [`SwitchValue`]: an enum made by [`positions!`](crate::positions), a flag (`bool`,
-//! spelled `name` or `noname`), or a number. [`switches!`](crate::switches) declares a set of them. From this
-//! one declaration follow the options' struct, its defaults, their parsing, the text of `-o help`
+//! spelled `name` or `noname`), or a number. [`switches!`](crate::switches) declares a set of switches. This
+//! one declaration yields the struct of options, its defaults, their parsing, the text of `-o help`
 //! ([`SwitchInfo`]), and the set of atomics that an open volume reads.
 
 use crate::error::{Error, ErrorKind, Result};
@@ -18,10 +18,10 @@ pub trait SwitchValue: Copy {
     /// The value that is spelled `text`, if there is one.
     fn parse(text: &str) -> Option<Self>;
 
-    /// As it is spelled behind `name=`.
+    /// The spelling of the value behind `name=`.
     fn spelled(self) -> String;
 
-    /// Every value, where they can be counted off; of others none.
+    /// Every value, where the values can be listed; else none.
     fn all() -> Vec<Self> {
         Vec::new()
     }
@@ -89,24 +89,25 @@ impl SwitchValue for u64 {
     }
 }
 
-/// A switch of an open volume. It may be turned at any time, by any thread.
+/// A switch of an open volume. Any thread may change it at any time.
 pub struct Switch<T> {
     bits: AtomicU64,
     of: PhantomData<T>,
 }
 
 impl<T: SwitchValue> Switch<T> {
-    /// One that stands at `value`.
+    /// A switch with the value `value`.
     pub fn new(value: T) -> Self {
         Switch { bits: AtomicU64::new(value.to_bits()), of: PhantomData }
     }
 
-    /// Where it stands.
+    /// The value.
     pub fn get(&self) -> T {
         T::from_bits(self.bits.load(SeqCst))
     }
 
-    /// Turns it. A thread that looks afterwards sees it; one that looked before goes on with what it saw.
+    /// Sets the value. A thread that reads the switch afterwards sees it. A thread that read it before goes
+    /// on with the old value.
     pub fn set(&self, value: T) {
         self.bits.store(value.to_bits(), SeqCst);
     }
@@ -125,16 +126,16 @@ pub struct SwitchInfo {
     pub name: &'static str,
     /// Whether it is spelled `name` or `noname`, without a value.
     pub is_flag: bool,
-    /// How its values are spelled, where they can be counted off.
+    /// The spelling of its values, where they can be listed.
     pub values: Vec<String>,
-    /// How its value is spelled when nobody turns it.
+    /// The spelling of its default value.
     pub default: String,
     /// The switch's effect.
     pub help: String,
 }
 
 impl SwitchInfo {
-    /// The description of the switch `name` that stands at `default` at first.
+    /// The description of the switch `name` with the default value `default`.
     pub fn new<T: SwitchValue>(name: &'static str, default: T, help: &str) -> Self {
         SwitchInfo {
             name,
@@ -145,7 +146,7 @@ impl SwitchInfo {
         }
     }
 
-    /// The option that turns it to the value spelled `value`.
+    /// The option that sets the switch to the value spelled `value`.
     pub fn option(&self, value: &str) -> String {
         match (self.is_flag, value) {
             (true, "off") => format!("no{}", self.name),
@@ -155,7 +156,7 @@ impl SwitchInfo {
     }
 }
 
-/// As `-o help` has it: `[no]discard`, `mode=adaptive|lfs`, `min_seq_blocks=512`.
+/// The form in `-o help`: `[no]discard`, `mode=adaptive|lfs`, `min_seq_blocks=512`.
 impl fmt::Display for SwitchInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.name;
@@ -167,10 +168,10 @@ impl fmt::Display for SwitchInfo {
     }
 }
 
-/// The value that `option` gives the switch `name`; `None` if it is about something else.
+/// The value that `option` gives the switch `name`. `None` if `option` is about something else.
 ///
 /// # Errors
-/// `InvalidArgument`: no value where one is needed, one where none is taken, a wrong one. The sentence names
+/// `InvalidArgument`: a missing value, a value where none is allowed, or a wrong value. The sentence names
 /// the values that are allowed.
 pub fn read<T: SwitchValue>(name: &str, option: &str) -> Result<Option<T>> {
     let (said, value) = match option.split_once('=') {
@@ -196,7 +197,7 @@ fn invalid(what: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, what)
 }
 
-/// Declares the positions of a switch: an enum, and how each is spelled in options.
+/// Declares the positions of a switch: an enum, and the spelling of each position in options.
 #[macro_export]
 macro_rules! positions {
     ($(#[$m:meta])* $vis:vis enum $name:ident { $($(#[$v:meta])* $pos:ident = $word:literal,)+ }) => {
@@ -208,7 +209,7 @@ macro_rules! positions {
             /// Every position.
             pub const ALL: &[$name] = &[$($name::$pos,)+];
 
-            /// As it is spelled in options.
+            /// The spelling in options.
             pub fn word(self) -> &'static str {
                 match self { $($name::$pos => $word,)+ }
             }
@@ -234,9 +235,9 @@ macro_rules! positions {
     };
 }
 
-/// Declares switches: a struct of options, to which fixed ones may belong that only opening looks at, and the set of
-/// [`Switch`]es of an open volume. The text above a switch is its help. Where the set is kept elsewhere, `switches`
-/// stands in place of the second struct.
+/// Declares switches: a struct of options, which may include fixed options that are read only when a volume is opened,
+/// and the set of [`Switch`]es of an open volume. The text above a switch is its help. Where the set is kept elsewhere,
+/// `switches` stands in place of the second struct.
 ///
 /// ```
 /// tidegate_vfs::switches! {
@@ -288,11 +289,11 @@ macro_rules! switches {
                 vec![$($crate::switch::SwitchInfo::new::<$ty>(stringify!($name), $default, concat!($($help),+)),)+]
             }
 
-            /// Applies an option such as `name=value`, `name` or `noname` if it is about a switch, and says whether
-            /// it is.
+            /// Applies an option such as `name=value`, `name` or `noname` if it is about a switch. Returns whether it
+            /// is.
             ///
             /// # Errors
-            /// `InvalidArgument` when the value is wrong; nothing is changed then.
+            /// `InvalidArgument` when the value is wrong. Nothing is changed then.
             pub fn set_switch(&mut self, option: &str) -> $crate::Result<bool> {
                 $(if let Some(value) = $crate::switch::read::<$ty>(stringify!($name), option)? {
                     self.$name = value;
@@ -323,18 +324,18 @@ macro_rules! switches {
         $sv struct $Switches { $($name: $crate::switch::Switch<$ty>,)+ }
 
         impl $Switches {
-            /// As `options` has them.
+            /// Switches with the values in `options`.
             $sv fn new(options: &$Options) -> Self {
                 $Switches { $($name: $crate::switch::Switch::new(options.$name),)+ }
             }
 
-            /// Turns all of them to the values in `options`.
+            /// Sets all switches to the values in `options`.
             #[allow(dead_code)]
             $sv fn turn(&self, options: &$Options) {
                 $(self.$name.set(options.$name);)+
             }
 
-            /// Puts where they stand into `options`.
+            /// Puts the values of the switches into `options`.
             #[allow(dead_code)]
             $sv fn read_into(&self, options: &mut $Options) {
                 $(options.$name = self.$name.get();)+

@@ -1,16 +1,14 @@
-//! sync(2): everything dirty is written and waited for. The thread that waits, and the pages that it waits
-//! for, are a switch.
+//! sync(2): writes all dirty pages and waits for them. A switch says which thread waits, and for which pages.
 //!
-//! A sync has two halves. The flusher submits every dirty page; somebody waits for the submitted ones.
-//! [`SyncWait`] says who. Pages that are dirtied after a sync began are not its business. When pages could
-//! not be submitted or come back unwritten meanwhile, the sync writes all dirty pages once more, inode by
-//! inode.
+//! A sync has two halves. The flusher submits every dirty page, and a thread waits for the submitted pages.
+//! [`SyncWait`] says which thread. A sync ignores pages that are dirtied after it began. When pages could not
+//! be submitted or come back unwritten meanwhile, the sync writes all dirty pages once more, inode by inode.
 //!
-//! **Epochs.** Every page that is dirty or under write-back bears the epoch in which it was dirtied, as one bit
-//! in its chunk, and [`Epochs`] counts those pages. A sync closes the current epoch and waits until none of its
-//! pages is left. One pass goes on at a time: a sync that comes meanwhile waits for its end and then closes the
-//! next epoch, together with all who came. Pages that could not be written do not keep a sync: they are left,
-//! counted, for the next epoch of their parity, and the sync looks for them, to say why.
+//! **Epochs.** Every page that is dirty or under write-back has the epoch in which it was dirtied, as one bit in its
+//! chunk, and [`Epochs`] counts these pages. A sync closes the current epoch and waits until none of its pages is left.
+//! One pass runs at a time: a sync that comes meanwhile waits for the end of the pass and then closes the next epoch,
+//! together with all other syncs that came. Pages that could not be written do not hold up a sync: they stay counted,
+//! for the next epoch of their parity, and the sync looks for them, to report why.
 
 use crate::bdi::Bdi;
 use crate::error::{Error, ErrorKind, Result};
@@ -27,7 +25,7 @@ static WAIT_EPOCH: SpanPoint<1> = SpanPoint::timed("wait_epoch", ["pages"]);
 static SYNC: LockClass = LockClass::new("sb->s_sync", 12);
 
 crate::positions! {
-    /// The thread that waits in a sync for the pages it has written (`sync_wait=`).
+    /// The thread that waits in a sync for the written pages (`sync_wait=`).
     pub enum SyncWait {
         /// The flusher, after each inode, before it submits the next (Linux before 3.11).
         Flusher = "flusher",
@@ -46,14 +44,14 @@ pub(crate) struct Epochs {
     current: AtomicU64,
     dirty: [AtomicU64; 2],
     writeback: [AtomicU64; 2],
-    /// Times that pages under write-back became dirty again, by a failure or without one.
+    /// How often pages under write-back became dirty again, by a failure or without one.
     given_back: AtomicU64,
     pub(crate) drained: WaitQueue,
 }
 
 impl Epochs {
-    /// Counts pages that are dirtied now, and pages that are written though they were clean; the parity of
-    /// their epoch. A sync that closes that epoch later finds them counted.
+    /// Counts pages that are dirtied now, and pages that are written though they were clean. Returns the
+    /// parity of their epoch. A sync that closes that epoch later finds them counted.
     pub(crate) fn enter(&self, dirty: u64, writeback: u64) -> usize {
         self.enter_in(|| self.current.load(SeqCst), dirty, writeback)
     }
@@ -66,7 +64,7 @@ impl Epochs {
             let parity = (epoch & 1) as usize;
             self.dirty[parity].fetch_add(dirty, SeqCst);
             self.writeback[parity].fetch_add(writeback, SeqCst);
-            // An epoch that was closed meanwhile may have been waited for without these pages.
+            // If the epoch was closed meanwhile, a sync may already have waited for it without these pages.
             if current() == epoch {
                 return parity;
             }
@@ -74,7 +72,7 @@ impl Epochs {
         }
     }
 
-    /// Dirty pages of an epoch are under write-back.
+    /// Notes that dirty pages of an epoch are now under write-back.
     pub(crate) fn send(&self, parity: usize, pages: u64) {
         if pages > 0 {
             self.writeback[parity].fetch_add(pages, SeqCst);
@@ -82,7 +80,7 @@ impl Epochs {
         }
     }
 
-    /// Pages of an epoch are clean, or gone.
+    /// Notes that pages of an epoch are clean, or dropped.
     pub(crate) fn leave(&self, parity: usize, dirty: u64, writeback: u64) {
         if dirty + writeback > 0 {
             self.dirty[parity].fetch_sub(dirty, SeqCst);
@@ -93,24 +91,25 @@ impl Epochs {
         }
     }
 
-    /// Pages are dirty again. Between entering the current epoch and leaving theirs: a sync that sees this
-    /// when it begins closes the epoch that they have entered, one that does not sees it when theirs drains.
+    /// Notes that pages are dirty again. To be called after the pages entered the current epoch and before
+    /// they leave their old one: a sync that sees the count when it begins closes the epoch that the pages
+    /// entered, and a sync that does not sees the count when their old epoch is drained.
     pub(crate) fn give_back(&self) {
         self.given_back.fetch_add(1, SeqCst);
     }
 
-    /// Begins the next epoch; the parity of the one that was current.
+    /// Begins the next epoch. Returns the parity of the previous one.
     fn close(&self) -> usize {
         (self.current.fetch_add(1, SeqCst) & 1) as usize
     }
 
     fn is_drained(&self, parity: usize) -> bool {
-        // In this order: pages go from the one to the other.
+        // The order matters: pages go from dirty to write-back.
         self.dirty[parity].load(SeqCst) == 0 && self.writeback[parity].load(SeqCst) == 0
     }
 }
 
-/// The state that callers share which sync by epochs.
+/// The state that is shared by callers that sync by epochs.
 pub(crate) struct Shared {
     state: Mutex<Passes>,
     ended: WaitQueue,
@@ -120,7 +119,7 @@ struct Passes {
     begun: u64,
     ended: u64,
     running: bool,
-    /// The thread that does the pass which runs.
+    /// The thread that runs the present pass.
     whose: u32,
     /// The result of the last pass.
     result: Result<()>,
@@ -134,7 +133,7 @@ impl Default for Shared {
 }
 
 impl Shared {
-    /// Does `pass`, or takes the result of one that somebody else began after this was called.
+    /// Runs `pass`, or takes the result of a pass that another thread began after this call.
     fn share(&self, pass: impl FnOnce() -> Result<()>) -> Result<()> {
         let mine = self.state.lock().begun + 1;
         loop {
@@ -157,7 +156,7 @@ impl Shared {
     }
 }
 
-/// A pass; it ends when this goes, by a panic as well.
+/// A running pass. It ends when this is dropped, also by a panic.
 struct Running<'a> {
     shared: &'a Shared,
     result: Result<()>,
@@ -178,7 +177,7 @@ impl Vfs {
         self.sync_switch.get()
     }
 
-    /// Turns the switch; syncs that have begun end as they began.
+    /// Sets the switch. Syncs that have begun keep their position.
     pub fn set_sync_wait(&self, position: SyncWait) {
         self.sync_switch.set(position);
     }
@@ -186,7 +185,7 @@ impl Vfs {
     /// Writes everything and makes it durable. Takes `s_umount` shared.
     ///
     /// # Errors
-    /// The first failure; everything was tried. `Stale` when it is unmounted.
+    /// The first failure; everything was tried. `Stale` when the volume is unmounted.
     pub fn sync(&self) -> Result<()> {
         tidegate_rt::sim::syscall();
         let flusher = self.flusher.read();
@@ -221,8 +220,8 @@ impl Vfs {
         }
     }
 
-    /// Writes every inode that has dirty pages and waits for it: after pages could not be submitted or came back
-    /// unwritten, to write them after all or to learn why not. The first error.
+    /// Writes every inode that has dirty pages and waits for it. Called after pages could not be submitted or came back
+    /// unwritten, to write them after all or to learn why they cannot be written. Returns the first error.
     fn write_again(&self) -> Result<()> {
         let mut first = Ok(());
         for inode in self.icache.all() {
@@ -240,8 +239,9 @@ impl Vfs {
         let before = epochs.given_back.load(SeqCst);
         let parity = epochs.close();
         let submitted = flusher.sync(SyncWait::Epoch);
-        // Pages that are dirty still could not be written, or their inode came onto the lists too late.
-        // Nobody else may ever write it, so nobody waits for its epoch: it is written here.
+        // Pages that are still dirty could not be written, or their inode was listed too late. It is possible
+        // that no other thread ever writes them, so the sync does not wait for the epoch, but writes them
+        // here.
         let stranded = epochs.dirty[parity].load(SeqCst) > 0;
         if stranded {
             self.wait_sb_inodes();
@@ -270,7 +270,7 @@ mod tests {
     use std::time::Duration;
     use tidegate_rt::{Nanos, sim, thread};
 
-    /// A sync that asks before a pass begins is served by it; none takes one that began before.
+    /// A pass serves a sync that asked before the pass began, and none that asked later.
     #[test]
     fn a_pass_serves_those_who_came_before_it() {
         for seed in 0..50 {

@@ -1,5 +1,5 @@
-//! The effect of each position of `sync_wait=`, and its time: each of these tests fails when one of them is
-//! changed.
+//! The effect of each position of `sync_wait=`, and its time. Each of these tests fails when one of the
+//! positions is changed.
 
 use super::*;
 use crate::inode::Inode;
@@ -37,7 +37,7 @@ impl Bed {
         self.files.iter().map(|i| i.mapping.nr_writeback()).sum()
     }
 
-    /// Times of what `which` picks.
+    /// The times of the events that `which` picks.
     fn times(&self, which: impl Fn(What) -> bool) -> Vec<Nanos> {
         self.device.log().into_iter().filter(|e| which(e.1)).map(|e| e.0).collect()
     }
@@ -67,7 +67,7 @@ fn a_sync_returns_when_everything_is_written() {
     }
 }
 
-/// `flusher`: the next file is submitted when the one before it is written. The others submit all of them first.
+/// With `flusher`, a file is submitted when the previous file is written. The other positions submit all files first.
 #[test]
 fn only_the_flusher_waits_for_a_file_before_the_next() {
     let takes = Takes { skips: true, ..TAKES };
@@ -84,8 +84,8 @@ fn only_the_flusher_waits_for_a_file_before_the_next() {
     }
 }
 
-/// The thread that syncs waits for what passes have submitted, and writes nothing: pages that were dirtied since are left
-/// to the next pass.
+/// The syncing thread waits for the pages that passes have submitted, and writes nothing: pages that were dirtied since
+/// are left to the next pass.
 #[test]
 fn a_sync_waits_for_inodes_and_writes_none() {
     for position in [SyncWait::Flusher, SyncWait::Caller] {
@@ -98,7 +98,7 @@ fn a_sync_waits_for_inodes_and_writes_none() {
     }
 }
 
-/// Linux's sync begins with a pass of WB_SYNC_NONE; an epoch needs none.
+/// A sync in Linux begins with a pass of WB_SYNC_NONE; the position `epoch` needs none.
 #[test]
 fn syncs_begin_with_a_pass_that_waits_for_nothing() {
     for position in SyncWait::ALL {
@@ -111,7 +111,7 @@ fn syncs_begin_with_a_pass_that_waits_for_nothing() {
     }
 }
 
-/// Pages that come back unwritten while a sync waits are written by it all the same.
+/// A sync also writes pages that come back unwritten while it waits.
 #[test]
 fn what_is_given_back_is_written_once_more() {
     for position in SyncWait::ALL {
@@ -124,8 +124,8 @@ fn what_is_given_back_is_written_once_more() {
     }
 }
 
-/// So are pages that the device did not take, and pages that could not be submitted; a sync that cannot write them
-/// says so.
+/// A sync also writes pages that the device did not take, and pages that could not be submitted. A sync that cannot
+/// write them fails.
 #[test]
 fn a_failure_is_tried_again_and_told() {
     for position in SyncWait::ALL {
@@ -151,7 +151,7 @@ fn a_failure_is_tried_again_and_told() {
     }
 }
 
-/// `epoch` waits for the pages of its epoch, and not for those that somebody dirties and sends while it waits.
+/// `epoch` waits for the pages of its epoch, and not for pages that another thread dirties and submits meanwhile.
 #[test]
 fn an_epoch_is_over_before_what_came_after_it() {
     each_seed(SyncWait::Epoch, TAKES, |bed| {
@@ -175,7 +175,7 @@ fn an_epoch_is_over_before_what_came_after_it() {
     });
 }
 
-/// Syncs that come while one goes on share the next.
+/// Syncs that come during a pass share the next pass.
 #[test]
 fn epochs_are_shared() {
     each_seed(SyncWait::Epoch, TAKES, |bed| {
@@ -197,8 +197,8 @@ fn epochs_are_shared() {
     });
 }
 
-/// A page that is counted while its epoch is closed belongs to the next one: the sync that closed the epoch
-/// has looked already, and the one that closes the next finds it.
+/// A page that is counted while its epoch is being closed belongs to the next epoch: the sync that closed the
+/// epoch has already looked, and the sync that closes the next epoch finds the page.
 #[test]
 fn who_enters_looks_at_the_epoch_once_more() {
     let epochs = Epochs::default();

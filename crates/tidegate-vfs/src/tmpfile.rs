@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Vfs {
-    /// Makes a regular file without a name and opens it; with `EXCL` it may never get one. Takes `dir`'s
+    /// Makes a regular file without a name and opens it. With `EXCL` it may never get a name. Takes `dir`'s
     /// `i_rwsem` shared.
     ///
     /// # Errors
-    /// As [`Vfs::make`]; `Unsupported` where the format has no such thing.
+    /// As [`Vfs::make`]; `Unsupported` where the format has no such files.
     pub fn tmpfile(
         self: &Arc<Self>,
         cred: &Cred,

@@ -1,4 +1,4 @@
-//! Values that cross the interface between a file system and those who use it.
+//! Values that cross the interface between a file system and its users.
 
 use tidegate_rt::Timespec;
 
@@ -85,9 +85,9 @@ pub struct Attr {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Names.
+    /// The number of names.
     pub nlink: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Space used, in 512-byte units.
     pub blocks: u64,
@@ -97,11 +97,11 @@ pub struct Attr {
     pub mtime: Timespec,
     /// Last change of the inode.
     pub ctime: Timespec,
-    /// Birth, where the format keeps it.
+    /// Time of birth, where the format keeps it.
     pub crtime: Option<Timespec>,
-    /// Which device a device file is.
+    /// The device number of a device file.
     pub rdev: DeviceNumber,
-    /// Tells apart uses of one inode number.
+    /// Distinguishes successive inodes with one number.
     pub generation: u32,
     /// `FS_*_FL` flags.
     pub flags: u32,
@@ -117,22 +117,22 @@ pub struct SetAttr {
     pub size: Option<u64>,
     pub atime: Option<Timespec>,
     pub mtime: Option<Timespec>,
-    /// Set for faithful copies; otherwise a change sets the current time.
+    /// Set for faithful copies. Otherwise a change sets the current time.
     pub ctime: Option<Timespec>,
-    /// Likewise, where the format keeps it.
+    /// Set for faithful copies, where the format keeps a time of birth.
     pub crtime: Option<Timespec>,
     /// `FS_*_FL` flags.
     pub flags: Option<u32>,
 }
 
-/// A new inode as it is to be.
+/// The attributes of a new inode.
 #[derive(Clone, Debug)]
 pub struct NewInode<'a> {
     /// Type.
     pub file_type: FileType,
     /// Permission bits.
     pub mode: u32,
-    /// Bits taken off `mode` where the directory has no default ACL.
+    /// Bits that are cleared in `mode` where the directory has no default ACL.
     pub umask: u32,
     /// Owner.
     pub uid: u32,
@@ -153,17 +153,17 @@ pub struct StatFs {
     pub block_size: u32,
     /// Blocks for files and directories.
     pub blocks: u64,
-    /// Free ones.
+    /// Free blocks.
     pub blocks_free: u64,
-    /// Free ones that an ordinary user may take.
+    /// Free blocks that an ordinary user may take.
     pub blocks_available: u64,
-    /// Inodes possible.
+    /// The most inodes.
     pub files: u64,
-    /// Inodes free.
+    /// Free inodes.
     pub files_free: u64,
     /// Longest name in bytes.
     pub name_max: u32,
-    /// Identifies the volume.
+    /// The id of the volume.
     pub fsid: u64,
 }
 
@@ -172,11 +172,11 @@ pub struct StatFs {
 pub struct DirEntry {
     /// The inode.
     pub ino: Ino,
-    /// Its type as the directory knows it; `None` if it does not.
+    /// The type of the inode. `None` if the directory does not keep it.
     pub file_type: Option<FileType>,
     /// The name.
     pub name: Vec<u8>,
-    /// Where to go on behind this entry.
+    /// The position after this entry.
     pub next: u64,
 }
 
@@ -190,13 +190,13 @@ bitflags::bitflags! {
         const WRITE = 1 << 1;
         /// Every write goes to the end.
         const APPEND = 1 << 2;
-        /// Make it if it is missing.
+        /// Create the file if it is missing.
         const CREATE = 1 << 3;
-        /// With `CREATE`: it must be missing.
+        /// With `CREATE`: the file must be missing.
         const EXCL = 1 << 4;
-        /// Cut it to nothing.
+        /// Truncate the file to size 0.
         const TRUNC = 1 << 5;
-        /// It must be a directory.
+        /// The inode must be a directory.
         const DIRECTORY = 1 << 6;
         /// A symbolic link at the end is an error.
         const NOFOLLOW = 1 << 7;
@@ -204,9 +204,9 @@ bitflags::bitflags! {
         const SYNC = 1 << 8;
         /// Reads leave the access time alone.
         const NOATIME = 1 << 9;
-        /// Changes of the content leave `mtime` and `ctime` alone: a program that has it open keeps them and
-        /// sets them (the kernel's `S_NOCMTIME`). As its changes may be older than a file's capability, writes leave
-        /// that alone, too.
+        /// Changes of the content leave `mtime` and `ctime` alone: the program that has the file open keeps and sets
+        /// them (the kernel's `S_NOCMTIME`). As its changes may be older than the file's capability, writes leave that
+        /// alone, too.
         const NOCMTIME = 1 << 10;
     }
 
@@ -215,9 +215,9 @@ bitflags::bitflags! {
     pub struct RenameFlags: u32 {
         /// The new name must be missing.
         const NOREPLACE = 1;
-        /// Both names must be there; they change places.
+        /// Both names must exist. They are exchanged.
         const EXCHANGE = 2;
-        /// A whiteout (a character device 0:0 that a union mount takes for "nothing") gets the old name.
+        /// The old name gets a whiteout: a character device 0:0, which hides a name in a union mount.
         const WHITEOUT = 4;
     }
 
@@ -226,13 +226,13 @@ bitflags::bitflags! {
     pub struct FallocateFlags: u32 {
         /// The size stays.
         const KEEP_SIZE = 1;
-        /// Give the range's blocks back.
+        /// Free the blocks of the range.
         const PUNCH_HOLE = 2;
-        /// Take the range out: the bytes behind it move to where it begins.
+        /// Remove the range: the bytes behind it move to its beginning.
         const COLLAPSE_RANGE = 8;
         /// Make the range read as zeros.
         const ZERO_RANGE = 0x10;
-        /// Put the range in, as zeros: the bytes from its beginning on move behind it.
+        /// Insert the range, as zeros: the bytes from its beginning on move behind it.
         const INSERT_RANGE = 0x20;
     }
 
@@ -241,12 +241,12 @@ bitflags::bitflags! {
     pub struct XattrFlags: u32 {
         /// The attribute must be missing.
         const CREATE = 1;
-        /// The attribute must be there.
+        /// The attribute must exist.
         const REPLACE = 2;
     }
 }
 
-/// The target of a seek.
+/// The thing that a seek looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeekTarget {
     /// The next byte that has data.
@@ -255,7 +255,7 @@ pub enum SeekTarget {
     Hole,
 }
 
-/// On whose behalf an operation is done.
+/// The credentials with which an operation is done.
 #[derive(Clone, Debug)]
 pub struct Cred {
     /// User.
@@ -275,20 +275,20 @@ impl Cred {
         self.uid == 0
     }
 
-    /// Whether it is in group `gid`.
+    /// Whether the user is in group `gid`.
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
     }
 }
 
-/// The lifetime of data that is written now, as a program says it (`RWH_WRITE_LIFE_*`).
+/// The lifetime of data that is written, as a program sets it (`RWH_WRITE_LIFE_*`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum WriteHint {
-    /// Nobody has said.
+    /// No hint was set.
     #[default]
     NotSet = 0,
-    /// A program has said that it knows nothing of it.
+    /// A program has set that nothing is known about the lifetime.
     None = 1,
     /// A short time.
     Short = 2,

@@ -14,37 +14,37 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use tidegate_rt::{LockClass, Mutex, RwLock, Timespec, clock, sim, trace::EventPoint};
 
-/// An inode without a name could not be freed; the device's error, or 0.
+/// An inode without a name could not be freed. The second value is the device's error, or 0.
 static EVICT_FAILED: EventPoint<2> = EventPoint::new("evict_inode_failed", ["ino", "errno"]);
 static S_UMOUNT: LockClass = LockClass::new("sb->s_umount", 10);
 
 /// How a mounted file system behaves.
 #[derive(Clone, Debug, Default)]
 pub struct MountOptions {
-    /// Reading leaves access times alone; otherwise they follow the kernel's `relatime`.
+    /// Reads do not change access times. Otherwise access times follow the kernel's `relatime`.
     pub noatime: bool,
-    /// Dirty pages do not go out for their age alone, so that when they go depends on nothing but the
-    /// operations (the kernel's `dirty_writeback_centisecs` of 0).
+    /// Dirty pages are not written because of their age, so that only the operations decide when they are
+    /// written (the kernel's `dirty_writeback_centisecs` of 0).
     pub no_periodic_writeback: bool,
-    /// Every change gets this time instead of the clock's.
+    /// Every change gets this time instead of that of the clock.
     pub fixed_time: Option<Timespec>,
     /// The thread that waits in a sync.
     pub sync_wait: SyncWait,
 }
 
-/// A mounted file system: the way in for everybody. Shared by threads.
+/// A mounted file system: the entry point for all users. Shared by threads.
 pub struct Vfs {
     pub(crate) fs: Arc<dyn FileSystem>,
     pub(crate) bdi: Arc<Bdi>,
     pub(crate) icache: Arc<InodeCache>,
     pub(crate) dcache: DentryCache,
     pub(crate) options: MountOptions,
-    /// `s_umount`: held until the volume has gone; the flusher inside goes with it.
+    /// `s_umount`, held during the whole unmount, with the flusher, which ends with the mount.
     pub(crate) flusher: RwLock<Option<Flusher>>,
     pub(crate) sync_switch: Switch<SyncWait>,
     pub(crate) sync_shared: sync::Shared,
     pub(crate) unmounted: AtomicBool,
-    /// The result of unmounting; written under `s_umount`.
+    /// The result of unmounting. Written under `s_umount`.
     ended: OnceLock<Result<()>>,
     pub(crate) rename_lock: Mutex<()>,
 }
@@ -91,7 +91,7 @@ impl Vfs {
         &self.bdi
     }
 
-    /// The time for a change made now: that of the clock's last tick, as Linux takes it.
+    /// The time for a change that is made now: that of the clock's last tick, as in Linux.
     pub fn now(&self) -> Timespec {
         self.options.fixed_time.unwrap_or_else(clock::realtime_coarse)
     }
@@ -107,7 +107,7 @@ impl Vfs {
     /// The inode with number `ino`.
     ///
     /// # Errors
-    /// Those of reading it; `Stale` when it is free.
+    /// Those of reading the inode; `Stale` when it is free.
     pub fn iget(&self, ino: Ino) -> Result<Arc<Inode>> {
         self.icache.get_or_read(ino, || self.fs.read_inode(ino))
     }
@@ -123,7 +123,7 @@ impl Vfs {
         self.check_writable()
     }
 
-    /// Refuses a change on a read-only volume, or one that is unmounted.
+    /// Refuses a change on a volume that is read-only or unmounted.
     pub(crate) fn check_writable(&self) -> Result<()> {
         self.check_mounted()?;
         match self.fs.read_only() {
@@ -132,7 +132,7 @@ impl Vfs {
         }
     }
 
-    /// Refuses what wants the volume.
+    /// Refuses an operation on an unmounted volume.
     pub(crate) fn check_mounted(&self) -> Result<()> {
         match self.is_unmounted() {
             true => Err(Error::unmounted()),
@@ -140,8 +140,9 @@ impl Vfs {
         }
     }
 
-    /// Syncs, writes the state of a clean unmount, and lets go of everything. Open files fail afterwards. A
-    /// second caller waits for the first, and gets the same result. Holds `s_umount` exclusive throughout.
+    /// Syncs, writes the state of a clean unmount, and drops everything. Operations on open files fail
+    /// afterwards. A second caller waits for the first, and gets the same result. Holds `s_umount` exclusive
+    /// throughout.
     ///
     /// # Errors
     /// The first failure. The volume is unmounted all the same.
@@ -166,7 +167,7 @@ impl Vfs {
         self.unmounted.load(SeqCst)
     }
 
-    /// Keeps memory and free space in bounds; called by operations when they hold no lock.
+    /// Keeps memory and free space in bounds. Operations call this when they hold no lock.
     pub(crate) fn balance(&self) -> Result<()> {
         self.bdi.balance_dirty_pages();
         self.fs.balance()
@@ -178,13 +179,13 @@ impl Vfs {
         self.fs.balance()
     }
 
-    /// Frees an inode that lost its last name or its last user. No lock held. A failure takes nothing back:
-    /// the name is gone, and the inode stays an orphan for the next mount.
+    /// Frees an inode that lost its last name or its last user. The caller holds no lock. A failure undoes
+    /// nothing: the name is gone, and the inode stays an orphan for the next mount.
     pub(crate) fn evict_if_unused(&self, inode: &Arc<Inode>) {
         if inode.attr().nlink != 0 {
             return;
         }
-        // Locked first: a file without a name may just be getting one.
+        // The inode is locked first: a file without a name may just be getting one.
         let guard = inode.rwsem.write();
         if !inode.claim_free() {
             return;
@@ -204,7 +205,8 @@ impl Vfs {
 
 impl Drop for Vfs {
     fn drop(&mut self) {
-        // A program that does not unmount wants no more than its synced files; only the threads must go.
+        // A program that does not unmount expects only its synced files to be kept. Only the threads must
+        // end.
         self.fs.detach();
         *self.flusher.write() = None;
         self.bdi.forget();

@@ -1,4 +1,4 @@
-//! The operations of every format's volume beside [`FileSystem`]: figures, commits, trimming, switches.
+//! The operations of a volume of any format beside [`FileSystem`]: figures, commits, trimming, switches.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::fs::FileSystem;
@@ -25,31 +25,31 @@ pub struct VolumeStats {
     pub data: Written,
     /// Inodes, and the blocks that lead from them to data. F2FS: nodes.
     pub metadata: Written,
-    /// The blocks of commits. F2FS: the metadata area with its checkpoint packs. A journaling format: its
+    /// The blocks of commits. F2FS: the metadata area with the checkpoint packs. A journaling format: its
     /// log.
     pub log: Written,
-    /// Data blocks written for users: `data` without the blocks that the format moves for itself.
+    /// Data blocks written for users: `data` without the blocks that the format moves on its own account.
     pub user_data_blocks: u64,
-    /// Pieces that data was placed in.
+    /// Contiguous pieces in which data was placed.
     pub data_fragments: u64,
-    /// Data bios that another writer's pages ended before they were full.
+    /// Data bios that were sent before they were full, because pages of another writer came between.
     pub split_bios: u64,
     /// fsyncs that needed no commit.
     pub fsyncs: u64,
-    /// fsyncs that took a commit.
+    /// fsyncs that needed a commit.
     pub fsync_commits: u64,
     /// Commits. F2FS: checkpoints.
     pub commits: u64,
-    /// Time spent in them, in nanoseconds.
+    /// Time spent in commits, in nanoseconds.
     pub commit_ns: u64,
-    /// Bytes the device was told are free.
+    /// Bytes that were discarded.
     pub discarded_bytes: u64,
     /// Figures that only this format has, by name.
     pub own: BTreeMap<Cow<'static, str>, u64>,
 }
 
 impl VolumeStats {
-    /// The count that only some formats have under `name`; 0 where there is none.
+    /// The figure `name`, which only some formats have; 0 where there is none.
     pub fn own(&self, name: &str) -> u64 {
         self.own.get(name).copied().unwrap_or(0)
     }
@@ -61,36 +61,36 @@ impl VolumeStats {
     }
 }
 
-/// Time of one step over all commits, in nanoseconds.
+/// The time of one step over all commits, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepStats {
     /// The name of the step.
     pub name: Cow<'static, str>,
-    /// Whether operations that change the volume waited meanwhile.
+    /// Whether operations that change the volume waited during the step.
     pub frozen: bool,
-    /// How often.
+    /// How often the step ran.
     pub count: u64,
     /// Least.
     pub min_ns: u64,
     /// Mean.
     pub mean_ns: u64,
-    /// 99 of 100 took no longer; exact to an eighth.
+    /// The time that 99 of 100 did not exceed, exact to an eighth.
     pub p99_ns: u64,
     /// Most.
     pub max_ns: u64,
     /// Sum.
     #[serde(default)]
     pub sum_ns: u64,
-    /// The longest time that a bucket takes, and how often that was.
+    /// For each bucket, its longest time and its count.
     #[serde(default)]
     pub buckets: Vec<(u64, u64)>,
-    /// It is the sum of other steps.
+    /// The step is the sum of other steps.
     #[serde(default)]
     pub total: bool,
 }
 
 impl StepStats {
-    /// A step that took these times.
+    /// The figures of a step that took these times.
     pub fn of(name: &'static str, frozen: bool, times: &Distribution) -> StepStats {
         StepStats {
             name: name.into(),
@@ -106,7 +106,7 @@ impl StepStats {
         }
     }
 
-    /// The times that it took.
+    /// The times that the step took.
     pub fn times(&self) -> Distribution {
         Distribution {
             count: self.count,
@@ -121,7 +121,7 @@ impl StepStats {
 /// Requests for commits, how they were served, and the time of the steps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CommitStats {
-    /// Whether one commit serves all who wait for one now.
+    /// Whether one commit serves all threads that wait for one.
     pub merge: bool,
     /// Requests that wait now.
     pub queued: u64,
@@ -129,7 +129,8 @@ pub struct CommitStats {
     pub issued: u64,
     /// Requests so far.
     pub total: u64,
-    /// How long requests waited for the last commit, in milliseconds; the mean of those that it served.
+    /// How long requests waited for the last commit, in milliseconds: the mean of the requests that it
+    /// served.
     pub cur_ms: u64,
     /// The most of these means, in milliseconds.
     pub peak_ms: u64,
@@ -142,36 +143,36 @@ pub struct CommitStats {
 pub struct CommitRun {
     /// The transaction.
     pub number: u64,
-    /// Somebody asked for it.
+    /// A thread asked for the commit.
     pub requested: bool,
-    /// When it was locked, on the monotonic clock.
+    /// When the transaction was locked, on the monotonic clock.
     pub at_ns: u64,
-    /// From its first handle until it was locked.
+    /// The time from its first handle until it was locked.
     pub running_ns: u64,
-    /// Until its handles had ended.
+    /// The time until its handles had ended.
     pub locked_ns: u64,
-    /// Data that goes first.
+    /// The time to write the data that goes first.
     pub flushing_ns: u64,
-    /// Body and record.
+    /// The time to write body and record.
     pub logging_ns: u64,
-    /// From the lock to the record.
+    /// The time from the lock to the record.
     pub commit_ns: u64,
-    /// Handles.
+    /// The number of handles.
     pub handles: u64,
-    /// Blocks that it changed.
+    /// The number of blocks that it changed.
     pub blocks: u64,
 }
 
 /// A volume of any format, open.
 pub trait VolumeOps: FileSystem {
-    /// Figures of the writes since it was opened.
+    /// Figures of the writes since the volume was opened.
     ///
     /// # Locks
     /// None held.
     fn stats(&self) -> VolumeStats;
 
-    /// Makes the changes so far durable as a whole, and waits for it; with `force` also when nothing has
-    /// changed.
+    /// Commits the changes so far as a whole, and waits until they are durable. With `force` also when
+    /// nothing has changed.
     ///
     /// # Errors
     /// `ReadOnly`; those of the device, after which the volume takes no more changes.
@@ -194,52 +195,51 @@ pub trait VolumeOps: FileSystem {
         Vec::new()
     }
 
-    /// How long commits took in all, and how long changes waited for them, in nanoseconds.
+    /// How long whole commits took, and how long changes waited for them, in nanoseconds.
     ///
     /// # Locks
     /// None held.
     fn commit_times(&self) -> (Distribution, Distribution);
 
-    /// Tells the device of free blocks in a range of bytes, in pieces of at least `minimum` bytes; the bytes
-    /// told.
+    /// Discards free blocks in a range of bytes, in pieces of at least `minimum` bytes. Returns the number of
+    /// discarded bytes.
     ///
     /// # Errors
-    /// `Unsupported` where the device takes no discards; `InvalidArgument` for a range that begins behind the end;
+    /// `Unsupported` where the device takes no discards; `InvalidArgument` for a range that begins past the end;
     /// `ReadOnly`; those of the device.
     ///
     /// # Locks
     /// None held; the format's own are taken.
     fn trim(&self, bytes: Range<u64>, minimum: u64) -> Result<u64>;
 
-    /// Has discards that wait for a better moment done now.
+    /// Issues now the discards that wait for a better moment.
     ///
     /// # Locks
     /// None held; the format's own are taken.
     fn discard_now(&self) {}
 
-    /// Pieces that the file's blocks lie in.
+    /// The number of contiguous pieces in which the file's blocks lie.
     ///
     /// # Errors
-    /// Those of reading where they lie.
+    /// Those of reading the block addresses.
     ///
     /// # Locks
     /// None held.
     fn fragments(&self, inode: &Inode) -> Result<u64>;
 
-    /// Turns switches, spelled as for mount(8), while the volume is in use; others stand as they did.
+    /// Sets switches, spelled as for mount(8), while the volume is in use. Other switches stay as they are.
     ///
     /// # Errors
-    /// `InvalidArgument` naming an option that is no switch of the format or has a wrong value: nothing is turned.
+    /// `InvalidArgument` names an option that is no switch of the format or has a wrong value. Nothing is changed then.
     ///
     /// # Locks
     /// None held.
     fn remount(&self, options: &str) -> Result<()>;
 
-    /// Moves valid blocks to make room for new data, if the format does such a thing; whether something
-    /// moved.
+    /// Moves valid blocks to make room for new data, if the format does that. Returns whether a block moved.
     ///
     /// # Errors
-    /// `Unsupported` where it does not; `ReadOnly`; those of the device.
+    /// `Unsupported` where the format does not; `ReadOnly`; those of the device.
     ///
     /// # Locks
     /// None held; the format's own are taken.
@@ -249,7 +249,7 @@ pub trait VolumeOps: FileSystem {
         Err(Error::new(ErrorKind::Unsupported, what))
     }
 
-    /// How many files opening it recovered that were fsynced after the last commit.
+    /// The number of files that were fsynced after the last commit and recovered when the volume was opened.
     ///
     /// # Locks
     /// None held.

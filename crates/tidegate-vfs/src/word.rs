@@ -1,28 +1,28 @@
 //! Words: options without a value that are read once, when a volume is opened. Each is declared once.
 //!
-//! Options that can be turned while a volume is in use are [`switch`](crate::switch)es.
+//! Options that can be changed while a volume is in use are [`switch`](crate::switch)es.
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The word with which a volume opens as it is; of every format.
+/// The word with which a volume of any format opens as it is.
 pub const NORECOVERY: &str = "norecovery";
 /// Its effect.
 pub const NORECOVERY_HELP: &str = "change nothing to recover, and open read-only";
 
-/// A word that options of type `T` have.
+/// A word of options of type `T`.
 pub struct Word<T: 'static> {
     /// Its spelling.
     pub name: &'static str,
-    /// Its effect, for `-o help`; empty for another spelling, or for what a mount declares itself.
+    /// Its effect, for `-o help`. Empty for a second spelling, and for a word that the mount declares itself.
     pub help: &'static str,
-    /// Sets it.
+    /// Sets the option.
     pub set: fn(&mut T),
 }
 
-/// Sets the word `option`; false if it is none of `words`.
+/// Applies the word `option`. False if it is none of `words`.
 ///
 /// # Errors
-/// `InvalidArgument` when it has a value.
+/// `InvalidArgument` when `option` has a value.
 pub fn set_word<T>(words: &[Word<T>], to: &mut T, option: &str) -> Result<bool> {
     let name = option.split('=').next().unwrap_or(option);
     let Some(word) = words.iter().find(|w| w.name == name) else { return Ok(false) };

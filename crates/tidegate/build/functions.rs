@@ -1,21 +1,21 @@
-//! The functions of a source file: where each begins and ends, by the layout that rustfmt gives it.
+//! The functions of a source file: where each begins and ends, by the layout that rustfmt gives the file.
 
 /// A function, or a method with its type before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// As `F2fs::place_pages`.
+    /// The name, such as `F2fs::place_pages`.
     pub name: String,
     /// Its first and last line, from 1.
     pub lines: (u32, u32),
 }
 
-/// A piece of source that begins at a line and ends where its indentation comes back.
+/// A piece of source that begins at a line and ends where the indentation of that line returns.
 struct Block {
     name: String,
     lines: (u32, u32),
 }
 
-/// The functions of `text` whose lines `wanted` finds something in, in order of their first lines.
+/// The functions of `text` with a line for which `wanted` is true, in order of their first lines.
 pub fn functions(text: &str, wanted: impl Fn(&str) -> bool) -> Vec<Function> {
     let lines: Vec<&str> = text.lines().collect();
     let types: Vec<Block> = blocks(&lines, type_of);
@@ -44,7 +44,7 @@ fn blocks(lines: &[&str], named: impl Fn(&str) -> Option<String>) -> Vec<Block> 
     found
 }
 
-/// How many lines after its first one a block ends; none of a declaration without a body.
+/// The number of lines from the first line of a block to its last. `None` for a declaration without a body.
 fn end(lines: &[&str], indent: usize) -> Option<u32> {
     let first = lines.first()?.trim_end();
     if first.ends_with(';') {
@@ -59,7 +59,7 @@ fn end(lines: &[&str], indent: usize) -> Option<u32> {
     lines[at + 1].trim_start().starts_with('}').then_some(at as u32 + 1)
 }
 
-/// The name of a function that a line begins.
+/// The name of the function that begins at a line.
 fn name_of(line: &str) -> Option<String> {
     let mut rest = line;
     if let Some(public) = rest.strip_prefix("pub") {
@@ -74,7 +74,7 @@ fn name_of(line: &str) -> Option<String> {
     identifier(rest.strip_prefix("fn ")?)
 }
 
-/// The type that a line begins the methods of.
+/// The type whose methods begin at a line.
 fn type_of(line: &str) -> Option<String> {
     let rest = line.strip_prefix("pub ").or(line.strip_prefix("pub(crate) ")).unwrap_or(line);
     if let Some(name) = rest.strip_prefix("trait ") {
@@ -90,7 +90,7 @@ fn type_of(line: &str) -> Option<String> {
     identifier(path[..end].rsplit("::").next()?)
 }
 
-/// The text after `<…>`, if anything like that is there.
+/// The text after `<…>`, if the text begins so.
 fn after_generics(text: &str) -> Option<&str> {
     if !text.starts_with('<') {
         return text.strip_prefix(' ');
@@ -99,7 +99,7 @@ fn after_generics(text: &str) -> Option<&str> {
     for (i, c) in text.char_indices() {
         match c {
             '<' => depth += 1,
-            // Not of an arrow.
+            // The `>` of an arrow does not count.
             '>' if !text[..i].ends_with(['-', '=']) => depth -= 1,
             _ => {}
         }

@@ -9,8 +9,8 @@ pub fn memory_limit() -> Option<u64> {
     limit_of(&groups, read)
 }
 
-/// Reads `/proc/self/cgroup`: version 2 has one line, `0::/path`, and its limits stand in each directory up to the
-/// root; version 1 has a line for each controller.
+/// Reads `/proc/self/cgroup`. Version 2 has one line, `0::/path`, and each directory up to the root has a limit.
+/// Version 1 has a line for each controller.
 fn limit_of(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let limits = groups.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -21,11 +21,12 @@ fn limit_of(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64>
             _ => return None,
         };
         let root = Path::new(root);
-        // In a container the path may name what cannot be seen from here; the root's own file then counts.
+        // In a container the path may name a directory that is not visible here. The file of the root then
+        // counts.
         let dirs = Path::new(path).ancestors().map(|p| root.join(p));
         dirs.filter_map(|d| read(&d.join(file))?.trim().parse::<u64>().ok()).min()
     });
-    // Version 1 says that there is none by a number beyond all memory.
+    // In version 1, a number beyond all memory means that there is no limit.
     limits.min().filter(|&n| n < 1 << 60)
 }
 

@@ -1,24 +1,24 @@
 //! The directories of the host on the way down into a tree, with few of them open.
 //!
-//! A tree can be deeper than a process may have files open. Of the way down only the lowest [`OPEN`] directories stay
-//! open; one above them is opened again through `..` when the walk comes back to it, and must then be the directory
-//! it was.
+//! A tree can be deeper than the number of files that a process may have open. Of the way down only the lowest [`OPEN`]
+//! directories stay open. A directory above them is opened again through `..` when the walk comes back to it, and must
+//! then be the directory that it was before.
 
 use crate::host;
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use tidegate_block::Errno;
 
-/// Directories that stay open.
+/// The number of directories that stay open.
 const OPEN: usize = 256;
 
-/// A stack of directories, each with what its walk wants to know of it.
+/// A stack of directories, each with data of the walk.
 pub struct Descent<T> {
     levels: Vec<Level<T>>,
 }
 
 struct Level<T> {
-    /// Always there for the last.
+    /// The last directory is always open.
     fd: Option<OwnedFd>,
     /// Device and inode number.
     id: (u64, u64),
@@ -26,7 +26,7 @@ struct Level<T> {
 }
 
 impl<T> Descent<T> {
-    /// Nowhere.
+    /// An empty stack.
     pub fn new() -> Self {
         Descent { levels: Vec::new() }
     }
@@ -39,7 +39,8 @@ impl<T> Descent<T> {
         let id = host::id(&rustix::fs::fstat(&fd)?);
         self.levels.push(Level { fd: Some(fd), id, of });
         if let Some(at) = self.levels.len().checked_sub(OPEN + 1)
-            // The first may lie elsewhere than its name says: behind a link, or the working directory.
+            // The first directory may not lie where its name says: it may be behind a link, or the working
+            // directory.
             && at > 0
         {
             self.levels[at].fd = None;
@@ -47,7 +48,7 @@ impl<T> Descent<T> {
         Ok(())
     }
 
-    /// Goes back up; the directory that the walk leaves.
+    /// Goes back up. Returns the directory that the walk leaves.
     ///
     /// # Errors
     /// `Stale` when the directory above is no longer where it was; those of opening it.
@@ -78,7 +79,7 @@ impl<T> Descent<T> {
         Some((level.fd.as_ref()?.as_fd(), &mut level.of))
     }
 
-    /// Whether the way back was not found: there is no telling what lies where.
+    /// Whether the way back was not found: then the walk does not know where it is.
     pub fn is_lost(&self) -> bool {
         !self.is_empty() && self.last().is_none()
     }

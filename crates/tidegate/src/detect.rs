@@ -20,7 +20,7 @@ impl Format {
     /// Every format.
     pub const ALL: [Format; 2] = [Format::F2fs, Format::Ext4];
 
-    /// Its name, as mount(8) has it.
+    /// Its name, as in mount(8).
     pub fn name(self) -> &'static str {
         match self {
             Format::F2fs => "f2fs",
@@ -41,14 +41,14 @@ impl std::str::FromStr for Format {
     type Err = String;
 
     /// # Errors
-    /// The names that there are.
+    /// The names of the formats.
     fn from_str(name: &str) -> std::result::Result<Format, String> {
         let known = || Format::ALL.map(Format::name).join(" or ");
         Format::ALL.into_iter().find(|f| f.name() == name).ok_or_else(known)
     }
 }
 
-/// Pages that are looked at to name another kind of image.
+/// The number of pages that are read to name another kind of image.
 const LOOKED_AT: u64 = 17;
 
 /// The format of the image called `image` behind `queue`.
@@ -80,17 +80,16 @@ pub fn detect(image: impl Into<Subject>, queue: &RequestQueue) -> Result<Format>
     })
 }
 
-/// Whether an image has the mark of no format that is known, neither of a volume nor of anything else, and no
-/// partitions.
+/// Whether an image has no partitions and no known mark, neither of a volume nor of anything else.
 pub(crate) fn is_unmarked(queue: &RequestQueue) -> bool {
     let pages = (queue.device().size() / PAGE_SIZE as u64).min(LOOKED_AT) as usize;
     let front = (pages > 0).then(|| queue.read_wait(Sector(0), pages, BioFlags::empty()));
-    // A front that cannot be read has no mark.
+    // An image whose beginning cannot be read has no mark.
     let found = front.and_then(|b| b.ok()).map_or(Found::Nothing, |b| tell(&b));
     matches!(found, Found::Nothing | Found::Other(NO_VOLUME)) && partitions::list(queue).is_empty()
 }
 
-/// The message for something too small for any volume.
+/// The message for an image that is too small for any volume.
 pub(crate) fn too_short(image: &Subject, size: u64, found: Found) -> Error {
     match found {
         Found::Other(what) if what != NO_VOLUME => no_volume(image, what),
@@ -120,7 +119,7 @@ fn disk(image: &Subject, parts: &[Partition]) -> String {
     }
 }
 
-/// A number of bytes as it can stand behind the `@`.
+/// A number of bytes in the form for behind the `@`.
 fn short(bytes: u64) -> String {
     match bytes {
         0 => "0".into(),
@@ -130,7 +129,7 @@ fn short(bytes: u64) -> String {
     }
 }
 
-/// How to get at a volume that may be inside.
+/// The advice on how to reach a volume that may be inside.
 fn cure(what: &str) -> &'static str {
     match what {
         "a qcow2 image" | "a VMDK image" | "a VHDX image" | "a VDI image" => {

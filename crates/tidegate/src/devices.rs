@@ -1,8 +1,8 @@
 //! Volumes on several devices: the first lists the others.
 //!
-//! A superblock is input like any other, and a path in it could name a file that is none of the volume's business:
-//! another image beside it, whose bytes would be shown and changed. So such a path is followed only from a block device
-//! to a block device, as Linux does. All others are named by the caller.
+//! A superblock is untrusted input, and a path in it could name a file that does not belong to the volume: another
+//! image beside it, whose bytes would be shown and changed. So such a path is followed only from a block device to a
+//! block device, as in Linux. The caller must name all other devices.
 
 use crate::error::Subject;
 use crate::error::{About, Error, Refusal, Result, path_bytes, show};
@@ -17,13 +17,15 @@ use tidegate_block::{Device, Linear, QueueLimits, RequestQueue};
 
 /// Bytes of a segment: each device has a whole number of them.
 const SEGMENT: u64 = 2 << 20;
-/// Bytes of a path in a superblock.
+/// The most bytes of a path in a superblock.
 const MAX_PATH: usize = 63;
 
-/// All devices of the volume whose first is open behind `queue`, as one; `None` of a volume on one.
+/// All devices of the volume whose first device is open behind `queue`, as one device. `None` for a volume on
+/// one device.
 ///
 /// # Errors
-/// One is missing, in use, too small, in another's place or not to be opened unasked; more are named than there are.
+/// A device is missing, in use, too small, in the place of another, or must not be opened unasked; or too many devices
+/// are named.
 pub(crate) fn all_of(
     image: &Subject,
     file: &Path,
@@ -64,8 +66,8 @@ pub(crate) fn all_of(
     together(image, all).map(Some)
 }
 
-/// The devices behind the first that opening `file` takes: those that are named, or else those that it lists and that
-/// are followed unasked. None of a volume on one, or where the first cannot be read.
+/// The devices after the first that opening `file` opens, too: those that are named, or else those that the superblock
+/// lists and that are followed unasked. Empty for a volume on one device, and where the first cannot be read.
 pub fn behind(file: &Path, options: &OpenOptions) -> Vec<PathBuf> {
     if !options.devices.is_empty() || !file.metadata().is_ok_and(|m| m.file_type().is_block_device()) {
         return options.devices.clone();
@@ -76,7 +78,7 @@ pub fn behind(file: &Path, options: &OpenOptions) -> Vec<PathBuf> {
     listed.iter().skip(1).filter_map(|(path, _)| followed(file, path).ok()).collect()
 }
 
-/// Where a path leads to that a superblock lists, if it is one to follow unasked.
+/// The target of a path that a superblock lists, if it may be followed unasked.
 fn followed(image: &Path, path: &str) -> std::result::Result<PathBuf, String> {
     let is_device = |p: &Path| p.metadata().map(|m| m.file_type().is_block_device());
     if !is_device(image).map_err(|e| e.to_string())? {
@@ -104,8 +106,8 @@ fn distinct(path: &Path, others: &[PathBuf]) -> Result<()> {
     }
 }
 
-/// Refuses a file in place `n` that the volume lists in another. The names of block devices say nothing: the next
-/// start of the machine may give them otherwise.
+/// Refuses a file in place `n` that the volume lists in another place. The names of block devices are not compared:
+/// they may differ after the next start of the machine.
 fn in_order(path: &Path, n: usize, listed: &[(String, u64)]) -> Result<()> {
     let is_device = path.metadata().is_ok_and(|m| m.file_type().is_block_device());
     let is = |(name, _): &(String, u64)| Path::new(name).file_name() == path.file_name();
@@ -147,14 +149,14 @@ fn together(image: &Subject, all: Vec<(Arc<dyn Device>, u64)>) -> Result<Linear>
     })
 }
 
-/// The devices of a new volume behind the first, claimed.
+/// The devices of a new volume after the first, claimed.
 pub(crate) struct Others(Vec<(PathBuf, Claim)>);
 
 impl Others {
-    /// Claims those that a request names.
+    /// Claims the devices that a request names.
     ///
     /// # Errors
-    /// One is missing or empty, in use, holds something, or is named twice.
+    /// A device is missing or empty, in use, holds something, or is named twice.
     pub(crate) fn claim(request: &Request) -> Result<Others> {
         let mut all = Vec::new();
         let mut paths = vec![request.image.clone()];
@@ -170,7 +172,7 @@ impl Others {
         Ok(Others(all))
     }
 
-    /// Whether there are none.
+    /// Whether there are no other devices.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -179,15 +181,16 @@ impl Others {
         self.0.iter().filter_map(|(path, claim)| Some((&**path, claim.held()?)))
     }
 
-    /// The bytes that a volume has on them.
+    /// The number of bytes that a volume has on them.
     pub(crate) fn bytes(&self) -> u64 {
         self.devices().map(|(_, d)| whole(d.size())).sum()
     }
 
-    /// They and the first, as one; and how the superblock lists them. Just the first where there are none.
+    /// The first device and the others, as one device; and their list for the superblock. Only the first
+    /// where there are no others.
     ///
     /// # Errors
-    /// Their zones do not go together; a path is too long.
+    /// The zones of the devices do not go together; a path is too long.
     pub(crate) fn behind(
         &self,
         image: &Path,
@@ -213,12 +216,13 @@ fn whole(bytes: u64) -> u64 {
     bytes / SEGMENT * SEGMENT
 }
 
-/// How a superblock lists a device: a file beside the image by its name, all others by their absolute path.
+/// The path of a device in a superblock: a file beside the image is listed by its name, all others by their
+/// absolute path.
 fn listed(path: &Path, image: &Path) -> Result<String> {
     let about = path_bytes(path);
     let is_device = path.metadata().is_ok_and(|m| m.file_type().is_block_device());
     let real = |p: &Path| match p.file_name() {
-        // The image may not be there yet.
+        // The image may not exist yet.
         Some(name) if !p.exists() => dir_of(p).canonicalize().map(|dir| dir.join(name)),
         _ => p.canonicalize(),
     };
@@ -241,7 +245,7 @@ fn listed(path: &Path, image: &Path) -> Result<String> {
 mod tests {
     use super::*;
 
-    /// Equal sizes tell nothing; the name of a file that the volume lists elsewhere does.
+    /// Equal sizes say nothing about the order. The name of a file that the volume lists elsewhere does.
     #[test]
     fn a_file_in_the_place_of_another_is_refused() {
         let listed = ["a.img", "b.img", "/far/c.img"].map(|p| (p.to_string(), SEGMENT));
@@ -256,7 +260,7 @@ mod tests {
                 "{e}"
             );
         }
-        // The same name in several places.
+        // One name in several places.
         let twice = ["a", "x/v", "y/v"].map(|p| (p.to_string(), SEGMENT));
         in_order(Path::new("z/v"), 1, &twice).unwrap();
     }

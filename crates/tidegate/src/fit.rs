@@ -1,4 +1,4 @@
-//! How large a volume has to be that is made to fit its content.
+//! The size of a volume that is made to fit its content.
 
 use crate::detect::Format;
 use crate::error::Subject;
@@ -6,37 +6,37 @@ use crate::error::{Error, Refusal, Result};
 use crate::estimate::Content;
 use crate::new_volume::{Ext4Shape, NewVolume, Room, largest};
 
-/// Smallest volume that is made without being asked for a size.
+/// The smallest volume that is made when no size is given.
 const SMALLEST: u64 = 40 << 20;
-/// Unit in which a size is chosen: a segment.
+/// The unit in which a size is chosen: a segment.
 const SEGMENT: u64 = 2 << 20;
-/// Unit of ext4's sizes, whose volumes are as small as one likes; then the smallest.
+/// The unit of ext4's sizes, and the smallest ext4 volume: ext4 itself has hardly a lower limit.
 const EXT4_STEP: u64 = 64 << 10;
 const EXT4_SMALLEST: u64 = 256 << 10;
 /// Bytes of the largest block that ext4 is made with.
 pub(crate) const LARGEST_BLOCK: u64 = 4096;
-/// Inodes that are not for files: the reserved ones and lost+found's.
+/// Inodes that are not for files: the reserved inodes and that of lost+found.
 const FIRST_INODES: u64 = 12;
-/// Inodes of a volume that gets as many as its content has, and some.
+/// The number of inodes for a volume with this content, and some more.
 fn enough_inodes(content: &Content) -> u64 {
     content.inodes + content.inodes / 16 + FIRST_INODES
 }
 
-/// The same volume with so many inodes.
+/// The options with so many inodes.
 fn with_inodes(options: &NewVolume, inodes: u64) -> NewVolume {
     let ext4 = Ext4Shape { inodes: Some(inodes), inode_ratio: None, ..options.ext4.clone() };
     NewVolume { ext4, ..options.clone() }
 }
 
-/// Says of a volume of `bytes` bytes that it has fewer inodes than its content takes, if it has, and which
-/// number would do.
+/// The message that a volume of `bytes` bytes has fewer inodes than its content needs, if it has, with the
+/// number that would suffice.
 fn lacking(options: &NewVolume, content: &Content, bytes: u64) -> Option<String> {
     let free = options.room(&"".into(), bytes).ok()?.inodes.filter(|n| *n < content.inodes)?;
     let (takes, wanted) = (content.inodes, enough_inodes(content));
     Some(format!("the source takes {takes} inodes, and the volume has {free} free: --inodes {wanted}"))
 }
 
-/// Too few inodes in a volume of a size that was asked for: the size that has enough.
+/// The message about too few inodes in a volume whose size was given, with a size that has enough.
 pub(crate) fn few_inodes(options: &NewVolume, content: &Content, bytes: u64) -> Option<String> {
     let lacking = lacking(options, content, bytes)?;
     let options = &mut with_inodes(options, enough_inodes(content));
@@ -45,7 +45,7 @@ pub(crate) fn few_inodes(options: &NewVolume, content: &Content, bytes: u64) -> 
     Some(format!("{lacking}{size} would do"))
 }
 
-/// The unit in which a size is chosen, and the smallest that is made without being asked for a size.
+/// The unit in which a size is chosen, and the smallest size that is made when none is given.
 fn steps(format: Format) -> (u64, u64) {
     match format {
         Format::F2fs => (SEGMENT, SMALLEST),
@@ -53,7 +53,7 @@ fn steps(format: Format) -> (u64, u64) {
     }
 }
 
-/// How much larger a volume is made that was too small after all.
+/// By how many bytes a volume that was too small after all is made larger.
 pub(crate) fn more(format: Format, bytes: u64) -> u64 {
     match format {
         Format::F2fs => (bytes / 16).next_multiple_of(SEGMENT).max(4 * SEGMENT),
@@ -61,14 +61,14 @@ pub(crate) fn more(format: Format, bytes: u64) -> u64 {
     }
 }
 
-/// The smallest volume that holds `content` and leaves `free` bytes. ext4 gets more inodes than its size
-/// would have it where the content has so many.
+/// The smallest volume that holds `content` and leaves `free` bytes. ext4 gets more inodes than is usual for
+/// its size where the content needs them.
 ///
 /// # Errors
-/// `Argument` for options that go with no size; `NoRoom` where none would do, or the number of inodes that was
-/// chosen is too low.
+/// `Argument` for options that are possible with no size; `NoRoom` where no size would do, or where the chosen number
+/// of inodes is too low.
 pub(crate) fn fit(image: &Subject, content: &Content, free: u64, options: &mut NewVolume) -> Result<u64> {
-    // Errors that do not depend on the size.
+    // This finds errors that do not depend on the size.
     options.room(image, 1 << 30).or_else(|_| options.room(image, 1 << 40))?;
     let (step, smallest) = steps(options.format);
     let format = options.format;
@@ -76,10 +76,10 @@ pub(crate) fn fit(image: &Subject, content: &Content, free: u64, options: &mut N
         let kept = if free > 0 { room.kept } else { 0 };
         let blocks = content.blocks[room.kind] + free.div_ceil(room.block_size) + kept;
         let spare = match format {
-            // A margin for facts that the count cannot know: files that grow meanwhile, names that gather in
-            // few buckets.
+            // A margin for facts that the count cannot know: files that grow meanwhile, and names that
+            // collide in few buckets.
             Format::F2fs => blocks / 64 + 256,
-            // The blocks that are promised to data before it has its place: more where there is enough of it for several
+            // Blocks that are reserved for data before it has its place: more where there is enough data for several
             // threads.
             Format::Ext4 => blocks / 512 + (blocks / 512).saturating_sub(2),
         };
@@ -88,13 +88,13 @@ pub(crate) fn fit(image: &Subject, content: &Content, free: u64, options: &mut N
     let has_inodes = |room: &Room| room.inodes.is_none_or(|n| n >= content.inodes);
     let many = with_inodes(options, enough_inodes(content));
     let chosen = options.ext4.inodes.is_some() || options.ext4.inode_ratio.is_some();
-    // Whether it is enough, and whether it takes more inodes to be.
+    // Whether the size is enough, and whether that needs more inodes.
     let judge = |bytes: u64| match options.room(image, bytes) {
         Ok(room) if chosen || has_inodes(&room) => (has_inodes(&room) && holds(&room), false),
         Ok(_) => (many.room(image, bytes).is_ok_and(|r| has_inodes(&r) && holds(&r)), true),
         Err(_) => (false, false),
     };
-    // A larger volume has no more inodes than were chosen, but for some that fill its groups.
+    // A larger volume has no more inodes than were chosen, except for some that fill its groups.
     if options.ext4.inodes.is_some_and(|n| n < enough_inodes(content)) {
         let held = |bytes: u64| options.room(image, bytes).is_ok_and(|room| holds(&room));
         let bytes = smallest_of(smallest, step, largest(format), held);
@@ -114,8 +114,8 @@ pub(crate) fn fit(image: &Subject, content: &Content, free: u64, options: &mut N
 }
 
 /// The smallest size that is `enough`, in steps from `smallest` on. Choices that a format makes by size, such
-/// as a journal or larger blocks, change at powers of two: a larger volume may have less space than one just
-/// below.
+/// as a journal or larger blocks, change at powers of two, so a volume may have less space than a slightly
+/// smaller one.
 fn smallest_of(smallest: u64, step: u64, largest: u64, enough: impl Fn(u64) -> bool) -> Option<u64> {
     let mut low = smallest;
     while low <= largest {

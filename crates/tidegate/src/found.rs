@@ -8,10 +8,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use tidegate_block::Errno;
 
-/// The content that is there.
+/// The content that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Nothing that anybody could miss.
+    /// Nothing that could be missed.
     Nothing,
     /// An F2FS volume.
     F2fs,
@@ -19,19 +19,19 @@ pub enum Found {
     Other(&'static str),
 }
 
-/// Bytes that are looked at; the last mark that is known lies behind the first 64 KiB.
+/// The number of bytes that are looked at. The last known mark lies behind the first 64 KiB.
 const FIRST: usize = 68 << 10;
 const BLOCK: usize = 4096;
 /// The name of an ext4 volume in messages.
 pub(crate) const EXT4: &str = "an ext2, ext3 or ext4 file system";
-/// Where in each of the first two blocks a superblock of F2FS begins, its mark, and its UUID in it.
+/// The offset of a superblock of F2FS in each of the first two blocks, its mark, and its UUID in it.
 const SUPER: usize = 1024;
 const F2FS: [u8; 4] = [0x10, 0x20, 0xf5, 0xf2];
 const UUID: std::ops::Range<usize> = SUPER + 108..SUPER + 124;
-/// Where in its superblock ext4 has its mark, and the mark.
+/// The offset of the mark in a superblock of ext4, and the mark.
 const EXT4_MAGIC: (usize, [u8; 2]) = (0x38, [0x53, 0xef]);
 
-/// Marks: where, what, and whose.
+/// Marks: the offset, the bytes, and the name of the content.
 const MARKS: [(usize, &[u8], &str); 31] = [
     (0x10040, b"_BHRfS_M", "a btrfs file system"),
     (32769, b"CD001", "an ISO 9660 file system"),
@@ -72,13 +72,13 @@ pub(crate) const NO_VOLUME: &str = "data that is no volume";
 /// Looks at the file or device at `path`: at the first bytes for marks, and at all of a file that begins with zeros.
 ///
 /// # Errors
-/// It cannot be read.
+/// It cannot be opened or read.
 pub fn found(path: &Path) -> Result<Found> {
     let mut first = Vec::with_capacity(FIRST);
     let mut file = File::open(path).about(path_bytes(path))?;
     (&mut file).take(FIRST as u64).read_to_end(&mut first).about(path_bytes(path))?;
     let found = tell(&first);
-    // The remains of a volume whose making was cut short are nobody's, and lie anywhere.
+    // The remains of a volume whose making was cut short may lie anywhere, and are not missed.
     if found == Found::Nothing
         && first.iter().all(|b| *b == 0)
         && file.metadata().about(path_bytes(path))?.is_file()
@@ -99,7 +99,7 @@ fn is_zeros(file: &File, mut at: u64) -> io::Result<bool> {
         match rustix::fs::seek(file, SeekFrom::Data(at)) {
             Ok(n) => at = n,
             Err(Errno::NXIO) => return Ok(true),
-            // The host's file system knows no holes.
+            // The host's file system does not support SEEK_DATA.
             Err(Errno::INVAL) => {}
             Err(e) => return Err(e.into()),
         }
@@ -131,13 +131,14 @@ pub(crate) fn tell(first: &[u8]) -> Found {
     Found::Other(mark.map_or(NO_VOLUME, |m| m.2))
 }
 
-/// Whether a block is the one that makes a volume of what it is the first of, or the second with F2FS.
+/// Whether a block is a superblock: the first block of a volume, or with F2FS also the second.
 pub(crate) fn is_superblock(block: &[u8; BLOCK]) -> bool {
     let has = |at: usize, mark: &[u8]| block[at..].starts_with(mark);
     has(SUPER, &F2FS) || has(SUPER + EXT4_MAGIC.0, &EXT4_MAGIC.1)
 }
 
-/// Only zeros, and the remains of an F2FS volume whose making was cut short: the UUID that it was to have.
+/// Whether there are only zeros, and possibly the remains of an F2FS volume whose making was cut short: the
+/// UUID that it was to have.
 fn is_blank(first: &[u8]) -> bool {
     let uuid = |i: usize| i < 2 * BLOCK && UUID.contains(&(i % BLOCK));
     let same = first.len() >= 2 * BLOCK && first[UUID] == first[BLOCK + UUID.start..BLOCK + UUID.end];
@@ -155,7 +156,7 @@ mod tests {
             file.as_file().set_len(0).unwrap();
             file.as_file().set_len(size).unwrap();
             assert_eq!(found(file.path()).unwrap(), Found::Nothing, "{size}");
-            // Zeros that take space are zeros.
+            // Zeros that are allocated also count as zeros.
             let zeros = vec![0; size.min(2 * PIECE as u64) as usize];
             file.as_file().write_all_at(&zeros, size - zeros.len() as u64).unwrap();
             assert_eq!(found(file.path()).unwrap(), Found::Nothing, "{size}");

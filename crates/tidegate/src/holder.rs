@@ -1,4 +1,4 @@
-//! The process that has an image open, as far as the system tells.
+//! The process that has an image open, as far as the system shows it.
 
 use crate::error::{path_bytes, show};
 use crate::within::within;
@@ -7,11 +7,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The kinds of our mounts in the kernel's table, the second of block devices.
+/// The file system types of our mounts in the kernel's table. The second is for block devices.
 pub const MOUNTS: [&str; 2] = ["fuse.tidegate", "fuseblk.tidegate"];
 
-/// In words, the program that has `image` open: where it is mounted, or which process has locked it. `None`
-/// if that cannot be seen.
+/// The program that has `image` open, in words: where the image is mounted, or which process has locked it.
+/// `None` if that cannot be seen.
 pub(crate) fn of(image: &Path) -> Option<String> {
     let image = std::fs::canonicalize(within(image).0).ok()?;
     let read = |file| std::fs::read_to_string(file).unwrap_or_default();
@@ -26,7 +26,7 @@ pub(crate) fn of(image: &Path) -> Option<String> {
     Some(format!("process {pid} ({}) has this image open", show(name.trim().as_bytes())))
 }
 
-/// Where the last mount of ours with this source is.
+/// The mount point of our last mount with this source.
 fn mounted_at(mountinfo: &str, source: &[u8]) -> Option<Vec<u8>> {
     mountinfo.lines().rev().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;
@@ -38,7 +38,8 @@ fn mounted_at(mountinfo: &str, source: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// The process that holds a lock on the file with this number. Those that wait for one have an arrow.
+/// The process that holds a lock on the file with this number. Lines of processes that wait for a lock have
+/// an arrow.
 fn locked_by(locks: &str, number: &str) -> Option<u32> {
     locks.lines().find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -47,7 +48,7 @@ fn locked_by(locks: &str, number: &str) -> Option<u32> {
     })
 }
 
-/// A field of the mount table, in which some characters stand in octal.
+/// A field of the mount table, in which some characters are written in octal.
 fn unescaped(field: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field.as_bytes();

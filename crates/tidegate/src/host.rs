@@ -1,7 +1,7 @@
 //! The host's files: listing directories, attributes, holes.
 //!
-//! Everything is relative to open directories, so trees deeper than the longest path work and no link
-//! is followed out of them.
+//! All calls are relative to open directories, so trees deeper than the longest path work and no link is
+//! followed out of them.
 
 use crate::node::{Meta, Xattr};
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir, SeekFrom, Stat};
@@ -15,11 +15,12 @@ use tidegate_vfs::{DeviceNumber, FileType};
 pub struct HostEntry {
     /// Name.
     pub name: CString,
-    /// Type, where the directory tells.
+    /// Type, where the directory tells it.
     pub kind: Option<FileType>,
 }
 
-/// Lists a directory in order of name, without "." and "..", as far as it can be read; and why no further.
+/// Lists a directory in order of name, without "." and "..", as far as it can be read. Also returns the error
+/// that ended the list, if any.
 pub fn list(dir: BorrowedFd<'_>, buf: &mut Vec<u8>) -> (Vec<HostEntry>, Result<(), Errno>) {
     buf.clear();
     buf.reserve(64 << 10);
@@ -74,7 +75,7 @@ pub fn stat(dir: BorrowedFd<'_>, name: &CStr) -> Result<Stat, Errno> {
     rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 
-/// A `stat`'s attributes; `None` for a type no volume can hold.
+/// The attributes in a `stat`. `None` for a type that no volume can hold.
 pub fn meta(st: &Stat, xattrs: Vec<Xattr>) -> Option<Meta> {
     Some(Meta {
         kind: FileType::from_mode(st.st_mode)?,
@@ -93,7 +94,7 @@ pub fn id(st: &Stat) -> (u64, u64) {
     (st.st_dev, st.st_ino)
 }
 
-/// How to reach `name` in `dir` by calls that take a path only.
+/// A path to `name` in `dir`, for calls that only take a path.
 pub fn proc_path(dir: BorrowedFd<'_>, name: &CStr) -> Vec<u8> {
     let mut p = format!("/proc/self/fd/{}/", dir.as_raw_fd()).into_bytes();
     p.extend_from_slice(name.to_bytes());
@@ -134,7 +135,8 @@ fn values(names: &[u8], get: impl Fn(&[u8], &mut [u8]) -> Result<usize, Errno>) 
     for name in names.split(|&b| b == 0).filter(|n| !n.is_empty()) {
         match grown(|b| get(name, b)) {
             Ok(v) => out.push((name.to_vec(), v)),
-            // Gone meanwhile, or shown by a security module though no file system stores it.
+            // The attribute was removed meanwhile, or a security module shows it though no file system stores
+            // it.
             Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
             Err(e) => return Err(e),
         }

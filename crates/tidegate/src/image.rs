@@ -1,8 +1,8 @@
-//! The file that a new volume is made in.
+//! The file in which a new volume is made.
 //!
-//! A new image has no name until it is complete, and one that takes the place of another leaves that alone
-//! until then; so neither a failure nor a kill leaves half of one. Only a device, and a file with other
-//! names is written in place: see [`Unfinished`].
+//! A new image has no name until it is complete, and an image that it replaces stays until then. So neither a
+//! failure nor a killed process leaves half an image. Only a device, or a file with other names, is written
+//! in place: see [`Unfinished`].
 
 use crate::error::{About, Error, Refusal, Result, path_bytes};
 use crate::export::replace::temporary;
@@ -30,10 +30,10 @@ pub enum Existing {
     Device,
 }
 
-/// Looks.
+/// Finds out which file is at `path`.
 ///
 /// # Errors
-/// It is something else, or cannot be looked at.
+/// It is another kind of file, or stat(2) fails.
 pub fn existing(path: &Path) -> Result<Existing> {
     let m = match std::fs::metadata(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Existing::Nothing),
@@ -50,7 +50,7 @@ pub fn existing(path: &Path) -> Result<Existing> {
 /// Refuses a path such as `disk.img@1M`.
 ///
 /// # Errors
-/// It is a place in a disk.
+/// The path is a place in a disk.
 pub fn refuse_within(path: &Path) -> Result<()> {
     if within(path).1.is_none() {
         return Ok(());
@@ -60,25 +60,25 @@ pub fn refuse_within(path: &Path) -> Result<()> {
     Err(Error::argument(path, what))
 }
 
-/// The right to make a volume at a path: nobody has the old file open, and nobody misses it.
+/// The right to make a volume at a path: no program has the old file open, and it will not be missed.
 pub struct Claim {
     path: PathBuf,
     there: Existing,
     found: Found,
-    /// The file there, locked; let go to be opened anew where it is written in place.
+    /// The file there, locked. Dropped to be opened again where the file is written in place.
     held: Option<Arc<dyn Device>>,
 }
 
 impl Claim {
-    /// Claims `path`. With `force`, the old file may go, whatever it is.
+    /// Claims `path`. With `force`, the old file may be lost, whatever it holds.
     ///
     /// # Errors
-    /// In use; it holds something; it is a place in a disk.
+    /// The file is in use; it holds something; the path is a place in a disk.
     pub fn new(path: &Path, force: bool, backend: Backend) -> Result<Claim> {
         refuse_within(path)?;
         let there = existing(path)?;
         let end = end_of(path);
-        // Another may have changed the links meanwhile.
+        // Another program may have changed the links meanwhile.
         let at = if existing(&end).ok() == Some(there) { end } else { path.to_path_buf() };
         let mut claim = Claim { path: at, there, found: Found::Nothing, held: None };
         if there == Existing::Nothing {
@@ -98,7 +98,7 @@ impl Claim {
         Err(Error::refused(Refusal::Occupied, path, format!("holds {why}: {how}")))
     }
 
-    /// The file that is there.
+    /// The file at the path.
     pub fn there(&self) -> Existing {
         self.there
     }
@@ -108,13 +108,13 @@ impl Claim {
         self.found != Found::Nothing
     }
 
-    /// The file that is there, opened and locked.
+    /// The file at the path, opened and locked.
     pub(crate) fn held(&self) -> Option<&Arc<dyn Device>> {
         self.held.as_ref()
     }
 
-    /// Whether a new file can take the place of the old one: that has this one name, and is not mounted there
-    /// by itself.
+    /// Whether a new file can replace the old one: the old file has only this name, and is not itself a mount
+    /// point.
     fn gives_way(&self) -> bool {
         let only = std::fs::symlink_metadata(&self.path).is_ok_and(|m| m.is_file() && m.nlink() == 1);
         only && is_mount_root(&self.path) == Some(false)
@@ -127,26 +127,26 @@ pub struct NewImage {
     pub device: Arc<dyn Device>,
     path: PathBuf,
     state: State,
-    /// It takes the place of another.
+    /// It replaces another file.
     replaces: bool,
 }
 
 enum State {
-    /// Was there before, and stays.
+    /// It existed before, and stays.
     Old,
-    /// Has another name: file systems without unnamed files. Goes unless it is finished.
+    /// It has a temporary name: for file systems without unnamed files. It is removed unless it is finished.
     Named(NamedTempFile),
-    /// Gets its name when it is finished.
+    /// It gets its name when it is finished.
     Unnamed(OwnedFd),
 }
 
 impl NewImage {
-    /// Makes a file of `size` bytes, or opens the claimed one, emptied and of that size; a device stays as it
-    /// is. A new file takes the place of another where `replace` says so and it can have the other's owner,
+    /// Makes a file of `size` bytes, or opens the claimed file, emptied and of that size. A device stays as
+    /// it is. A new file replaces the old one where `replace` says so and the new file can get its owner,
     /// mode and attributes.
     ///
     /// # Errors
-    /// In use, no permission, no space.
+    /// The file is in use; no permission; no space.
     pub fn create(
         claim: &mut Claim,
         size: u64,
@@ -176,7 +176,7 @@ impl NewImage {
         Ok(done(device, State::Old, false))
     }
 
-    /// Device and inode number, if it is not what was there.
+    /// Device and inode number, if it is not the file that existed.
     pub fn id(&self) -> Option<(u64, u64)> {
         let st = match &self.state {
             State::Old => return None,
@@ -186,15 +186,15 @@ impl NewImage {
         st.ok().map(|st| host::id(&st))
     }
 
-    /// Whether it is being made in place of what was there.
+    /// Whether the volume is made in the file that existed.
     pub fn in_place(&self) -> bool {
         matches!(self.state, State::Old)
     }
 
-    /// The volume is complete: it gets its name.
+    /// Gives the complete volume its name.
     ///
     /// # Errors
-    /// Something took the name meanwhile.
+    /// Another file took the name meanwhile.
     pub fn finish(self) -> Result<()> {
         let about = path_bytes(&self.path);
         match self.state {
@@ -232,7 +232,7 @@ fn open(path: &Path, at: &Path, create: Option<u64>, backend: Backend) -> Result
     })
 }
 
-/// A new file for the volume at `path`, and how to reach it.
+/// A new file for the volume at `path`, and a path by which to open it.
 fn fresh(path: &Path, mode: u32) -> std::io::Result<(State, PathBuf)> {
     if let Some(fd) = unnamed(path, mode) {
         let at = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
@@ -245,7 +245,7 @@ fn fresh(path: &Path, mode: u32) -> std::io::Result<(State, PathBuf)> {
     Ok((State::Named(file), at))
 }
 
-/// Gives a new file the attributes that are to stay of the one at `path`.
+/// Gives a new file the attributes of the file at `path` that are to be kept.
 fn like(state: &State, path: &Path) -> std::io::Result<()> {
     let new = match state {
         State::Old => return Ok(()),
@@ -272,8 +272,8 @@ pub fn dir_of(path: &Path) -> &Path {
     }
 }
 
-/// Where the links that `path` may be lead: a file belongs there, and the links stay. A link of the
-/// kernel's (/proc/self/fd) leads to an open file, not to a name: then `path` itself.
+/// The end of `path` if it is a symbolic link: the file is made there, and the links stay. A link of the
+/// kernel's (/proc/self/fd) leads to an open file, not to a name: then it is `path` itself.
 fn end_of(path: &Path) -> PathBuf {
     const MAX_LINKS: usize = 40;
     let mut end = path.to_path_buf();
@@ -298,6 +298,6 @@ fn is_mount_root(path: &Path) -> Option<bool> {
 fn unnamed(path: &Path, mode: u32) -> Option<OwnedFd> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let fd = rustix::fs::open(dir_of(path), flags, Mode::from_raw_mode(mode)).ok()?;
-    // Without /proc it could neither be opened again nor named.
+    // Without /proc the file could neither be opened again nor get a name.
     Path::new(&format!("/proc/self/fd/{}", fd.as_raw_fd())).exists().then_some(fd)
 }

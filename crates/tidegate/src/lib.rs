@@ -6,24 +6,24 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`volume`], [`options`], [`detect`] | [`Volume`]: open, sync, unmount; how; what format an image has |
-//! | [`info`] | what a volume says of itself |
+//! | [`volume`], [`options`], [`detect`] | [`Volume`]: open, sync, unmount; its options; the format of an image |
+//! | [`info`] | a volume's own structures |
 //! | [`offline`], [`new_volume`] | check and repair; an empty volume |
-//! | `partitions`, [`within`](mod@within) | what a disk with a partition table holds; `disk.img@1M` |
+//! | `partitions`, [`within`](mod@within) | the partitions of a disk; `disk.img@1M` |
 //! | [`paths`] | operations by path, as the superuser |
-//! | [`mkfs`](mod@mkfs), [`image`], `spool` | making a volume, sized to its content; the file it is made in; a source that comes once |
-//! | [`found`], [`unfinished`] | what a volume would be made over; what a making that is cut short leaves |
-//! | `estimate`, `fit` | how many blocks a tree takes; how large a volume has to be for it |
+//! | [`mkfs`](mod@mkfs), [`image`], `spool` | making a volume; its file; a source that is read once |
+//! | [`found`], [`unfinished`] | content that a new volume would overwrite; remains of an unfinished volume |
+//! | `estimate`, `fit` | how many blocks a tree takes; how large a volume it needs |
 //! | [`import`] | a directory or a tar into a volume |
 //! | [`export`] | a volume into a directory or a tar |
 //! | `tar` | the tar format: headers, pax records, sparse maps, compression |
-//! | `node`, `host` | what both ways share: one inode's attributes; the host's files |
+//! | `node`, `host` | for import and export: the attributes of one inode; the host's files |
 //! | [`trail`], `descent` | walks down a volume, and down a tree of the host |
-//! | [`progress`], [`summary`] | how far it is; what it took |
+//! | [`progress`], [`summary`] | how far an operation is; its cost |
 //! | [`observe`] | lock statistics, traces, profiles, and their forms |
-//! | [`sample`] | what a volume does at one moment: for `top` and Prometheus |
+//! | [`sample`] | the activity of a volume at one moment: for `top` and Prometheus |
 //! | [`error`], [`units`] | errors that name the image or the path; sizes in words |
-//! | [`holder`] | who has an image open; the kinds that mounts have |
+//! | [`holder`] | the process that has an image open; the types of mounts |
 //! | [`cgroup`] | how much memory this process may take |
 //!
 //! ```no_run
@@ -81,7 +81,7 @@ pub use sample::Sample;
 pub use summary::Summary;
 pub use tidegate_block::{Backend, Elevator, IoContext, Queues, WfqOptions, keep_for_reuse};
 pub use tidegate_rt::Timespec;
-/// Bugs on purpose, for the crash explorer: no part of what is promised.
+/// Bugs on purpose, for the crash explorer. They are not part of the promised interface.
 #[doc(hidden)]
 pub use tidegate_vfs::planted;
 pub use unfinished::Unfinished;

@@ -1,4 +1,4 @@
-//! Making a volume, filled and sized to fit if that is wanted.
+//! Making a volume, filled and sized to fit if the request says so.
 
 use crate::detect::Format;
 use crate::devices::Others;
@@ -25,22 +25,22 @@ use tidegate_block::{Device, QueueLimits, RequestQueue};
 use tidegate_rt::{Timespec, clock};
 use tidegate_vfs::{Cred, ErrorKind, MemoryLimits, SetAttr};
 
-/// Bytes that go in between two syncs when equal input must make equal bytes.
+/// The number of bytes between two syncs when equal input must make equal bytes.
 const SYNC_EVERY: u64 = 32 << 20;
-/// How often a volume that was too small after all is made anew.
+/// How often a volume that was too small after all is made again.
 const ATTEMPTS: usize = 8;
 
 /// The advice for a host that holds one image, but not two.
 const HOLDS_BOTH: &str = "the old image is kept until the new one is complete; remove it first";
 
-/// How large a volume is to be.
+/// The size of a new volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     /// So many bytes.
     Bytes(u64),
-    /// As its content needs; not on a device, which has its size.
+    /// As much as its content needs. Not on a device, whose size is fixed.
     Fit,
-    /// As the file or device already is.
+    /// As large as the file or device already is.
     Keep,
 }
 
@@ -50,7 +50,7 @@ pub enum From {
     Tree(PathBuf),
     /// A tar in a file.
     Tar(PathBuf),
-    /// A tar that can be read once, and its name in errors.
+    /// A tar that can be read only once, and its name in errors.
     Stream(Box<dyn Read + Send>, String),
     /// A tar in a file that is open already, and its name in errors.
     Kept(File, String),
@@ -58,31 +58,31 @@ pub enum From {
 
 /// The volume to make.
 pub struct Request {
-    /// Where.
+    /// The image.
     pub image: PathBuf,
-    /// F2FS: other devices or files, behind the image; each has its size.
+    /// F2FS: other devices or files after the image. Each is used in its present size.
     pub devices: Vec<PathBuf>,
-    /// How large, without the other devices.
+    /// The size, without the other devices.
     pub size: Size,
     /// The content that goes in.
     pub from: Option<From>,
     /// The volume's properties.
     pub options: NewVolume,
-    /// How it is opened to be filled.
+    /// The options for opening the volume to fill it.
     pub open: OpenOptions,
-    /// User and group of all that goes in, instead of its owner at the source.
+    /// User and group of all files that go in, instead of the owners at the source.
     pub owner: Option<(u32, u32)>,
     /// User and group of the root directory, instead of those at the source.
     pub root_owner: Option<(u32, u32)>,
-    /// Bytes to be left for more, where the volume is made to fit.
+    /// Bytes to be left free, where the volume is made to fit.
     pub free: u64,
-    /// Equal input makes equal bytes: no time is later than this, and changes bear it.
+    /// Equal input makes equal bytes: later times become this time, and changes get it.
     pub reproducible: Option<Timespec>,
-    /// Counters to move on.
+    /// Counters to advance.
     pub progress: Arc<Progress>,
-    /// A file at `image` may be lost, whatever it holds; without this, only zeros.
+    /// A file at `image` may be lost, whatever it holds. Without this, only zeros may be.
     pub force: bool,
-    /// For a thread that catches signals.
+    /// The state of the making, for a thread that catches signals.
     pub unfinished: Arc<Unfinished>,
 }
 
@@ -96,12 +96,12 @@ pub struct Made {
     pub notes: Vec<String>,
 }
 
-/// Makes a volume. A new image appears only once it is complete, and one with content takes the place of
-/// another only then.
+/// Makes a volume. A new image appears only once it is complete, and an image with content replaces another
+/// only then.
 ///
 /// # Errors
-/// The fault of the request, the source or the image. A volume that fits its content is made anew, larger,
-/// when the content turned out to need more.
+/// The fault of the request, the source or the image. A volume that is made to fit is made again, larger,
+/// when the content turns out to need more.
 pub fn mkfs(mut request: Request) -> Result<Made> {
     let start = clock::now();
     let mut summary = Summary::default();
@@ -115,12 +115,12 @@ pub fn mkfs(mut request: Request) -> Result<Made> {
     if let Some(time) = request.reproducible {
         request.options.time = Some(time);
         request.open.fixed_time = Some(time);
-        // The flusher starts when memory runs short, which is a matter of timing; syncs at fixed points
-        // take its place.
+        // The flusher starts when memory runs short, which depends on timing. Syncs at fixed points replace
+        // it.
         let never = u64::MAX / 4;
         request.open.memory = MemoryLimits { dirty: never, background: never, ..request.open.memory };
     }
-    // Nobody has seen the volume before it is complete.
+    // No program sees the volume before it is complete.
     request.open.format.ext4.filling = true;
     let image = Subject::from(&request.image);
     request.options.check(&image, !request.devices.is_empty())?;
@@ -153,7 +153,7 @@ pub fn mkfs(mut request: Request) -> Result<Made> {
         request.progress.reset();
         request.unfinished.again();
         match make(&mut request, bytes, (&mut claim, &others), &mut summary) {
-            // A stream that was not kept is used up.
+            // A stream that was not kept cannot be read again.
             Err(e)
                 if e.is_no_space()
                     && request.size == Size::Fit
@@ -184,7 +184,7 @@ pub fn mkfs(mut request: Request) -> Result<Made> {
     unreachable!("the last attempt returns")
 }
 
-/// Says of a volume that its content does not fit what would do.
+/// Adds to the error of a volume that is too small for its content what would help.
 fn too_small(request: &mut Request, e: Error, there: Existing, bytes: u64) -> Error {
     if request.size == Size::Fit {
         return e
@@ -193,7 +193,7 @@ fn too_small(request: &mut Request, e: Error, there: Existing, bytes: u64) -> Er
     if there == Existing::Device || !request.devices.is_empty() {
         return e.and("the device is too small for what --from holds");
     }
-    // A stream that was not kept is used up.
+    // A stream that was not kept cannot be read again.
     let measured = if request.from.is_some() { measure(request, there).ok() } else { None };
     if let Some(why) = measured.as_ref().and_then(|c| few_inodes(&request.options, c, bytes)) {
         return e.and(why);
@@ -206,7 +206,7 @@ fn too_small(request: &mut Request, e: Error, there: Existing, bytes: u64) -> Er
     }
 }
 
-/// The options that lift the limit that a volume of `bytes` bytes has met, if there are some.
+/// The options that raise the limit that a volume of `bytes` bytes has met, if there are any.
 fn higher_limit(options: &NewVolume, e: &Error, bytes: u64) -> Option<&'static str> {
     let small = options.room(&"".into(), bytes).ok()?.block_size < LARGEST_BLOCK;
     let large_dir = options.features.iter().any(|f| f == "large_dir");
@@ -262,15 +262,15 @@ fn make(
     let subject = Subject::from(&request.image);
     let start = clock::now();
     let there = claim.there();
-    // Without an existing volume, refuse before anything is changed.
+    // Errors of a new file come before anything is changed.
     if there != Existing::Device {
         request.options.room(&subject, bytes + others.bytes())?;
     }
     let (filled, unfinished) = (request.from.is_some(), request.unfinished.clone());
-    // An old volume that lost its other devices to the new one must not stay valid behind it.
+    // An old volume whose other devices the new one takes must not stay valid.
     let replace = filled && others.is_empty();
     let image = NewImage::create(claim, bytes, replace, request.open.backend, &unfinished)?;
-    // In place, a volume must not be one before it is complete.
+    // A volume that is made in place must not be valid before it is complete.
     let held =
         (image.in_place() && filled).then(|| Arc::new(Held::new(image.device.clone(), 2, is_superblock)));
     let device = held.clone().map_or_else(|| image.device.clone(), |h| h as Arc<dyn Device>);
@@ -290,7 +290,7 @@ fn make(
             owner: request.owner,
             sync_every: request.reproducible.map(|_| SYNC_EVERY),
             skip: skip(there).into_iter().chain(image.id()).collect(),
-            // A volume that lacks something is not what was asked for.
+            // The first failure ends the import: a volume that lacks something was not asked for.
             failed: None,
             progress: request.progress.clone(),
         };
@@ -323,7 +323,7 @@ fn make(
     Ok((uuid, notes))
 }
 
-/// The source of an import; a stream that was not kept is used up.
+/// The source of an import. A stream that was not kept is used up.
 fn source(from: &mut Option<From>) -> Result<Option<Source>> {
     let tar = |f: File, name: String| Source::Tar(Box::new(f), name);
     Ok(Some(match from {

@@ -17,25 +17,26 @@ pub struct NewVolume {
     pub format: Format,
     /// Its name.
     pub label: String,
-    /// Its identity; random if none is given.
+    /// Its UUID; random if none is given.
     pub uuid: Option<[u8; 16]>,
-    /// Its features, of [`features`]; with ext4 those that it has beside the usual ones, and with `^` before
-    /// it one of these that it has not.
+    /// Its features, of [`features`]. For ext4: those beside the default features, and with a `^` in front a
+    /// default feature that it is not to have.
     pub features: Vec<String>,
-    /// Properties for ext4 alone.
+    /// Properties only for ext4.
     pub ext4: Ext4Shape,
-    /// F2FS: segments of 2 MiB in a section, which are cleaned together; 1 if not given.
+    /// F2FS: segments of 2 MiB in a section, which are cleaned together; 1 if none is given.
     pub segments_per_section: Option<u32>,
-    /// F2FS: on zones, which are its sections: those of a zoned device, or of `segments_per_section` on
-    /// another. It is written in order, on any device.
+    /// F2FS: the sections are zones: those of a zoned device, or of `segments_per_section` segments on
+    /// another. The volume is written in order, on any device.
     pub zoned: bool,
-    /// F2FS: the devices that the queue's is made of, in order, as the superblock lists them; none for one device.
+    /// F2FS: the devices of which the queue's device consists, in order, as the superblock lists them. Empty for one
+    /// device.
     pub devices: Vec<DevicePart>,
-    /// All times of its first directories; now if none is given.
+    /// All times of its first directories; the present time if none is given.
     pub time: Option<Timespec>,
     /// Owner and group of its first directories.
     pub root_owner: (u32, u32),
-    /// Leave what is on the device as it is where the volume does not write; else it is discarded first.
+    /// Leave the content of the device where the volume does not write. Otherwise it is discarded first.
     pub no_discard: bool,
 }
 
@@ -44,13 +45,13 @@ pub use tidegate_f2fs::mkfs::DevicePart;
 /// The journal of a new ext4 volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewJournal {
-    /// There is none, and no orphan file, which needs one.
+    /// There is no journal, and no orphan file, which needs a journal.
     None,
-    /// One of so many bytes.
+    /// A journal of so many bytes.
     Bytes(u64),
 }
 
-/// Properties for ext4 alone; if none is chosen, those of `mke2fs -t ext4`.
+/// Properties only for ext4. The defaults are those of `mke2fs -t ext4`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ext4Shape {
     /// Bytes of a block.
@@ -63,12 +64,12 @@ pub struct Ext4Shape {
     pub inodes: Option<u64>,
     /// Share of the blocks that only the superuser may take, in percent.
     pub reserved_percent: Option<f64>,
-    /// Its journal; left out, one as the size of the volume has it, if its features have one.
+    /// Its journal. If not given, a journal that suits the size of the volume, if the features include one.
     pub journal: Option<NewJournal>,
 }
 
 impl Ext4Shape {
-    /// The first property that is chosen, called as the option of `mkfs` is.
+    /// The first property that is chosen, by the name of the option of `mkfs`.
     fn chosen(&self) -> Option<&'static str> {
         let Ext4Shape { block_size, inode_size, inode_ratio, inodes, reserved_percent, journal } = self;
         let all = [
@@ -82,7 +83,7 @@ impl Ext4Shape {
         all.into_iter().find(|p| p.0).map(|p| p.1)
     }
 
-    /// Why its journal does not go with `features`.
+    /// The reason why its journal does not go with `features`, if it does not.
     fn journal_conflict(&self, features: &[String]) -> Option<&'static str> {
         let asks = |name: &str| features.iter().any(|f| f == name);
         match self.journal? {
@@ -107,11 +108,11 @@ pub(crate) struct Room {
     pub block_size: u64,
     /// Blocks that files may take.
     pub blocks: u64,
-    /// Of them, those that are not for everybody once it is made.
+    /// Of them, those that ordinary users may not take later.
     pub kept: u64,
-    /// Inodes; `None` where they are taken from the blocks.
+    /// The number of inodes. `None` where inodes take ordinary blocks.
     pub inodes: Option<u64>,
-    /// Which of the [`Geometry`]'s kinds it is.
+    /// Its index among the block sizes of a [`Geometry`].
     pub kind: usize,
 }
 
@@ -142,11 +143,11 @@ pub fn largest(format: Format) -> u64 {
 }
 
 impl NewVolume {
-    /// Refuses properties that its format does not have, that cannot be made, or that do not go together; with
-    /// `devices` it is to lie on several.
+    /// Refuses properties that the format does not have, that cannot be made, or that do not go together. `devices`
+    /// says that the volume is to lie on several devices.
     ///
     /// # Errors
-    /// The first such property, called as the option of `mkfs` is.
+    /// The first such property, by the name of the option of `mkfs`.
     pub(crate) fn check(&self, image: &Subject, devices: bool) -> Result<()> {
         let misplaced = match self.format {
             Format::F2fs => self.ext4.chosen().map(|property| (property, Format::Ext4)),
@@ -173,11 +174,12 @@ impl NewVolume {
         self.ext4.journal_conflict(&self.features).map_or(Ok(()), |why| Err(Error::argument(image, why)))
     }
 
-    /// Makes it on the whole of `queue`'s device, on which everything is lost; its identity. Errors call it `image`.
+    /// Makes the volume on the whole of `queue`'s device, whose content is lost. Returns the UUID. Errors call the
+    /// volume `image`.
     ///
     /// # Errors
-    /// The fault for which no volume can be made, and nothing was written; or an error of the device, and it
-    /// holds none.
+    /// The fault for which no volume can be made: then nothing was written. Or an error of the device: then
+    /// it holds no volume.
     pub fn make(&self, image: impl Into<Subject>, queue: &RequestQueue) -> Result<[u8; 16]> {
         let image = &image.into();
         self.check(image, !self.devices.is_empty())?;
@@ -224,7 +226,7 @@ impl NewVolume {
         }
     }
 
-    /// The rules for how much its content takes.
+    /// The rules for how many blocks its content takes.
     ///
     /// # Errors
     /// The fault for which no volume of any size can be made.
@@ -270,13 +272,14 @@ impl NewVolume {
             root_uid: self.root_owner.0,
             root_gid: self.root_owner.1,
             discard: !self.no_discard,
-            // A file reads as zeros where nothing was written; on a device that takes long, and Linux does it later.
+            // A file reads as zeros where nothing was written. On a device, zeroing takes long, and Linux does it
+            // later.
             lazy_itable_init: !self.no_discard,
             ..usual
         })
     }
 
-    /// Its features, if it is F2FS.
+    /// The features of an F2FS volume.
     fn f2fs_features(&self) -> Features {
         let chosen = F2FS_FEATURES.iter().filter(|f| self.features.iter().any(|name| name == f.0));
         chosen.fold(Features::empty(), |all, f| all | f.1)

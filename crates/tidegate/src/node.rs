@@ -1,4 +1,4 @@
-//! An inode on its way into or out of a volume.
+//! The attributes of an inode that goes into or out of a volume.
 
 use tidegate_rt::Timespec;
 use tidegate_vfs::{Attr, DeviceNumber, FileType};
@@ -21,14 +21,14 @@ pub struct Meta {
     pub atime: Timespec,
     /// Last change of the content.
     pub mtime: Timespec,
-    /// Which device a device file is.
+    /// The device number of a device file.
     pub rdev: DeviceNumber,
-    /// Extended attributes, ACLs and capabilities among them.
+    /// Extended attributes, including ACLs and capabilities.
     pub xattrs: Vec<Xattr>,
 }
 
 impl Meta {
-    /// A directory that nobody described.
+    /// The default attributes of a directory.
     pub fn plain_dir(time: Timespec) -> Self {
         Meta {
             kind: FileType::Directory,
@@ -42,7 +42,7 @@ impl Meta {
         }
     }
 
-    /// Those of an inode in a volume.
+    /// The attributes of an inode in a volume.
     pub fn of(a: &Attr, xattrs: Vec<Xattr>) -> Self {
         Meta {
             kind: a.file_type,
@@ -56,8 +56,8 @@ impl Meta {
         }
     }
 
-    /// Makes times depend on the content alone: none is later than `limit`, and when the file was last
-    /// read does not count.
+    /// Makes times depend only on the content: no time is later than `limit`, and the time of the last read
+    /// does not count.
     pub fn clamp(&mut self, limit: Option<Timespec>) {
         if let Some(limit) = limit {
             self.mtime = self.mtime.min(limit);

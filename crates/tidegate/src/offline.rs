@@ -1,4 +1,4 @@
-//! Checking and repairing a volume that nobody uses, whatever format it has.
+//! Check and repair of a volume of any format that is not in use.
 
 use crate::detect::{Format, detect, is_unmarked};
 use crate::error::Subject;
@@ -10,10 +10,10 @@ pub use tidegate_vfs::offline::{
     Change, CheckOptions, CheckReport, OnChange, Outcome, Problem, RepairOptions, RepairReport,
 };
 
-/// Checks the volume behind `queue`; nothing is written. Errors call it `image`.
+/// Checks the volume behind `queue`. Nothing is written. Errors call the volume `image`.
 ///
 /// # Errors
-/// It holds no volume, or one so damaged that there is nothing to begin with; those of the device. All other
+/// The device holds no volume, or one so damaged that the check cannot begin; those of the device. All other
 /// damage is in the report.
 pub fn check(
     image: impl Into<Subject>,
@@ -29,18 +29,19 @@ pub fn check(
     report.map_err(|source| Error::Volume { about: image, format, source })
 }
 
-/// Mends the faults that a check of the volume behind `queue` finds. Each change is told before it is made.
-/// Errors call the volume `image`.
+/// Repairs the faults that a check of the volume behind `queue` finds. Each change is reported before it is
+/// made. Errors call the volume `image`.
 ///
 /// # Errors
-/// As [`check`]; a volume that must be left as it is.
+/// As [`check`]; the volume must be left as it is.
 pub fn repair(
     image: impl Into<Subject>,
     queue: &Arc<RequestQueue>,
     options: RepairOptions,
     on_change: OnChange<'_>,
 ) -> Result<RepairReport> {
-    // Of a volume whose superblock is gone, a copy tells: unless something else was made there since, which left it.
+    // When the superblock is gone, a copy may tell the format, unless something else was made there later and left that
+    // copy.
     let image = image.into();
     let format = match detect(&image, queue) {
         Err(_) if is_unmarked(queue) && tidegate_ext4::repair::has_copy(queue) => Format::Ext4,

@@ -10,7 +10,7 @@ use tidegate_vfs::switch::SwitchInfo;
 use tidegate_vfs::{Error, ErrorKind, MemoryLimits, Result, SyncWait, switches};
 
 switches! {
-    /// Switches that volumes of every format have; the page cache and the request queue keep them.
+    /// Switches of volumes of every format. The page cache and the request queue keep them.
     pub struct VolumeSwitches {}
     switches {
         /// The thread that waits in a sync for the pages it has written.
@@ -23,29 +23,29 @@ switches! {
 /// How to open a volume.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    /// Change nothing, and let others read the image meanwhile.
+    /// Change nothing, and let other programs read the image meanwhile.
     pub read_only: bool,
-    /// The way of I/O.
+    /// The I/O backend.
     pub backend: Backend,
-    /// Go around the host's page cache when writing.
+    /// Write around the host's page cache.
     pub direct: bool,
-    /// The caller has claimed the block device that the image is.
+    /// The image is a block device that the caller has claimed.
     pub claimed: bool,
     /// The order of I/O; shares are set on [`Volume::queue`](crate::Volume::queue).
     pub elevator: Elevator,
-    /// Memory the volume may use.
+    /// The memory that the volume may use.
     pub memory: MemoryLimits,
-    /// Every change gets this time instead of the clock's, and nothing else depends on chance either.
+    /// Every change gets this time instead of that of the clock, and nothing else depends on chance.
     pub fixed_time: Option<Timespec>,
-    /// Reading leaves access times alone.
+    /// Reads do not change access times.
     pub noatime: bool,
-    /// Where in the image the volume begins, in bytes: a partition of a disk.
+    /// The offset of the volume in the image, in bytes, as for a partition of a disk.
     pub offset: u64,
-    /// F2FS: paths of the devices behind the first, in order; those that the superblock lists where none is given.
+    /// F2FS: paths of the devices after the first, in order. If none is given, those that the superblock lists.
     pub devices: Vec<PathBuf>,
-    /// Switches that volumes of every format have.
+    /// Switches of volumes of every format.
     pub switches: VolumeSwitches,
-    /// Options of the formats; `read_only` and `fixed_time` above override theirs.
+    /// Options of the formats. `read_only` and `fixed_time` above override those in here.
     pub format: FormatOptions,
 }
 
@@ -68,22 +68,22 @@ impl Default for OpenOptions {
     }
 }
 
-/// Options of the formats, from before it is known which one an image has.
+/// Options of all formats, for the time before the format of an image is known.
 #[derive(Clone, Debug, Default)]
 pub struct FormatOptions {
     pub(crate) f2fs: F2fsOptions,
     pub(crate) ext4: Ext4Options,
-    /// Options that one format alone has, with that format.
+    /// Options that only one format has, with that format.
     of_one: Vec<(Format, String)>,
 }
 
 impl FormatOptions {
-    /// Applies an option of some format, such as `fsync_mode=strict`; false if no format has it.
+    /// Applies an option of any format, such as `fsync_mode=strict`. False if no format has it.
     ///
     /// # Errors
     /// `InvalidArgument` when its value is wrong.
     pub fn set(&mut self, option: &str) -> Result<bool> {
-        // Each format that has such an option takes it.
+        // Each format that has such an option applies it.
         let (of_f2fs, of_ext4) = (self.f2fs.set(option)?, self.ext4.set(option)?);
         if of_f2fs != of_ext4 {
             let format = if of_f2fs { Format::F2fs } else { Format::Ext4 };
@@ -92,7 +92,7 @@ impl FormatOptions {
         Ok(of_f2fs || of_ext4)
     }
 
-    /// The options, of those that were set, which a volume of this format does not have.
+    /// Those of the set options that a volume of this format does not have.
     pub fn without_effect(&self, on: Format) -> Vec<String> {
         let others = self.of_one.iter().filter(|(format, _)| *format != on);
         others.map(|(_, option)| option.clone()).collect()
@@ -111,7 +111,8 @@ impl OpenOptions {
     /// formats.
     ///
     /// # Errors
-    /// `InvalidArgument` naming the first that is unknown or has a wrong value; those before it are set.
+    /// `InvalidArgument` names the first option that is unknown or has a wrong value. Options before it are
+    /// set.
     pub fn parse(&mut self, list: &str) -> Result<()> {
         for option in list.split(',').filter(|o| !o.is_empty()) {
             if !self.set(option)? {
@@ -121,7 +122,7 @@ impl OpenOptions {
         Ok(())
     }
 
-    /// Applies one option; false if there is none of this name.
+    /// Applies one option. False if there is none of this name.
     ///
     /// # Errors
     /// `InvalidArgument` when its value is wrong.
@@ -144,7 +145,7 @@ impl OpenOptions {
         self.format.set(option)
     }
 
-    /// The options that are no switches, as help shows them, with their effects.
+    /// The options that are no switches, in the form of the help, with their effects.
     pub fn words() -> Vec<(&'static str, &'static str)> {
         let mut words = vec![
             ("offset=1M", "where in the image the volume begins: a partition of a disk"),
@@ -153,7 +154,7 @@ impl OpenOptions {
                 "another device or file of the volume, in order; block devices are found as listed",
             ),
         ];
-        // A word of several formats is shown once.
+        // A word that several formats have is shown once.
         for word in F2fsOptions::words().chain(Ext4Options::words()) {
             if !words.contains(&word) {
                 words.push(word);
@@ -172,7 +173,7 @@ impl OpenOptions {
     }
 }
 
-/// A number of bytes as mount options have it: 1048576 or 1024K or 1M.
+/// A number of bytes in the form of mount options: 1048576 or 1024K or 1M.
 pub fn bytes_of(text: &str) -> Option<u64> {
     let (digits, shift) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 10),

@@ -6,25 +6,25 @@ use tidegate_block::{BioFlags, PAGE_SIZE, RequestQueue, Sector};
 
 /// Bytes of a sector, in which tables count.
 const SECTOR: u64 = 512;
-/// Pages of a partition that are looked at.
+/// The number of pages of a partition that are read.
 const LOOKED_AT: usize = 17;
-/// Entries of a GPT that are read.
+/// The most entries of a GPT that are read.
 const MAX_ENTRIES: usize = 128;
 
 /// A part of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
-    /// As the table counts, from 1.
+    /// Its number in the table, from 1.
     pub number: usize,
     /// Where it begins, in bytes.
     pub offset: u64,
-    /// The content of it.
+    /// Its content.
     pub holds: &'static str,
-    /// Whether that is a volume that can be opened.
+    /// Whether its content is a volume that can be opened.
     pub opens: bool,
 }
 
-/// The partitions of the disk behind `queue`; none where there is no table. A part that cannot be read is
+/// The partitions of the disk behind `queue`. Empty where there is no table. A part that cannot be read is
 /// left out.
 pub fn list(queue: &RequestQueue) -> Vec<Partition> {
     let Some(front) = read(queue, 0, 1) else { return Vec::new() };
@@ -48,7 +48,7 @@ fn read(queue: &RequestQueue, sector: u64, pages: usize) -> Option<Vec<u8>> {
     inside.then(|| queue.read_wait(Sector(sector), pages, BioFlags::empty()).ok())?.map(|b| b.to_vec())
 }
 
-/// Numbers and first sectors of the four entries of a DOS table; those of logical partitions are not followed.
+/// Numbers and first sectors of the four entries of a DOS table. Logical partitions are not looked up.
 fn mbr(front: &[u8]) -> Vec<(usize, u64)> {
     if front[510..512] != [0x55, 0xaa] {
         return Vec::new();

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use tidegate_vfs::{Cred, DirEntry, ErrorKind, File, FileType, Inode, OpenFlags, RenameFlags};
 
 impl Volume {
-    /// The inode at `path`; a link at its end is followed when `follow` says so.
+    /// The inode at `path`. A link at its end is followed when `follow` says so.
     ///
     /// # Errors
-    /// Missing, or below something that is not a directory.
+    /// The path is missing, or below something that is not a directory.
     pub fn resolve(&self, path: &[u8], follow: bool) -> Result<Arc<Inode>> {
         self.vfs().resolve(&Cred::ROOT, path, follow).map_err(|e| self.error_at(path, e))
     }
@@ -18,7 +18,7 @@ impl Volume {
     /// The inode at `path`, if there is one.
     ///
     /// # Errors
-    /// Any but that it is missing.
+    /// Any, except that the path is missing.
     pub fn find(&self, path: &[u8], follow: bool) -> Result<Option<Arc<Inode>>> {
         match self.resolve(path, follow) {
             Ok(i) => Ok(Some(i)),
@@ -49,7 +49,7 @@ impl Volume {
     /// Opens the file at `path` for reading.
     ///
     /// # Errors
-    /// As [`Volume::resolve`]; it is a directory.
+    /// As [`Volume::resolve`]; the path leads to a directory.
     pub fn open_file(&self, path: &[u8]) -> Result<File> {
         let inode = self.resolve(path, true)?;
         let kind = match inode.file_type {
@@ -64,10 +64,10 @@ impl Volume {
         open().map_err(|e| self.error_at(path, e))
     }
 
-    /// Makes a directory; with `parents`, those above it too, and it may be there already.
+    /// Makes a directory. With `parents`, also makes those above it, and the directory may already exist.
     ///
     /// # Errors
-    /// It exists, its parent is missing, no space.
+    /// The directory exists, its parent is missing, or there is no space.
     pub fn mkdir(&self, path: &[u8], mode: u32, parents: bool) -> Result<()> {
         if parents {
             let mut end = 0;
@@ -92,10 +92,10 @@ impl Volume {
         make().map_err(|e| self.error_at(path, e))
     }
 
-    /// Takes a name away; with `recursive`, a directory with all that is in it.
+    /// Removes a name. With `recursive`, a directory with all that is in it.
     ///
     /// # Errors
-    /// It is missing, or a directory and not to be removed.
+    /// The name is missing, or belongs to a directory that is not to be removed.
     pub fn remove(&self, path: &[u8], recursive: bool) -> Result<()> {
         let at = self.vfs().resolve_parent(&Cred::ROOT, path).map_err(|e| self.error_at(path, e))?;
         if at.name.is_empty() {
@@ -145,7 +145,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Moves `from` to `to`; into it when it is a directory.
+    /// Moves `from` to `to`, or into `to` when that is a directory.
     ///
     /// # Errors
     /// Those of rename.
@@ -217,10 +217,10 @@ impl Volume {
         names.into_iter().map(with_value).collect()
     }
 
-    /// Refuses a path that is no directory.
+    /// The directory at `path`.
     ///
     /// # Errors
-    /// That.
+    /// The path leads to no directory; those of [`Volume::resolve`].
     pub fn resolve_dir(&self, path: &[u8]) -> Result<Arc<Inode>> {
         let inode = self.resolve(path, true)?;
         if inode.is_dir() { Ok(inode) } else { Err(self.error_at(path, ErrorKind::NotADirectory.into())) }

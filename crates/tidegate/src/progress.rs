@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counters that an operation moves on and another thread may look at.
+/// Counters that an operation advances and other threads may read.
 #[derive(Debug, Default)]
 pub struct Progress {
     files: AtomicU64,
@@ -25,11 +25,11 @@ impl Progress {
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
-    /// Files there will be; 0 while nobody knows.
+    /// Files in all; 0 while the number is not known.
     pub fn total_files(&self) -> u64 {
         self.total_files.load(Relaxed)
     }
-    /// Bytes there will be; 0 while nobody knows.
+    /// Bytes in all; 0 while the number is not known.
     pub fn total_bytes(&self) -> u64 {
         self.total_bytes.load(Relaxed)
     }
@@ -42,12 +42,12 @@ impl Progress {
     pub(crate) fn data(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Relaxed);
     }
-    /// Says what there is to do.
+    /// Sets the totals.
     pub fn expect(&self, files: u64, bytes: u64) {
         self.total_files.store(files, Relaxed);
         self.total_bytes.store(bytes, Relaxed);
     }
-    /// Begins anew.
+    /// Sets all counters to 0.
     pub(crate) fn reset(&self) {
         self.files.store(0, Relaxed);
         self.dirs.store(0, Relaxed);

@@ -1,11 +1,12 @@
-//! Keeps a stream that comes only once.
+//! Keeps a stream that can be read only once.
 
 use crate::error::{About, Result};
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::Path;
 
-/// Copies `from`, called `name`, into a file without a name in `dir`; at its beginning.
+/// Copies `from`, called `name`, into a file without a name in `dir`. Returns the file, positioned at its
+/// beginning.
 ///
 /// # Errors
 /// Those of reading and writing.

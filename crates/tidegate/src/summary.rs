@@ -8,7 +8,7 @@ use tidegate_vfs::VolumeStats;
 /// Time spent in one part of an operation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Phase {
-    /// Which part.
+    /// The part.
     pub name: &'static str,
     /// How long, in seconds.
     pub seconds: f64,
@@ -39,7 +39,7 @@ pub struct Summary {
     pub read_bytes: u64,
     /// Blocks of file data and directories written.
     pub data_blocks: u64,
-    /// Blocks of inodes written, and of those that lead from them to data.
+    /// Blocks written of inodes, and of blocks that lead from them to data.
     pub metadata_blocks: u64,
     /// Blocks written for commits. F2FS: of checkpoints and of the metadata area.
     pub log_blocks: u64,
@@ -69,12 +69,12 @@ impl Summary {
         }
     }
 
-    /// Notes that the part `name` lasted from `start` until now; how long that is.
+    /// Notes that the part `name` lasted from `start` until now. Returns the time.
     pub fn phase(&mut self, name: &'static str, start: Nanos) {
         self.phases.push(Phase { name, seconds: since(start) });
     }
 
-    /// Notes that all of it lasted from `start` until now.
+    /// Notes that the whole operation lasted from `start` until now.
     pub fn total(&mut self, start: Nanos) {
         self.seconds = since(start);
     }

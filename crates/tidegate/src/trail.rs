@@ -1,8 +1,8 @@
-//! Walks down a volume: the path of each place, and the directories met.
+//! For walks down a volume: the path of each place, and the directories that were met.
 //!
-//! A tree can be as deep as the volume has inodes, so a walk keeps no whole path for each level. A [`Trail`] is a
-//! name and the trail of the directory above it, which all names in that directory share. A damaged volume may hold
-//! a directory under two parents or below itself: [`Met`] ends a walk there.
+//! A tree can be as deep as the volume has inodes, so a walk does not keep the whole path for each level. A [`Trail`]
+//! is a name and the trail of the directory above it, which all names in that directory share. In a damaged volume a
+//! directory may be under two parents or below itself: [`Met`] ends a walk there.
 
 use crate::error::Result;
 use crate::volume::Volume;
@@ -17,7 +17,7 @@ pub struct Trail(Option<Arc<Step>>);
 #[derive(Debug)]
 struct Step {
     above: Trail,
-    /// The last name; for the first step the path where the walk began.
+    /// The last name. For the first step, the path where the walk began.
     name: Vec<u8>,
 }
 
@@ -27,7 +27,8 @@ impl Trail {
         Trail(Some(Arc::new(Step { above: Trail(None), name: path.to_vec() })))
     }
 
-    /// The place called `name` in this directory. Costs the name, however deep the directory lies.
+    /// The place called `name` in this directory. It takes only the memory of the name, however deep the
+    /// directory lies.
     pub fn below(&self, name: &[u8]) -> Self {
         Trail(Some(Arc::new(Step { above: self.clone(), name: name.to_vec() })))
     }
@@ -56,7 +57,7 @@ impl Trail {
     }
 }
 
-/// One step after the other: a recursion as deep as the tree would overflow the stack.
+/// Steps are dropped one after the other: a recursion as deep as the tree would overflow the stack.
 impl Drop for Step {
     fn drop(&mut self) {
         let mut above = self.above.0.take();
@@ -66,7 +67,7 @@ impl Drop for Step {
     }
 }
 
-/// The directories that a walk has entered. Costs some 20 bytes for each.
+/// The directories that a walk has entered. It takes some 20 bytes for each.
 #[derive(Default)]
 pub struct Met(HashSet<Ino>);
 
@@ -74,7 +75,7 @@ impl Met {
     /// Notes that the walk enters `dir`, which lies at `at`.
     ///
     /// # Errors
-    /// `Corrupt` when it was entered before: going on might not end.
+    /// `Corrupt` when `dir` was entered before: the walk might not end.
     pub fn enter(&mut self, volume: &Volume, dir: &Inode, at: &Trail) -> Result<()> {
         if self.0.insert(dir.ino) {
             return Ok(());

@@ -1,21 +1,21 @@
-//! The remains of a new volume when its making is cut short, and putting that in order.
+//! The remains of a new volume when its making is cut short, and their removal.
 
 use crate::image::Claim;
 use std::path::PathBuf;
 use tidegate_rt::{LockClass, Mutex};
 
-/// Held while the volume that is not complete is taken back, and so before all locks of I/O.
+/// This lock is held while an incomplete volume is removed, so it comes before all locks of I/O.
 static STATE: LockClass = LockClass::new("mkfs->unfinished", 3);
 
-/// How far a making is, for a thread that catches signals.
+/// The state of a making, for a thread that catches signals.
 pub struct Unfinished(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     shown: String,
-    /// The state before: no volume, one, one that is gone now.
+    /// The state before: no volume, a volume, or a volume that is lost now.
     before: Before,
-    /// A file under another name.
+    /// The temporary name of the new file.
     temporary: Option<PathBuf>,
     done: bool,
 }
@@ -36,18 +36,18 @@ impl Default for Unfinished {
 }
 
 impl Unfinished {
-    /// The making of a volume begins at the path of `claim`, called `shown`.
+    /// Begins the making of a volume at the path of `claim`, called `shown`.
     pub(crate) fn begin(&self, shown: &str, claim: &Claim) {
         let before = if claim.holds_something() { Before::Kept } else { Before::Nothing };
         *self.0.lock() = State { shown: shown.to_string(), before, ..State::default() };
     }
 
-    /// It is made in a file of its own.
+    /// Notes that the volume is made in a new file.
     pub(crate) fn beside(&self, temporary: Option<PathBuf>) {
         self.0.lock().temporary = temporary;
     }
 
-    /// It is made where something was, which `open` empties unless it fails.
+    /// Notes that the volume is made in the existing file, which `open` empties unless it fails.
     pub(crate) fn in_place<T>(&self, open: impl FnOnce() -> crate::Result<T>) -> crate::Result<T> {
         let mut s = self.0.lock();
         let opened = open()?;
@@ -62,12 +62,12 @@ impl Unfinished {
         self.0.lock().before == Before::Kept
     }
 
-    /// It is made anew.
+    /// Notes that the volume is made again.
     pub(crate) fn again(&self) {
         self.0.lock().temporary = None;
     }
 
-    /// Completes it by `last`, unless a signal came first.
+    /// Completes the volume by `last`, unless a signal came first.
     pub(crate) fn finish<T>(&self, last: impl FnOnce() -> crate::Result<T>) -> crate::Result<T> {
         let mut s = self.0.lock();
         let done = last()?;
@@ -75,13 +75,13 @@ impl Unfinished {
         Ok(done)
     }
 
-    /// It failed: takes back all that can be. The message.
+    /// Removes what can be removed after a failure. Returns the message.
     pub(crate) fn failed(&self) -> Option<String> {
         self.0.lock().take_back()
     }
 
-    /// A signal came: takes back what can be, and calls `end`, which ends the process, with what there is to
-    /// say. The making goes on until then: it may still write in place, but not complete it.
+    /// Removes what can be removed after a signal, and calls `end`, which ends the process, with the message.
+    /// The making goes on until then: it may still write in place, but cannot complete the volume.
     pub fn interrupted(&self, end: impl FnOnce(Option<String>)) {
         let mut s = self.0.lock();
         if s.done || s.shown.is_empty() {

@@ -1,6 +1,6 @@
 //! Sizes and identities in words.
 
-/// Bytes in the largest unit that leaves a number above 1, with at most one digit behind the point.
+/// Bytes in the largest unit that leaves a number above 1, with at most one decimal.
 pub fn bytes(n: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if n < 1024 {

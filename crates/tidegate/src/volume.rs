@@ -23,13 +23,13 @@ enum Engine {
     Ext4(Arc<Ext4>),
 }
 
-/// A volume in an image or on a device. Dropping it without [`Volume::unmount`] keeps synced files.
+/// A volume in an image or on a device. If it is dropped without [`Volume::unmount`], synced files are kept.
 pub struct Volume {
     subject: Subject,
-    /// The subject, as it is shown.
+    /// The subject, in the form for messages.
     image: String,
     path: PathBuf,
-    /// The other files and devices of the volume that it was opened with.
+    /// The other files and devices with which the volume was opened.
     devices: Vec<PathBuf>,
     queue: Arc<RequestQueue>,
     engine: Engine,
@@ -40,18 +40,19 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Opens the image at `path`, which may be a place in a disk ([`within`]). Writing takes an exclusive
-    /// lock on it, reading a shared one.
+    /// Opens the image at `path`, which may be a place in a disk ([`within`]). Takes an exclusive lock on it
+    /// for writing, a shared one for reading.
     ///
     /// # Errors
-    /// Each begins with the path: missing, in use, not a volume, an unsupported feature, damaged.
+    /// Each begins with the path: the image is missing, in use, not a volume, damaged, or has an unsupported
+    /// feature.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Volume> {
         let queue = Arc::new(open_queue(path, options)?);
         let volume = Self::from_queue(path, queue, options)?;
         Ok(Volume { path: within(path).0, devices: options.devices.clone(), ..volume })
     }
 
-    /// Opens the volume behind `queue`; errors call it `image`.
+    /// Opens the volume behind `queue`. Errors call it `image`.
     ///
     /// # Errors
     /// As [`Volume::open`].
@@ -100,7 +101,7 @@ impl Volume {
         })
     }
 
-    /// The name that errors have for it: the image's path, as it can be shown.
+    /// The name of the volume in errors: the image's path, in the form for messages.
     pub fn image(&self) -> &str {
         &self.image
     }
@@ -110,12 +111,12 @@ impl Volume {
         &self.subject
     }
 
-    /// The file or device that the image is, or is in.
+    /// The file or device of the image, or around it.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// All files and devices that it was opened with, the first being [`Volume::path`].
+    /// All files and devices with which it was opened. The first is [`Volume::path`].
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         std::iter::once(self.path()).chain(self.devices.iter().map(PathBuf::as_path))
     }
@@ -125,12 +126,12 @@ impl Volume {
         &self.vfs
     }
 
-    /// The way to the device.
+    /// The request queue in front of the device.
     pub fn queue(&self) -> &Arc<RequestQueue> {
         &self.queue
     }
 
-    /// Its format's operations on the volume as a whole.
+    /// The operations of its format on the volume as a whole.
     pub fn ops(&self) -> &Arc<dyn VolumeOps> {
         &self.ops
     }
@@ -174,23 +175,23 @@ impl Volume {
         self.ops.commit_stats()
     }
 
-    /// The last commits one by one, the oldest first; none where the format does not remember them.
+    /// The last commits one by one, the oldest first. Empty where the format does not remember them.
     pub fn recent_commits(&self) -> Vec<CommitRun> {
         self.ops.recent_commits()
     }
 
-    /// Makes all that changed durable; with `force` a commit is written even when nothing has changed.
+    /// Makes all changes durable. With `force`, writes a commit even when nothing has changed.
     ///
     /// # Errors
-    /// It is read-only; those of the device, and the volume takes no more changes then.
+    /// The volume is read-only; those of the device, after which the volume takes no more changes.
     pub fn commit(&self, force: bool) -> Result<()> {
         self.ops.commit(force).map_err(|e| self.error(e))
     }
 
-    /// Turns switches while the volume is in use, spelled as in [`OpenOptions::parse`].
+    /// Sets switches while the volume is in use, spelled as in [`OpenOptions::parse`].
     ///
     /// # Errors
-    /// An option that is no switch or has a wrong value: nothing is turned then.
+    /// An option is no switch or has a wrong value. Nothing is changed then.
     pub fn remount(&self, list: &str) -> Result<()> {
         let mut own = VolumeSwitches { sync_wait: self.vfs.sync_wait(), wbt: self.queue.wbt() };
         let mut rest = Vec::new();
@@ -205,20 +206,20 @@ impl Volume {
         Ok(())
     }
 
-    /// The mount options that it was opened with and that its format does not have.
+    /// Those of its mount options that its format does not have.
     pub fn options_without_effect(&self) -> &[String] {
         &self.without_effect
     }
 
-    /// How many files opening it recovered that were fsynced after the last commit.
+    /// The number of files that were fsynced after the last commit and recovered when the volume was opened.
     pub fn recovered(&self) -> u64 {
         self.ops.recovered()
     }
 
-    /// Refuses to go on with a volume that came up read-only.
+    /// Refuses a volume that was opened for writing and is read-only.
     ///
     /// # Errors
-    /// Why it did.
+    /// The reason why it is read-only.
     pub fn check_writable(&self) -> Result<()> {
         match self.ops.read_only() {
             None => Ok(()),
@@ -248,10 +249,10 @@ impl Volume {
         self.vfs.sync().map_err(|e| self.error(e))
     }
 
-    /// Syncs, leaves a cleanly unmounted volume and lets go of the image; the cost of it all.
+    /// Syncs, writes the state of a clean unmount, and closes the image. Returns the cost of all operations.
     ///
     /// # Errors
-    /// The first failure. The image is let go of all the same.
+    /// The first failure. The image is closed all the same.
     pub fn unmount(self) -> Result<Summary> {
         let start = clock::now();
         self.vfs.unmount().map_err(|e| self.error(e))?;
@@ -273,7 +274,7 @@ fn f2fs_options(options: &OpenOptions, queue: &RequestQueue) -> F2fsOptions {
     }
 }
 
-/// The options of ext4, likewise.
+/// The options of ext4, and those of a volume of any format.
 fn ext4_options(options: &OpenOptions, queue: &RequestQueue) -> Ext4Options {
     let own = &options.format.ext4;
     Ext4Options {
@@ -284,11 +285,11 @@ fn ext4_options(options: &OpenOptions, queue: &RequestQueue) -> Ext4Options {
 }
 
 /// Opens and locks the image at `path`, which may be a place in a disk ([`within`]), and the other devices that its
-/// superblock lists. Of its content nothing else is looked at.
+/// superblock lists. Does not look at other content.
 ///
 /// # Errors
-/// Each begins with the path: missing, in use, not an image, too short for what is in it to be a volume; another
-/// device that is not to be had, and how to name it.
+/// Each begins with the path: the image is missing, in use, no image, or too short for a volume; another device cannot
+/// be opened, with the way to name it.
 pub fn open_queue(path: &Path, options: &OpenOptions) -> Result<RequestQueue> {
     let how = tidegate_block::OpenOptions {
         read_only: options.read_only,
@@ -319,7 +320,7 @@ pub fn open_queue(path: &Path, options: &OpenOptions) -> Result<RequestQueue> {
         RequestQueue::with_elevator(device, limits, options.elevator)
     };
     let queue = queue_on(device);
-    // The first device lists those behind it.
+    // The first device lists the others.
     match devices::all_of(&image, &file, &queue, options)? {
         None => Ok(queue),
         Some(all) => Ok(queue_on(Arc::new(all))),

@@ -1,14 +1,15 @@
 //! `disk.img@1M`: the volume that begins 1 MiB into a disk's image.
 //!
-//! Every path of an image may be written so. A file that has such a name itself is that file.
+//! Every path of an image may be written in this form. If a file with such a name exists, the path means that
+//! file.
 
 use crate::options::bytes_of;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The file or device that `image` names, and the byte at which the volume begins, where one is said: a number as
-/// `offset=` has it, behind the last `@`.
+/// The file or device that `image` names, and the byte at which the volume begins, if it is given: a number in the form
+/// of `offset=`, behind the last `@`.
 pub fn within(image: &Path) -> (PathBuf, Option<u64>) {
     let whole = (image.to_path_buf(), None);
     let bytes = image.as_os_str().as_bytes();
@@ -24,7 +25,7 @@ pub fn within(image: &Path) -> (PathBuf, Option<u64>) {
     }
 }
 
-/// The same name with its file's path made absolute and free of links, as the table of mounts has it.
+/// The name with the path of its file made absolute and free of links, as in the table of mounts.
 pub fn canonical(image: &Path) -> PathBuf {
     let (file, offset) = within(image);
     let Some(mut path) = std::fs::canonicalize(&file).ok().map(PathBuf::into_os_string) else {

@@ -1,5 +1,5 @@
-//! Threads beside others, in simulated time: readers beside a writer, a writer beside a checkpoint, a
-//! checkpoint beside a congested queue.
+//! Threads that work at the same time, in simulated time: readers beside a writer, a writer beside a
+//! checkpoint, a checkpoint beside a congested queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -13,7 +13,7 @@ use tidegate_f2fs::mkfs::{MkfsOptions, mkfs};
 use tidegate_rt::sim::{Config, run_with};
 use tidegate_rt::{Nanos, clock, rng::Rng, thread};
 
-/// As a desktop's disk, with next to no cache of its own: what was submitted stays in flight.
+/// A desktop's disk with almost no cache of its own: submitted requests stay in flight.
 fn disk() -> Spec {
     let Spec { medium: Medium::Disk(disk), .. } = Preset::Hdd.spec() else { unreachable!() };
     Spec { medium: Medium::Disk(DiskSpec { cache: 64 << 10, ..disk }), ..Preset::Hdd.spec() }
@@ -49,15 +49,15 @@ fn simulate<T: Send + 'static>(seed: u64, jitter: u32, body: impl FnOnce() -> T 
     run_with(&config, body).unwrap_or_else(|deadlock| panic!("seed {seed}: {deadlock}")).value
 }
 
-/// The content that one page of the file may have while a writer goes on, in numbers of the writer's
+/// The content that one page of the file may have while a writer changes it, in numbers of the writer's
 /// operations.
 #[derive(Default)]
 struct Page {
-    /// The last that ended.
+    /// The last operation that ended.
     ended: AtomicU64,
-    /// The last that began and fills the page.
+    /// The last operation that began and fills the page.
     filled: AtomicU64,
-    /// The last that began and leaves zeros, or takes the page away.
+    /// The last operation that began and leaves zeros, or removes the page.
     cleared: AtomicU64,
 }
 
@@ -83,7 +83,7 @@ impl Pages {
     }
 }
 
-/// Writes, cuts, punches; each operation is whole pages.
+/// Writes, truncates or punches, in whole pages.
 fn change(f: &File, pages: &Pages, rng: &mut Rng, op: u64) {
     let n = pages.0.len();
     let first = rng.below(n as u64) as usize;
@@ -97,7 +97,7 @@ fn change(f: &File, pages: &Pages, rng: &mut Rng, op: u64) {
         if clears { &p.cleared } else { &p.filled }.store(op, SeqCst);
     }
     if !clears {
-        // A gap before it reads as zeros.
+        // A gap before the write reads as zeros.
         let size = f.size() as usize / PAGE;
         pages.0[size.min(first)..first].iter().for_each(|p| p.cleared.store(op, SeqCst));
         let bytes: Vec<u8> =
@@ -124,13 +124,14 @@ fn read_one(f: &File, pages: &Pages, rng: &mut Rng, seed: u64) {
     }
 }
 
-/// No reader sees a page that is older than a write which had ended, or of two writes, or anybody else's; and what
-/// was read meanwhile does not stay in memory in place of what was written.
+/// No reader sees a page that is older than a write that had ended, or a mix of two writes, or the data of another
+/// file. And old data that was read meanwhile does not replace written data in memory.
 #[test]
 fn readers_beside_a_writer_see_its_pages_whole() {
     for seed in 0..60 {
         simulate(seed, 64, move || {
-            // Long enough for a page to be written, to reach the device and to leave memory meanwhile.
+            // Reads take long enough for a page to be written, to reach the device and to leave memory
+            // meanwhile.
             let late = Rule::new(Fault::Shuffled(Duration::from_millis(10))).op(Op::Read);
             let queue = queue(Preset::Ufs.spec(), Some(late));
             let volume = volume(&queue, SMALL, "background_gc=off");
@@ -143,7 +144,7 @@ fn readers_beside_a_writer_see_its_pages_whole() {
                     let mut rng = Rng::new(seed).fork(n);
                     while !over.load(SeqCst) {
                         read_one(&f, &pages, &mut rng, seed);
-                        // A read past the end costs no time at all.
+                        // A read past the end takes no time, so the thread sleeps.
                         thread::sleep(Duration::from_micros(rng.below(40)));
                     }
                 };
@@ -169,7 +170,7 @@ fn readers_beside_a_writer_see_its_pages_whole() {
     }
 }
 
-/// A read that reaches the device keeps nobody from writing to the file.
+/// A read that reaches the device does not keep other threads from writing to the file.
 #[test]
 fn a_writer_does_not_wait_for_readers_of_other_pages() {
     let (reading, writes) = simulate(1, 0, || {
@@ -207,7 +208,7 @@ fn a_writer_does_not_wait_for_readers_of_other_pages() {
     assert!(reading > 20 && writes > 900, "{reading} reads, {writes} writes in a second");
 }
 
-/// Writes to pages that have their places go on while checkpoints are written one behind the other.
+/// Writes to pages that have their places go on while checkpoints are written one after the other.
 #[test]
 fn an_overwrite_does_not_wait_for_a_checkpoint() {
     let (checkpoints, writes) = simulate(2, 0, || {
@@ -244,8 +245,8 @@ fn an_overwrite_does_not_wait_for_a_checkpoint() {
     assert!(checkpoints > 5 && writes > 900, "{checkpoints} checkpoints, {writes} writes in a second");
 }
 
-/// A checkpoint beside a file's pages that take the device a second: the pages left when it has ended, the time that
-/// operations were frozen, and the time of the checkpoint.
+/// A checkpoint beside pages of a file for which the device takes a second. Returns the pages left when it has ended,
+/// the time that operations were frozen, and the time of the checkpoint.
 fn checkpoint_beside_late_pages(options: &'static str) -> (u64, Nanos, Nanos) {
     simulate(3, 0, move || {
         let late = Rule::new(Fault::Late(LATE)).op(Op::Write).when(|rq| {
@@ -283,14 +284,14 @@ fn a_checkpoint_waits_for_data_before_the_freeze() {
     assert!(frozen.0 < HALF_LATE && whole.0 > HALF_LATE, "frozen for {frozen:?} of {whole:?}");
 }
 
-/// As Linux has it, a checkpoint leaves file data in flight.
+/// As in Linux, a checkpoint leaves file data in flight.
 #[test]
 fn a_checkpoint_as_linux_has_it_leaves_data_in_flight() {
     let (left, _, whole) = checkpoint_beside_late_pages("checkpoint_data=linux");
     assert!(left == 64 && whole.0 < HALF_LATE, "{left} pages left, {whole:?}");
 }
 
-/// A thread that looks for free node ids, of which the device tells late, keeps no other from the NAT.
+/// A thread that waits for the device to find free node ids does not keep other threads from the NAT.
 #[test]
 fn a_look_for_free_node_ids_stops_no_fsync() {
     let (longest, waited) = simulate(4, 0, || {

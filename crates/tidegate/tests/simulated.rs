@@ -32,7 +32,7 @@ fn writer(volume: &Volume, n: u64) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Four writers on a volume with little memory; each request that its device saw.
+/// Runs four writers on a volume with little memory. Returns each request that its device saw.
 fn volume() -> Vec<String> {
     let recorder = Arc::new(Recorder::new(Arc::new(MemoryDevice::new(SIZE))));
     let queue = Arc::new(RequestQueue::new(recorder.clone(), QueueLimits::default()));
@@ -70,8 +70,8 @@ fn one_seed_one_run() {
     }
 }
 
-/// With every thread that may wait, a sync of a volume that takes no more changes says so and ends, and so
-/// does unmounting.
+/// Whichever thread waits, a sync of a volume that takes no more changes ends with an error, and so does
+/// unmounting.
 #[test]
 fn a_sync_of_a_stopped_volume_ends() {
     for sync_wait in SyncWait::ALL {
@@ -99,8 +99,8 @@ fn a_sync_of_a_stopped_volume_ends() {
     }
 }
 
-/// Pages that are written while others sync: whoever waits, what was written before a sync is on the device
-/// after it.
+/// Pages are written while other threads sync: whichever thread waits, pages that were written before a sync
+/// are on the device after it.
 #[test]
 fn a_sync_keeps_its_promise_beside_writers() {
     for (seed, sync_wait) in (0..8).flat_map(|seed| SyncWait::ALL.iter().map(move |w| (seed, *w))) {
@@ -139,7 +139,7 @@ fn a_sync_keeps_its_promise_beside_writers() {
     }
 }
 
-/// By the options of opening, by remounting, and not by a remount that is about something else.
+/// The switch is set by the options of opening and by remounting, and not by a remount with other options.
 #[test]
 fn wbt_is_turned_by_options() {
     let queue = Arc::new(RequestQueue::new(Arc::new(MemoryDevice::new(SIZE)), QueueLimits::default()));

@@ -1,4 +1,4 @@
-//! Why operations of simulated worlds were slow, where what happened is known.
+//! Why operations in simulated worlds were slow, where the causes are known.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use tidegate_rt::{LockClass, Mutex, Nanos, thread};
 
 const MS: u64 = 1_000_000;
 
-/// A recording is the process's, so the tests take turns. Held around whole simulated worlds, so it is in
-/// none of them.
+/// A recording belongs to the process, so the tests take turns. The lock is held around whole simulated
+/// worlds, so it is in none of them.
 #[allow(clippy::disallowed_types)]
 static TURN: Mutex<()> = Mutex::new(&TURNS, ());
 static TURNS: LockClass = LockClass::new("why->turn", 1);
@@ -44,7 +44,7 @@ fn simulate<T: Send + 'static>(
     run_with(&config, watched).unwrap_or_else(|deadlock| panic!("seed {seed}: {deadlock}")).value
 }
 
-/// An fsync that computes, waits for a lock, waits for a processor that others have, and sleeps for a while.
+/// An fsync computes, waits for a lock, waits for a busy processor, and sleeps for a while.
 #[test]
 fn what_is_known_is_found() {
     let _turn = TURN.lock();
@@ -60,12 +60,12 @@ fn what_is_known_is_found() {
                 thread::sleep(Duration::from_millis(held));
             };
             let holder = thread::spawn("holder", holder).unwrap();
-            // For the holder to have it.
+            // The sleep lets the holder take the lock first.
             thread::sleep(Duration::from_micros(10));
             {
                 let _span = FSYNC.enter([7]);
                 drop(lock.lock());
-                // The only processor is another's while this is to run.
+                // Another thread has the only processor when this thread is ready to run.
                 let other = thread::spawn("other", move || charge(Nanos(busy * MS))).unwrap();
                 thread::sleep(Duration::from_micros(10));
                 charge(Nanos(runs * MS));
@@ -84,7 +84,8 @@ fn what_is_known_is_found() {
         assert_eq!((report.kinds[0].count, slow.ino), (1, Some(7)));
         is(of(Cause::Running), runs, "running");
         is(of(Cause::Lock), held, "the lock");
-        // The first to come has the processor for a slice; and the other is waited for at the end.
+        // The first thread has the processor for a slice, and the fsync waits for the other thread at the
+        // end.
         let waiting = of(Cause::Processor);
         assert!(waiting <= busy * MS + MS, "seed {seed}: {:#?}", slow.parts);
         assert!(waiting + MS > busy.min(runs) * MS / 2, "seed {seed}: {:#?}", slow.parts);
@@ -93,7 +94,7 @@ fn what_is_known_is_found() {
         assert!(sum.abs_diff(slow.ns) < 100, "seed {seed}: {:#?}", slow.parts);
         let lock = slow.parts.iter().find(|p| p.cause == Cause::Lock).unwrap();
         assert!(lock.what.contains("why->lock, which holder"), "seed {seed}: {}", lock.what);
-        // Only the wait for the other to end is nobody's.
+        // Only the wait for the end of the other thread has no known cause.
         let unknown = of(Cause::Unknown);
         assert!(unknown <= busy * MS, "seed {seed}: {:#?}", slow.parts);
     }
@@ -119,7 +120,8 @@ fn writer(volume: &Volume, n: u64) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The slowest operations of six writers on a simulated device, after `make` has made a volume there.
+/// Runs six writers on a simulated device, after `make` has made a volume there. Returns their slowest
+/// operations.
 fn slowest_of(seed: u64, preset: Preset, words: &'static str, make: fn(&Arc<RequestQueue>)) -> Report {
     let body = move || {
         let spec = preset.spec();
@@ -141,8 +143,8 @@ fn slowest_of(seed: u64, preset: Preset, words: &'static str, make: fn(&Arc<Requ
     simulate(seed, 2, 0, body).1
 }
 
-/// Of each that was slow of these kinds, as good as all of the time has a name; there are so many of each kind. The
-/// least share that has one.
+/// Asserts that nearly all of the time of each slow operation of these kinds has a name, and that there are enough of
+/// each kind. Returns the least share that has a name.
 fn assert_explained(report: &Report, what: &str, least: &[(Operation, usize)]) -> f64 {
     let mut share = 1.0_f64;
     for (operation, least) in least {
@@ -172,11 +174,11 @@ fn f2fs_is_explained(seed: u64, preset: Preset) -> f64 {
     share
 }
 
-/// Likewise on ext4, with its journal in each of its ways.
+/// The least share of a slow operation's time that has a name on ext4, with each kind of journal.
 fn ext4_is_explained(seed: u64, preset: Preset, words: &'static str) -> f64 {
     use tidegate_ext4::mkfs::{JournalSize, MkfsOptions, mkfs};
     let make = |queue: &Arc<RequestQueue>| {
-        // So short that commits also wait for checkpoints.
+        // The journal is so short that commits also wait for checkpoints.
         let journal = JournalSize::Bytes(4 << 20);
         mkfs(queue, &MkfsOptions { journal, ..MkfsOptions::default() }).unwrap();
     };
@@ -188,7 +190,8 @@ fn ext4_is_explained(seed: u64, preset: Preset, words: &'static str) -> f64 {
 const JOURNALS: [&str; 5] =
     ["journal=pipelined", "journal=jbd2", "nomap_first=on,journal=jbd2", "nomap_first=off", "data=writeback"];
 
-/// Seeds in which a holder of an inner lock, or a row of short holds, keeps others waiting are among them.
+/// The seeds include cases in which a holder of an inner lock, or a row of short holds, keeps other threads
+/// waiting.
 #[test]
 fn each_slow_operation_of_a_volume_is_explained() {
     let _turn = TURN.lock();
@@ -207,12 +210,12 @@ fn each_slow_operation_of_an_ext4_volume_is_explained() {
             ext4_is_explained(n as u64 + 1, preset, words);
         }
     }
-    // The flusher waits for a map that is kept by a thread which waits for the device.
+    // The flusher waits for a map that is held by a thread that waits for the device.
     ext4_is_explained(10, Preset::Nvme, "nomap_first=on,journal=jbd2");
     ext4_is_explained(18, Preset::Nvme, "journal=jbd2");
 }
 
-/// With many seeds; prints the least share of each kind of volume.
+/// Runs many seeds, and prints the least share of each kind of volume.
 #[test]
 #[ignore = "a minute of simulated volumes"]
 fn each_slow_operation_is_explained_whatever_the_seed() {

@@ -1,9 +1,9 @@
 //! The mechanics of one disk: an arm that seeks, a platter that turns.
 //!
-//! Seek time grows with the square root of the distance, from the single-track time on; its factor is
-//! such that seeks between random places take the data sheet's average (the mean of the root of a random
-//! distance is 8/15). Data lies on one spiral of one density, so reading on at the end of a track costs
-//! nothing more, as in a sustained rate.
+//! Seek time grows with the square root of the distance, from the single-track time on. The factor is chosen
+//! so that seeks between random places take the average of the data sheet (the mean of the root of a random
+//! distance is 8/15). Data lies on one spiral of one density, so reading on at the end of a track costs no
+//! more time, as in a sustained rate.
 
 use super::timing::transfer;
 use tidegate_rt::Nanos;
@@ -50,7 +50,7 @@ impl Mechanics {
         seek + self.rotation(pos, Nanos(at.0 + seek))
     }
 
-    /// Time that `bytes` pass under the head.
+    /// The time in which `bytes` pass under the head.
     pub fn transfer(&self, bytes: u64) -> u64 {
         transfer(bytes, self.rate)
     }

@@ -1,4 +1,4 @@
-//! Which bytes of a disk are in its write cache.
+//! The bytes of a disk that are in its write cache.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 pub(super) struct Cache(BTreeMap<u64, u64>);
 
 impl Cache {
-    /// Adds a range; how many bytes of it were not there.
+    /// Adds a range. Returns how many of its bytes were not in the cache.
     pub(super) fn insert(&mut self, pos: u64, len: u64) -> u64 {
         let (mut start, mut end, mut known) = (pos, pos + len, 0);
         while let Some((&at, &n)) = self.0.range(..=end).next_back().filter(|(at, n)| **at + **n >= start) {
@@ -27,7 +27,7 @@ impl Cache {
         }
     }
 
-    /// Whether all of a range is there.
+    /// Whether all of a range is in the cache.
     pub(super) fn holds(&self, pos: u64, len: u64) -> bool {
         self.0.range(..=pos).next_back().is_some_and(|(at, n)| at + n >= pos + len)
     }

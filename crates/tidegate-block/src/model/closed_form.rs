@@ -1,4 +1,5 @@
-//! Models under loads like fio's, against arithmetic or a publication. No clock, no chance.
+//! Models under loads like those of fio, compared with arithmetic or a publication. There is no clock and no
+//! chance.
 
 use super::disk::DiskSpec;
 use super::flash::FlashSpec;
@@ -34,7 +35,7 @@ fn disk(p: Preset) -> DiskSpec {
     }
 }
 
-/// Commands of a closed loop: `depth` are always under way, `count` are done. When each was done.
+/// Runs a closed loop of `count` commands, of which `depth` are always in flight. Returns when each was done.
 fn load(
     t: &mut Timing,
     from: Nanos,
@@ -94,7 +95,7 @@ fn hdd_random_reads_take_a_seek_and_half_a_turn() {
     // Published: "nearly 100 %" more with deep queues (enterprise SATA disks).
     let deep = iops(Preset::Hdd, DISK, 32, 20_000, random(Kind::Read, 4096, DISK));
     near(deep / got, 2.0, 0.1);
-    // More than it takes changes nothing but the wait.
+    // A depth above the device's own only makes commands wait longer.
     near(iops(Preset::Hdd, DISK, 128, 20_000, random(Kind::Read, 4096, DISK)), deep, 0.03);
 }
 
@@ -118,13 +119,13 @@ fn hdd_streams_at_its_rate() {
 fn hdd_cache_takes_writes_until_it_is_full_and_a_flush_empties_it() {
     let d = disk(Preset::Hdd);
     let mut t = Timing::new(&Preset::Hdd.spec(), DISK);
-    // Less than the cache holds: acknowledged at the speed of the link.
+    // The cache holds all of it, so writes are acknowledged at the speed of the link.
     let n = 1000;
     let done = load(&mut t, Nanos(0), 1, n, random(Kind::Write, 4096, DISK));
     near(rate(&done, Nanos(0)), d.link_rate as f64 / 4096.0, 0.01);
     let last = *done.last().unwrap();
     let flushed = load(&mut t, last, 1, 1, |_| Command::new(Kind::Flush, 0, 0))[0];
-    // Sorted, a write costs less than a seek and half a turn, and not less than a fifth of that.
+    // In sorted order, a write costs less than a seek and half a turn, and at least a fifth of that.
     let mean = d.mechanics.average_seek[1] + d.mechanics.revolution / 2;
     let each = flushed.since(last).0 / n;
     assert!((mean / 5..mean).contains(&each), "{each} ns each");
@@ -132,7 +133,7 @@ fn hdd_cache_takes_writes_until_it_is_full_and_a_flush_empties_it() {
     assert_eq!(load(&mut t, flushed, 1, 1, |_| Command::new(Kind::Flush, 0, 0)), [flushed]);
     let fua = |_| Command { fua: true, ..Command::new(Kind::Write, 1 << 30, 4096) };
     let done = load(&mut t, flushed, 1, 200, fua);
-    // A place passes once in a turn.
+    // A place passes the head once in a turn.
     near(rate(&done, done[0]) * 199.0 / 200.0, 7200.0 / 60.0, 0.02);
 }
 
@@ -152,11 +153,11 @@ fn raid_writes_at_the_speed_of_its_cache_until_that_is_full() {
     let mut t = Timing::new(&Preset::RaidBbwc.spec(), 8 * DISK);
     let single = load(&mut t, Nanos(0), 1, 5000, random(Kind::Write, 16 << 10, 8 * DISK));
     near(rate(&single, Nanos(0)), 5369.62, 0.01);
-    // A flush has nothing to wait for: the cache outlives the power.
+    // A flush has nothing to wait for: the cache survives a loss of power.
     let at = *single.last().unwrap();
     let flush = load(&mut t, at, 1, 1, |_| Command::new(Kind::Flush, 0, 0))[0];
     assert_eq!(flush.since(at).0, d.command_ns + d.latency_ns);
-    // Many at once hide the latency.
+    // Many commands at once hide the latency.
     let mut t = Timing::new(&Preset::RaidBbwc.spec(), 8 * DISK);
     let many = load(&mut t, Nanos(0), 32, 5000, random(Kind::Write, 4096, 8 * DISK));
     near(rate(&many, Nanos(0)), 60_000.0, 0.02);
@@ -173,7 +174,7 @@ fn raid_writes_at_the_speed_of_its_cache_until_that_is_full() {
 fn raid_reads_by_all_disks_at_once() {
     let all = disk(Preset::RaidBbwc);
     let single = iops(Preset::Hdd, DISK, 1, 5000, random(Kind::Read, 4096, DISK));
-    // One at a time: the controller's times are added, nothing else.
+    // With one command at a time, only the controller's times are added.
     let got = iops(Preset::RaidBbwc, 8 * DISK, 1, 5000, random(Kind::Read, 4096, 8 * DISK));
     near(got, 1.0 / (1.0 / single + (all.command_ns + all.latency_ns) as f64 / 1e9), 0.02);
     let many = iops(Preset::RaidBbwc, 8 * DISK, 256, 40_000, random(Kind::Read, 4096, 8 * DISK));
@@ -203,7 +204,7 @@ fn nvme_writes_wait_for_nothing_but_the_rate() {
     near(iops(Preset::Nvme, size, 1, 20_000, sequential(Kind::Write, 4096)), 1e9 / f.write_ns as f64, 0.01);
     let big = iops(Preset::Nvme, size, 8, 20_000, sequential(Kind::Write, 128 << 10));
     near(big * 131_072.0, f.write_rate as f64, 0.01);
-    // Two streams at once are sequential as well.
+    // Two streams at once are sequential, too.
     let two = |n: u64| Command::new(Kind::Write, (n % 2) * GB + n / 2 * 131_072, 131_072);
     near(iops(Preset::Nvme, size, 8, 20_000, two) * 131_072.0, f.write_rate as f64, 0.01);
 }
@@ -221,7 +222,7 @@ fn ufs_does_what_its_maker_says() {
     let mut at = random(Kind::Write, 4096, size);
     let pair = |n| if n % 2 == 0 { at(n) } else { Command::new(Kind::Flush, 0, 0) };
     near(iops(Preset::Ufs, size, 1, 20_000, pair), 2e9 / (1e9 / 68_000.0 + f.flush_ns as f64), 0.01);
-    // A durable write is the same; so is one with a flush before it.
+    // A durable write takes as long, and so does a write with a flush before it.
     for (fua, preflush) in [(true, false), (false, true)] {
         let mut at = random(Kind::Write, 4096, size);
         let durable = |n| Command { fua, preflush, ..at(n) };
@@ -237,7 +238,7 @@ fn ramdisk_and_zns_run_at_their_rates() {
     let f = flash(Preset::Zns);
     let mut t = Timing::new(&Preset::Zns.spec(), 100 * GB);
     let done = load(&mut t, Nanos(0), 4, 10_000, sequential(Kind::Write, 128 << 10));
-    // The buffer takes the first at once.
+    // The buffer takes the first write at once.
     assert_eq!(done[0], Nanos(f.write_ns));
     let zone = f.zone.unwrap();
     near(rate(&done, Nanos(0)) * 131_072.0, zone.write_rate as f64, 0.01);
@@ -260,7 +261,7 @@ fn zones_are_written_at_once_as_far_as_the_device_goes() {
         let rates = (zones * zone.write_rate).min(f.write_rate);
         near(rate(&done, Nanos(0)) * 131_072.0, rates as f64, 0.01);
     }
-    // One after the other, of 4 KiB: as long as each is acknowledged before the next.
+    // Writes of 4 KiB, one after the other: each is acknowledged before the next comes.
     let mut t = Timing::new(&Preset::Zns.spec(), 100 * GB);
     let done = load(&mut t, Nanos(0), 1, 9_000, sequential(Kind::Write, 4096));
     near(rate(&done, Nanos(0)) * 4096.0, f64::from(200 << 20), 0.01);
@@ -278,7 +279,7 @@ fn resets_and_finishes_of_zones_take_what_was_measured() {
     }
     near(took(Kind::Finish, zone.capacity / 8 * 7), 792.5, 0.001);
     near(took(Kind::Finish, 4096), 2.57, 0.01);
-    // As much of the time for so much less data.
+    // The share of time is equal, for so much less data.
     let shorter = Preset::Zns.spec().with_shorter_zones(64);
     let mut t = Timing::new(&shorter, 100 * GB);
     let full = shorter.zones.unwrap().capacity;
@@ -286,7 +287,7 @@ fn resets_and_finishes_of_zones_take_what_was_measured() {
     near(reset as f64 / 1e6, 15.43 / 64.0, 0.001);
 }
 
-/// A file that is written while another's flush is under way gets no second zone's worth of time.
+/// A file that is written while another file is flushed gets no time as if in a second zone.
 #[test]
 fn a_zone_is_no_faster_for_flushes() {
     let zone = flash(Preset::Zns).zone.unwrap();

@@ -1,12 +1,12 @@
 //! Disks: one, or several behind a controller that stripes over them, with a write cache.
 //!
 //! A read becomes a job of each disk that it touches. A write is acknowledged once it is in the cache, where
-//! neighbouring writes grow together, and goes to the disk when nothing else is to be done, or when the cache
-//! is full, or when a flush waits for it. Of the jobs it was given, each disk takes next the one with the
-//! shortest seek, which makes deep queues as much faster as is published; taking what passes the head first
-//! would make them 2.6 times as fast. Of cached ranges, it takes what it reaches first, of as many behind its
-//! head as its queue holds. Reading on where the last read ended costs no seek and no turn: the disk has read
-//! on meanwhile.
+//! adjacent writes are merged. It goes to the disk when nothing else is to be done, when the cache is full,
+//! or when a flush waits for it. Each disk takes next the job with the shortest seek. That makes deep queues
+//! as much faster as publications say; taking the job that passes the head first would make them 2.6 times as
+//! fast. Of the cached ranges, a disk looks at as many behind its head as its queue holds, and takes the one
+//! that it reaches first. Reading on where the last read ended costs no seek and no turn: the disk has read
+//! ahead meanwhile.
 
 use super::arm::Mechanics;
 use super::cache::Cache;
@@ -14,20 +14,20 @@ use super::timing::{Command, Done, Kind, later, transfer};
 use std::collections::{BTreeMap, VecDeque};
 use tidegate_rt::Nanos;
 
-/// The abilities of an array; one disk is an array of one. Rates are bytes a second.
+/// The figures of an array; one disk is an array of one. Rates are bytes a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskSpec {
-    /// The abilities of each disk.
+    /// The mechanics of each disk.
     pub mechanics: Mechanics,
     /// Disks.
     pub disks: usize,
-    /// Bytes on one disk before the next one's turn.
+    /// Bytes on one disk before the next disk follows.
     pub strip: u64,
-    /// Commands each disk chooses from.
+    /// The number of commands that each disk chooses from.
     pub depth: usize,
-    /// Time the controller works on a command; meanwhile it takes no other.
+    /// The time that the controller works on a command. It takes no other command meanwhile.
     pub command_ns: u64,
-    /// Time a command takes besides: others pass meanwhile.
+    /// The time that a command takes besides. Other commands pass meanwhile.
     pub latency_ns: u64,
     /// Rate between host and cache.
     pub link_rate: u64,
@@ -37,10 +37,10 @@ pub struct DiskSpec {
     pub volatile: bool,
 }
 
-/// A disk's next work at a place of its own.
+/// The work of a disk at one place.
 #[derive(Clone, Copy, Debug)]
 struct Job {
-    /// The command it belongs to; none when it empties the cache.
+    /// The command that the job belongs to. `None` when it empties the cache.
     of: Option<u64>,
     pos: u64,
     len: u64,
@@ -50,7 +50,7 @@ struct Job {
 
 struct Disk {
     head: u64,
-    /// When the head was there, if it read up to there.
+    /// When the head was at its place, if it read up to there.
     reading: Option<Nanos>,
     jobs: Vec<Job>,
     current: Option<(Job, Nanos)>,
@@ -72,9 +72,9 @@ pub(super) struct Array {
     left: BTreeMap<u64, Left>,
     controller: Nanos,
     link: Nanos,
-    /// In the cache, those on their way to a disk among them.
+    /// Bytes in the cache, including those that a disk is writing.
     cached: u64,
-    /// Writes that wait for room in the cache, and when each could be taken.
+    /// The writes that wait for room in the cache, with the time from which each could be taken.
     blocked: VecDeque<(Nanos, u64, Command)>,
     flushes: Vec<u64>,
 }
@@ -116,7 +116,7 @@ impl Array {
         self.go_on(at);
     }
 
-    /// When something happens next inside.
+    /// The time of the next event inside.
     pub(super) fn next(&self) -> Option<Nanos> {
         let of = |d: &Disk| match d.current {
             Some((_, end)) => Some(end),
@@ -125,7 +125,7 @@ impl Array {
         self.disks.iter().filter_map(of).min()
     }
 
-    /// Does what happens at `at`.
+    /// Executes the events at `at`.
     pub(super) fn step(&mut self, at: Nanos, done: &mut Done) {
         for n in 0..self.disks.len() {
             if let Some((job, _)) = self.disks[n].current.take_if(|(_, end)| *end <= at) {
@@ -145,8 +145,8 @@ impl Array {
         self.go_on(at);
     }
 
-    /// Splits a command into one job for each strip and gives it to the disks. Those whose bytes are
-    /// all in the cache are not given: a read of them is done when they have passed the link.
+    /// Splits a command into one job for each strip and gives the jobs to the disks. Strips that are wholly
+    /// in the cache need no job: their read is done when the bytes have passed the link.
     fn jobs(&mut self, ready: Nanos, id: u64, c: Command, write: bool, done: &mut Done) {
         let mut jobs = 0;
         for (n, pos, len) in pieces(self.spec, c.pos, c.len) {
@@ -171,7 +171,7 @@ impl Array {
         }
     }
 
-    /// Takes writes into the cache while it has room and no flush waits for it to be empty.
+    /// Takes writes into the cache while the cache has room and no flush waits until it is empty.
     fn unblock(&mut self, at: Nanos, done: &mut Done) {
         while let Some((ready, id, c)) = self.blocked.front().copied() {
             let room = self.cached == 0 || self.cached + c.len <= self.spec.cache;
@@ -199,7 +199,8 @@ impl Array {
 }
 
 impl Disk {
-    /// Begins the next command; a cached write only when nothing else is there or it must be.
+    /// Begins the next job. A cached write is taken only when there is no other job, or when the cache must
+    /// be emptied.
     fn begin(&mut self, at: Nanos, spec: DiskSpec, size: u64, pressed: bool) {
         let m = spec.mechanics;
         let ready = |j: &&Job| j.ready <= at;
@@ -240,7 +241,7 @@ impl Disk {
     }
 }
 
-/// Which disk, from where, how much: the parts of a range, one for each strip it touches.
+/// The parts of a range, one for each strip that it touches: the disk, the first byte, the length.
 fn pieces(spec: DiskSpec, pos: u64, len: u64) -> impl Iterator<Item = (usize, u64, u64)> {
     let n = spec.disks as u64;
     let strip = if n == 1 { u64::MAX } else { spec.strip };

@@ -1,20 +1,20 @@
-//! Where the figures of the devices are from.
+//! The sources of the figures of the devices.
 
 use super::Preset;
 
-/// A figure of a device, and where it is from.
+/// A figure of a device, and its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figure {
     /// The name of the figure.
     pub what: &'static str,
-    /// With its unit.
+    /// The value, with its unit.
     pub value: &'static str,
     /// A data sheet or a publication.
     pub source: &'static str,
 }
 
 impl Preset {
-    /// Where each of its figures is from.
+    /// The figures of this device, each with its source.
     pub fn figures(self) -> &'static [Figure] {
         match self {
             Preset::Ramdisk => RAMDISK,

@@ -1,12 +1,12 @@
 //! Flash: many dies that work at once behind one link each way.
 //!
-//! A read keeps one channel busy for each unit it touches and passes the link; it is done when both are. A
-//! write passes the device's programming rate: its bytes at the sequential rate, and when it continues none
-//! of the latest writes, no less than a random write costs in the steady state, cleaning included. It is
-//! acknowledged after the device's write latency, or when earlier writes have left room in the buffer,
-//! whichever is later. Where zones have a rate of their own, a write passes its zone's as well, and the later
-//! of the two counts; each zone has a buffer. Reads and writes do not slow each other down, nor do resets and
-//! finishes of zones slow down either.
+//! A read keeps one channel busy for each unit that it touches, and passes the link; it is done when both are
+//! done. A write takes programming time: that of its bytes at the sequential rate, and when it continues none
+//! of the latest writes, at least the cost of a random write in the steady state, garbage collection
+//! included. It is acknowledged after the device's write latency, or when earlier writes have left room in
+//! the buffer, whichever is later. Where zones have a rate of their own, a write also takes the programming
+//! time of its zone, and the later of the two ends counts; each zone has a buffer. Reads and writes do not
+//! slow each other down, and resets and finishes of zones do not slow down either.
 
 use super::timing::{Command, Kind, later, transfer};
 use std::cmp::Reverse;
@@ -20,7 +20,7 @@ pub struct ZoneRate {
     pub size: u64,
     /// Its sequential write rate.
     pub write_rate: u64,
-    /// How long a reset takes: bytes written to the zone, in ascending order, and nanoseconds.
+    /// How long a reset takes: pairs of bytes written to the zone, in ascending order, and nanoseconds.
     pub resets: [(u64, u64); 5],
     /// How long it takes to finish a zone that is nearly full, in nanoseconds.
     pub finish_ns: u64,
@@ -29,19 +29,20 @@ pub struct ZoneRate {
 }
 
 impl ZoneRate {
-    /// A zone that is `by` times shorter: resets and finishes take so much less time, so that a volume on many
-    /// short zones spends as much of its time on them as one on as many long ones.
+    /// The bounds of a zone that is `by` times shorter. Resets and finishes take so much less time, so that a volume on
+    /// many short zones spends the share of its time on them that it would spend on as many long zones.
     pub fn shorter(self, by: u64) -> Self {
         let resets = self.resets.map(|(bytes, ns)| (bytes / by, ns / by));
         ZoneRate { size: self.size / by, resets, finish_ns: self.finish_ns / by, ..self }
     }
 
-    /// How long it takes to fill a zone that has room for so many bytes.
+    /// How long it takes to finish a zone that has room for so many bytes.
     fn finish_ns(&self, bytes: u64) -> u64 {
         self.finish_ns + transfer(bytes, self.finish_rate)
     }
 
-    /// How long the reset of a zone with so many bytes takes, between the measured points in a straight line.
+    /// How long the reset of a zone with so many bytes takes. Between the measured points the line is
+    /// straight.
     fn reset_ns(&self, bytes: u64) -> u64 {
         let line = |((b0, n0), (b1, n1)): ((u64, u64), (u64, u64))| {
             n0 + (u128::from(n1 - n0) * u128::from(bytes - b0) / u128::from((b1 - b0).max(1))) as u64
@@ -55,12 +56,12 @@ impl ZoneRate {
     }
 }
 
-/// The abilities of a flash device. Rates are bytes a second.
+/// The figures of a flash device. Rates are bytes a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlashSpec {
     /// Units that can be read at once; 0 when only the rate counts.
     pub channels: usize,
-    /// Time of one unit on its channel.
+    /// The time that the read of one unit takes on its channel.
     pub read_ns: u64,
     /// Sequential read rate.
     pub read_rate: u64,
@@ -68,11 +69,11 @@ pub struct FlashSpec {
     pub write_ns: u64,
     /// Sequential write rate.
     pub write_rate: u64,
-    /// Random 4 KiB writes a second in the steady state; 0 when they cost no more than others.
+    /// Random 4 KiB writes a second in the steady state; 0 when they cost no more than sequential writes.
     pub random_writes: u64,
-    /// A bound for each zone beside the device's, if there is one.
+    /// The bounds of each zone beside those of the device, if there are any.
     pub zone: Option<ZoneRate>,
-    /// Bytes that may be acknowledged and not yet programmed, of each zone where these have a rate.
+    /// Bytes that may be acknowledged and not yet programmed. Where zones have a rate, so many in each zone.
     pub buffer: u64,
     /// Acknowledged writes are lost with the power, unless a flush came after them.
     pub volatile: bool,
@@ -81,8 +82,8 @@ pub struct FlashSpec {
 }
 
 impl FlashSpec {
-    /// Bytes one channel reads at once: the smallest power of two, from 4 KiB, with which all channels
-    /// together reach the sequential rate.
+    /// Bytes that one channel reads at once: the smallest power of two, from 4 KiB on, with which all
+    /// channels together reach the sequential rate.
     pub fn unit(&self) -> u64 {
         let mut unit = 4096;
         while self.channels > 0
@@ -98,14 +99,14 @@ impl FlashSpec {
 pub(super) struct Flash {
     spec: FlashSpec,
     unit: u64,
-    /// When each channel is free.
+    /// The times from which each channel is free.
     channels: BinaryHeap<Reverse<Nanos>>,
     read_link: Nanos,
-    /// When everything written so far is programmed.
+    /// The time at which all writes so far are programmed.
     programmed: Nanos,
-    /// When everything written so far to each zone is programmed.
+    /// The time at which all writes so far to each zone are programmed.
     zones: BTreeMap<u64, Nanos>,
-    /// Where the latest writes ended.
+    /// The ends of the latest writes.
     ends: VecDeque<u64>,
     streams: usize,
 }
@@ -177,13 +178,14 @@ impl Flash {
         if !self.spec.volatile {
             return later(at, self.spec.write_ns);
         }
-        // A zone is no faster for it: a write that comes before its end stands behind those that the flush waits for.
+        // A flush makes no zone faster: a write that comes before the flush ends is queued behind the writes that the
+        // flush waits for.
         let zones = self.zones.values().copied().max().unwrap_or(at);
         self.programmed = later(self.programmed.max(zones).max(at), self.spec.flush_ns);
         self.programmed
     }
 
-    /// Whether a write goes on where a late one ended; it is the latest then.
+    /// Whether a write begins at the end of one of the latest writes. It becomes the latest then.
     fn continues(&mut self, c: Command) -> bool {
         let known = self.ends.iter().position(|e| *e == c.pos);
         if let Some(i) = known {

@@ -1,15 +1,15 @@
-//! Devices that keep their data in memory and take the time that a real one would.
+//! Devices that keep their data in memory and take as much time as real ones.
 //!
-//! It does: store writes, say when each command is done ([`Timing`]), and end requests then, by the clock and
-//! the threads of `tidegate_rt` alone; so one model serves in real and in simulated time. It does not: lose
-//! data, or fail, except for writes that a zoned device refuses ([`crate::Faulty`] and [`crate::Recorder`] go
-//! around it for these).
+//! It does: store writes, compute when each command is done ([`Timing`]), and end requests then, with only
+//! the clock and the threads of `tidegate_rt`, so that one model serves in real and in simulated time. It
+//! does not: lose data, or fail, except for writes that a zoned device refuses. [`crate::Faulty`] and
+//! [`crate::Recorder`] are wrapped around it for that.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`preset`] | the devices by name, and their figures |
-//! | [`figures`] | where these are from |
-//! | [`timing`] | commands in a device's queue, from their coming to their end |
+//! | [`figures`] | the sources of these figures |
+//! | [`timing`] | commands in a device's queue, from submission to completion |
 //! | [`flash`] | channels and links |
 //! | [`disk`], [`arm`], `cache` | disks, striped or alone, their mechanics, their write cache |
 //!
@@ -43,11 +43,11 @@ pub use timing::{Command, Kind, Timing};
 
 static CLASS: LockClass = LockClass::new("model->timing", 982);
 
-/// The thread that waits for a command.
+/// The waiter for the end of a command.
 enum Waiter {
     /// A request, to be ended.
     Request(Request),
-    /// The thread that does it; set when it is done.
+    /// The thread that submitted it. True when the command is done.
     Thread(bool),
 }
 
@@ -63,15 +63,15 @@ struct Shared {
     name: String,
     memory: MemoryDevice,
     state: Mutex<State>,
-    /// Something was submitted, or the device goes away.
+    /// Signalled when something was submitted, or when the device goes away.
     work: Condvar,
-    /// A command of a waiting thread is done.
+    /// Signalled when a command of a waiting thread is done.
     done: Condvar,
-    /// Submitters serve themselves: the device takes any number of commands at once.
+    /// The submitting thread executes its command: the device takes any number of commands at once.
     quick: bool,
 }
 
-/// A device in memory that takes the time of a real one.
+/// A device in memory that takes as much time as a real one.
 pub struct Model {
     shared: Arc<Shared>,
     spec: Spec,
@@ -84,7 +84,7 @@ impl Model {
         Self::with_spec(preset.name(), preset.spec(), size)
     }
 
-    /// A device with other figures. A zoned one has only whole zones.
+    /// A device with other figures. A zoned device has only whole zones.
     pub fn with_spec(name: &str, spec: Spec, size: u64) -> Arc<Self> {
         let size = spec.zones.map_or(size, |z| size / z.size * z.size);
         let state = State {
@@ -112,12 +112,12 @@ impl Model {
         &self.spec
     }
 
-    /// The bytes of the device, without taking time.
+    /// The bytes of the device. Access to them takes no time of the model.
     pub fn memory(&self) -> &MemoryDevice {
         &self.shared.memory
     }
 
-    /// Commands it has at the moment, and the most it ever had.
+    /// The number of commands in the device, and the most there ever were.
     pub fn queued(&self) -> (usize, usize) {
         self.shared.state.lock().timing.queued()
     }
@@ -157,7 +157,7 @@ impl Shared {
         }
     }
 
-    /// Ends what is done by `now`, without the lock.
+    /// Ends the commands that are done by `now`. The lock is released meanwhile.
     fn end_finished<'a>(&'a self, mut st: MutexGuard<'a, State>, now: Nanos) -> MutexGuard<'a, State> {
         st.timing.advance(now);
         let (mut over, mut awaited) = (Vec::new(), false);
@@ -196,13 +196,13 @@ impl Shared {
         }
     }
 
-    /// Whether a discard makes its bytes go: in a sequential zone only a reset does.
+    /// Whether a discard clears its bytes. In a sequential zone only a reset does.
     fn clears(&self, rq: &Request) -> bool {
         let st = self.state.lock();
         st.zones.as_ref().is_none_or(|z| z.clears(rq.sector.bytes(), rq.bytes))
     }
 
-    /// The command that the device gets; an error when it refuses that at once.
+    /// The command that the device gets. An error when the device refuses it at once.
     fn command(&self, st: &mut State, rq: &Request) -> Result<Command, Errno> {
         let pos = rq.sector.bytes();
         if pos.checked_add(rq.bytes).is_none_or(|end| end > Bytes::size(&self.memory)) {
@@ -232,7 +232,7 @@ impl Shared {
         Ok(command)
     }
 
-    /// Tells the device; an error when it refuses that at once. The number of the command.
+    /// Gives the command to the device, and returns its number. An error when the device refuses it at once.
     fn tell(&self, st: &mut State, rq: &Request) -> Result<u64, Errno> {
         let command = self.command(st, rq)?;
         let id = st.next_id;
@@ -241,8 +241,8 @@ impl Shared {
         Ok(id)
     }
 
-    /// Does a request in the calling thread, which takes the time: a device that works at once is memory, and
-    /// the thread that asks copies.
+    /// Executes a request in the calling thread, which spends the time: such a device is memory, and the
+    /// thread that asks copies the bytes.
     fn serve_here(&self, rq: &mut Request) -> Result<(), Errno> {
         let mut st = self.state.lock();
         let command = self.command(&mut st, rq)?;

@@ -1,9 +1,10 @@
-//! The devices that are known by name. Where each figure is from stands in [`super::figures`].
+//! The devices that are known by name. [`super::figures`] has the source of each figure.
 //!
-//! Other figures follow from these by arithmetic: a device with k random reads a second of t each has k × t
-//! channels, or with c channels reads take c / k; a device that names no write latency acknowledges a write
-//! once it is programmed. Not modelled: how reads, writes and resets of zones on flash disturb each other, the rate's fall towards a disk's inner tracks, parity; that a zone is slower with few commands
-//! (744 MiB/s were measured with 16 of 4 KiB), and two a little slower together (1,706 MiB/s) than twice one.
+//! Other figures follow from these by arithmetic: a device with k random reads a second of t each has k × t channels;
+//! with c channels, reads take c / k. A device without a published write latency acknowledges a write once it is
+//! programmed. Not modelled: how reads, writes and resets of zones on flash slow each other down; the lower rate on a
+//! disk's inner tracks; parity; that a zone is slower with few commands (744 MiB/s were measured with 16 commands of 4
+//! KiB), and that two zones together (1,706 MiB/s) are a little slower than twice one.
 
 use super::arm::Mechanics;
 use super::disk::DiskSpec;
@@ -20,7 +21,7 @@ pub enum Preset {
     Ramdisk,
     /// A disk with a volatile write cache.
     Hdd,
-    /// Disks behind a controller whose cache outlives the power.
+    /// Disks behind a controller whose cache survives a loss of power.
     RaidBbwc,
     /// Flash of a telephone.
     Ufs,
@@ -33,11 +34,11 @@ pub enum Preset {
 /// A model in figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spec {
-    /// Commands it takes; more wait.
+    /// The most commands that the device takes. More commands wait.
     pub depth: usize,
-    /// Requests in the queue in front of it before submitters wait.
+    /// The most requests in the queue in front of the device before submitters wait.
     pub nr_requests: usize,
-    /// How it keeps data.
+    /// The medium.
     pub medium: Medium,
     /// Its zones, if it has any.
     pub zones: Option<ZoneSpec>,
@@ -89,8 +90,8 @@ impl Preset {
 }
 
 impl Spec {
-    /// With zones `by` times shorter, at the same rates: as many of them are filled with so much less. As much as
-    /// metadata takes can be written anywhere.
+    /// The figures with zones that are `by` times shorter, at the same rates: so much less data fills as many zones.
+    /// The conventional zones stay large enough for the metadata.
     pub fn with_shorter_zones(mut self, by: u64) -> Spec {
         self.zones = self.zones.map(|z| {
             let size = z.size / by;
@@ -129,7 +130,7 @@ impl FromStr for Preset {
     }
 }
 
-/// Flash of which only the rates count.
+/// Flash for which only the rates count.
 const PLAIN: FlashSpec = FlashSpec {
     channels: 0,
     read_ns: 0,
@@ -183,7 +184,7 @@ const ZN540: FlashSpec = FlashSpec {
             (ZONES.capacity, 15_430_000),
         ],
         finish_ns: 2_570_000,
-        // The seven eighths of a zone that an eighth of it was written of.
+        // The remaining seven eighths of a zone that is written to an eighth.
         finish_rate: ZONES.capacity / 8 * 7 * 1000 / (792_500 - 2_570) * 1000,
     }),
     buffer: 960 << 10,
@@ -211,8 +212,8 @@ const HDD: DiskSpec = DiskSpec {
     volatile: true,
 };
 
-/// A controller's time for a command, its rate to the host, and the time of one durable write of 16 KiB after
-/// the other.
+/// The time of a controller for a command, its rate to the host, and the time of each of consecutive durable
+/// writes of 16 KiB.
 const RAID_COMMAND: u64 = 1_000_000_000 / 60_000;
 const RAID_LINK: u64 = 2_400 * MIB;
 const RAID_WRITE: u64 = 1_000_000_000 / 5_370;

@@ -1,4 +1,4 @@
-//! The devices as a whole: they keep bytes, refuse wrong requests, and end every one.
+//! The devices as a whole: they keep bytes, refuse wrong requests, and end every request.
 
 use super::*;
 use crate::bio::{Bio, BioData, Sector, Segment};
@@ -63,15 +63,15 @@ fn zones_are_written_in_order_and_reset_as_a_whole() {
     let d = Model::with_spec("zns", spec, 11 * MIB);
     assert_eq!((d.size(), d.zones().len()), (10 * MIB, 5));
     let q = RequestQueue::new(d.clone(), spec.queue_limits());
-    // A queue would have a write that comes early wait.
+    // A queue would hold back a write that comes early.
     let put = |pos, pages| d.execute(&mut Request::new(write(pos, pages, 7)));
-    // Anywhere in the first zone, and not out of it.
+    // Writes are accepted anywhere in the first zone, but not across its end.
     assert_eq!((put(MIB, 1), put(0, 2), put(2 * MIB - 4096, 2)), (Ok(()), Ok(()), Err(Errno::IO)));
-    // At the write pointer of the others only.
+    // Writes to other zones are accepted only at the write pointer.
     assert_eq!(put(2 * MIB + 4096, 1), Err(Errno::IO));
     assert_eq!((put(2 * MIB, 1), put(2 * MIB, 1), put(2 * MIB + 4096, 1)), (Ok(()), Err(Errno::IO), Ok(())));
     assert_eq!(d.zones()[1].pointer, 2 * MIB + 8192);
-    // Two may be written at once; a full one counts no longer.
+    // Two zones may be active at once; a full one no longer counts.
     assert_eq!((put(4 * MIB, 1), put(6 * MIB, 1)), (Ok(()), Err(Errno::OVERFLOW)));
     assert_eq!((put(4 * MIB + 4096, 254), put(6 * MIB, 1)), (Ok(()), Err(Errno::OVERFLOW)));
     assert_eq!((put(5 * MIB - 4096, 1), put(6 * MIB, 1)), (Ok(()), Ok(())));

@@ -1,7 +1,7 @@
 //! When commands are done: a state machine over virtual time, with no clock of its own.
 //!
-//! Its driver says what time it is; the same commands at the same times are done at the same
-//! times. So a model runs against the real clock, against a simulated one, and against none in tests.
+//! The caller gives the time. Equal commands at equal times are done at equal times. So a model runs with the
+//! real clock, with a simulated one, and in tests with none.
 
 use super::disk::Array;
 use super::flash::Flash;
@@ -16,13 +16,13 @@ pub enum Kind {
     Read,
     /// Memory to device.
     Write,
-    /// All that the device has acknowledged becomes durable.
+    /// All acknowledged writes become durable.
     Flush,
     /// Nothing is moved.
     Discard,
-    /// A zone begins anew; the length is that of what was written to it.
+    /// A zone is reset. The length is the number of bytes that were written to it.
     Reset,
-    /// A zone is made full; the length is that of what was not written to it.
+    /// A zone is finished. The length is the number of bytes that were not written to it.
     Finish,
 }
 
@@ -35,9 +35,9 @@ pub struct Command {
     pub pos: u64,
     /// Length in bytes.
     pub len: u64,
-    /// A flush goes before it.
+    /// A flush goes before the command.
     pub preflush: bool,
-    /// It is durable when it is done.
+    /// The command is durable when it is done.
     pub fua: bool,
 }
 
@@ -48,7 +48,7 @@ impl Command {
     }
 }
 
-/// Commands that are done, by when; commands of one time in order of number.
+/// Commands that are done, by time. Commands of one time are in order of number.
 pub(super) type Done = BTreeSet<(Nanos, u64)>;
 
 enum Medium {
@@ -88,14 +88,14 @@ impl Timing {
         }
     }
 
-    /// Takes a command at `now`. Times never go back; `id` is nobody else's.
+    /// Takes a command at `now`. Times never go back, and no two commands share an `id`.
     pub fn submit(&mut self, now: Nanos, id: u64, command: Command) {
         self.advance(now);
         self.waiting.push_back((id, command));
         self.admit(now);
     }
 
-    /// When something happens next; `None` when the device is idle.
+    /// The time of the next event; `None` when the device is idle.
     pub fn next(&self) -> Option<Nanos> {
         let internal = match &self.medium {
             Medium::Flash(_) => None,
@@ -125,7 +125,7 @@ impl Timing {
         }
     }
 
-    /// The next command that is done, with when; in order of time.
+    /// The next command that is done, and its time. Commands come in order of time.
     pub fn pop(&mut self) -> Option<(Nanos, u64)> {
         self.finished.pop_front()
     }
@@ -138,8 +138,8 @@ impl Timing {
         }
     }
 
-    /// Commands the device has taken at the moment, and the most it ever had, those that wait for a
-    /// place in its queue among them.
+    /// The number of commands that the device has now, and the most it ever had, including those that wait
+    /// for a place in its queue.
     pub fn queued(&self) -> (usize, usize) {
         (self.active + self.waiting.len(), self.most)
     }

@@ -1,4 +1,4 @@
-//! The request queue: merges the bios of a plug, bounds the requests in flight, counts.
+//! The request queue: merges the bios of a plug, bounds the requests in flight, and counts.
 //!
 //! Lock owned: `queue->ended` 978. Callers: file systems, through bios, and the page cache.
 
@@ -27,16 +27,16 @@ static SUBMIT_BIO_WAIT: SpanPoint<0> = SpanPoint::new("submit_bio_wait", []);
 /// Bounds of a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueLimits {
-    /// Requests in flight before submitters wait.
+    /// The most requests in flight before submitters wait.
     pub nr_requests: usize,
-    /// Bytes in flight before submitters wait; one request may exceed it alone.
+    /// The most bytes in flight before submitters wait. A request that is alone may exceed this.
     pub max_inflight_bytes: u64,
     /// Largest merged request in bytes.
     pub max_bytes: u64,
     /// Most memory segments in a request.
     pub max_segments: usize,
-    /// The most write-back in flight while somebody waits for a request; `None`: as much as of other requests. An
-    /// elevator decides that by itself.
+    /// The most write-back in flight while a thread waits for a request. `None`: as much as of other requests. An
+    /// elevator has no use for this bound.
     pub wbt: Option<Wbt>,
 }
 
@@ -52,13 +52,13 @@ impl Default for QueueLimits {
     }
 }
 
-/// The way to a device, shared by all who do I/O on it.
+/// The queue in front of a device, shared by all threads that do I/O on it.
 pub struct RequestQueue {
     device: Arc<dyn Device>,
     limits: QueueLimits,
     inflight: Arc<InFlight>,
     wfq: Option<Wfq>,
-    /// Of a zoned device.
+    /// The zones of a zoned device.
     zones: Option<Arc<ZonePlugs>>,
     n: Arc<Counters>,
 }
@@ -69,8 +69,8 @@ impl RequestQueue {
         Self::with_elevator(device, limits, Elevator::None)
     }
 
-    /// A queue in front of `device`. With [`Elevator::Wfq`], `limits` holds for each I/O group by itself. A zoned
-    /// device has no elevator: its writes have an order of their own.
+    /// A queue in front of `device`. With [`Elevator::Wfq`], `limits` holds for each I/O group separately. A zoned
+    /// device gets no elevator: its writes have an order of their own.
     pub fn with_elevator(device: Arc<dyn Device>, limits: QueueLimits, elevator: Elevator) -> Self {
         let inflight = Arc::new(InFlight::new(limits));
         let wfq = match elevator {
@@ -82,26 +82,26 @@ impl RequestQueue {
         RequestQueue { device, limits, inflight, wfq, zones, n: Arc::default() }
     }
 
-    /// Whether the bound on write-back ([`QueueLimits::wbt`]) holds, if there is one. It does until it is turned off.
+    /// Whether the bound on write-back ([`QueueLimits::wbt`]), if there is one, is on. It is on at first.
     pub fn wbt(&self) -> bool {
         self.inflight.throttle.is_on()
     }
 
-    /// Turns that bound on or off, while the queue is in use.
+    /// Turns the bound on write-back on or off, while the queue is in use.
     pub fn set_wbt(&self, on: bool) {
         self.inflight.throttle.turn(on);
     }
 
-    /// Sets the share of an I/O group, 1 to 1000 (other values are cut to that); 100 when never set.
-    /// Without an elevator there are no shares and this does nothing.
+    /// Sets the weight of an I/O group, 1 to 1000 (other values are clamped); the default is 100. Does
+    /// nothing without an elevator.
     pub fn set_group_weight(&self, group: u32, weight: u32) {
         if let Some(w) = &self.wfq {
             w.set_group_weight(group, weight);
         }
     }
 
-    /// The elevator's work for each group and class that has sent anything, in this order; empty without an
-    /// elevator.
+    /// The work of the elevator for each group and class that has sent anything, in this order. Empty without
+    /// an elevator.
     pub fn elevator_stats(&self) -> Vec<ElevatorStats> {
         self.wfq.as_ref().map(Wfq::stats).unwrap_or_default()
     }
@@ -116,21 +116,22 @@ impl RequestQueue {
         &self.limits
     }
 
-    /// Starts `bio`. Waits while the queue is congested; with an elevator, while its group's queue is.
+    /// Starts `bio`. Waits while the queue is congested; with an elevator, while the queue of the bio's group
+    /// is.
     pub fn submit(&self, bio: Bio) {
         device_wait::check();
         self.count(&bio);
         self.dispatch(Request::new(bio));
     }
 
-    /// Starts `bio` for a caller that then waits for it: an operation that the device does quickly is done in
-    /// the calling thread, with no other in between. Waits while the queue is congested.
+    /// Starts `bio` for a caller that then waits for it. An operation that the device does quickly is
+    /// executed in the calling thread, without another thread in between. Waits while the queue is congested.
     pub fn submit_here(&self, bio: Bio) {
         self.count(&bio);
         self.do_here(Request::new(bio));
     }
 
-    /// Does a request of counted bios in the calling thread, as [`RequestQueue::submit_here`].
+    /// Executes a request of counted bios in the calling thread, as [`RequestQueue::submit_here`].
     pub(crate) fn do_here(&self, mut rq: Request) {
         device_wait::check();
         if self.is_ordered(&rq) || !self.device.is_quick(&rq) {
@@ -149,12 +150,13 @@ impl RequestQueue {
         self.inflight.leave(&place);
     }
 
-    /// Does `bio` and waits for it; its completion is not called, its memory is returned.
+    /// Submits `bio` and waits for it. Returns its memory; its completion is not called.
     ///
     /// # Errors
     /// The device's errno.
     pub fn submit_wait(&self, bio: Bio) -> Result<BioData, Errno> {
-        // An operation reads what it finds missing with its locks held. It takes no room in the queue.
+        // A read may come from an operation that holds locks: it takes no room in the queue, so it waits for
+        // none.
         if bio.op != Op::Read {
             device_wait::check();
         }
@@ -162,7 +164,7 @@ impl RequestQueue {
         if bio.op == Op::Write {
             self.n.write_requests.fetch_add(1, Relaxed);
         }
-        // A thread that asks for a flush has a span for that.
+        // A thread that asks for a flush already has a span for it.
         let _span = (bio.op != Op::Flush).then(|| SUBMIT_BIO_WAIT.enter([]));
         let mut rq = Request::new(bio);
         if self.is_ordered(&rq) {
@@ -174,14 +176,14 @@ impl RequestQueue {
         Ok(rq.bios.remove(0).data)
     }
 
-    /// Waits until the elevator, if there is one, has it be the turn of `rq`.
+    /// Waits until it is the turn of `rq` in the elevator, if there is one.
     fn enter(&self, rq: &Request) -> Option<Slot<'_>> {
         let w = self.wfq.as_ref()?;
         traced::insert(rq);
         Some(w.enter(rq))
     }
 
-    /// Has the device do a request in the calling thread.
+    /// Executes a request in the calling thread.
     fn execute(&self, rq: &mut Request) -> Result<(), Errno> {
         let (traced, since) = (Traced::issue_here(rq), clock::now());
         let waits = self.begins_to_wait(rq, false);
@@ -214,13 +216,14 @@ impl RequestQueue {
         self.submit_wait(Bio::flush()).map(drop)
     }
 
-    /// Figures of the requests so far.
+    /// The figures of the requests so far.
     pub fn stats(&self) -> QueueStats {
         let zone_refused = self.zones.as_ref().map_or(0, |z| z.refused());
         QueueStats { zone_refused, in_flight: self.in_flight() as u64, ..self.n.read() }
     }
 
-    /// Requests that were submitted and have not ended; those that somebody does himself not among them.
+    /// The number of requests that were submitted and have not ended, without those that a thread executes
+    /// itself.
     pub fn in_flight(&self) -> usize {
         self.inflight.requests()
     }
@@ -229,13 +232,13 @@ impl RequestQueue {
         self.n.count(bio);
     }
 
-    /// Sends a request down once there is room for it, and books it out at its end.
+    /// Sends a request to the device once there is room for it, and gives the room back at its end.
     pub(crate) fn dispatch(&self, rq: Request) {
         self.dispatch_all([rq], false);
     }
 
-    /// Sends several requests down, in this order: those that there is room for go to the device together.
-    /// `awaited` where a thread waits for them, whatever their flags say: they are no write-back then.
+    /// Sends several requests to the device, in this order. Requests that there is room for go together.
+    /// `awaited` says that a thread waits for them, whatever their flags say: they are no write-back then.
     pub(crate) fn dispatch_all(&self, requests: impl IntoIterator<Item = Request>, awaited: bool) {
         let mut together = Vec::new();
         for rq in requests {
@@ -244,7 +247,8 @@ impl RequestQueue {
         self.device.submit_all(together);
     }
 
-    /// Adds a request to those that go to the device next. Where it has to wait for room, those go first.
+    /// Adds a request to `together`, which goes to the device next. When the request has to wait for room,
+    /// `together` is sent first.
     fn add(&self, mut rq: Request, awaited: bool, together: &mut Vec<Request>) {
         if self.is_ordered(&rq) {
             return self.add_ordered(rq, awaited, together);
@@ -277,7 +281,8 @@ impl RequestQueue {
         together.push(rq);
     }
 
-    /// Has write-back make way for a while if a thread waits for `rq`; whether its end is to do so, too.
+    /// Throttles write-back for a while if a thread waits for `rq`. Returns whether the end of `rq` is to do
+    /// so, too.
     fn begins_to_wait(&self, rq: &Request, awaited: bool) -> bool {
         (awaited || rq.is_awaited()) && self.inflight.begins_to_wait(rq.bytes)
     }
@@ -290,8 +295,8 @@ impl RequestQueue {
         place
     }
 
-    /// Waits until nothing that anybody submitted and that changes the device is in flight. Reads may be, and resets and
-    /// finishes of zones, whose end those threads wait for that asked.
+    /// Waits until no request that changes the device is in flight, whichever thread submitted it. Reads may be in
+    /// flight, and resets and finishes of zones: the threads that asked for these wait for them.
     pub fn drain(&self) {
         device_wait::check();
         self.inflight.wait_for_changes();
@@ -299,25 +304,25 @@ impl RequestQueue {
 }
 
 impl Drop for RequestQueue {
-    /// Waits until no request is left, then lets go of the device. In a completion that would be a wait for the
-    /// request that ends, by the thread that ends it: a thread of its own waits there.
+    /// Waits until no request is left, then drops the device. In a completion, the thread would wait for the very
+    /// request that it is ending, so another thread waits there.
     fn drop(&mut self) {
         let last =
             Last { wfq: self.wfq.take(), inflight: self.inflight.clone(), device: self.device.clone() };
         if !completion::within() {
             return last.wait();
         }
-        // Without a thread the device is never closed, which is better than one that waits for itself.
+        // Without a thread the device is never closed, which is better than a thread that waits for itself.
         let last = ManuallyDrop::new(last);
         let _ = thread::spawn("tg-last", move || ManuallyDrop::into_inner(last).wait());
     }
 }
 
-/// The parts that a queue holds until its last request has ended.
+/// The parts of a queue that live until its last request has ended.
 struct Last {
     wfq: Option<Wfq>,
     inflight: Arc<InFlight>,
-    /// Let go of last.
+    /// Dropped last.
     device: Arc<dyn Device>,
 }
 

@@ -1,4 +1,4 @@
-//! Requests of zones, which have an order among themselves.
+//! Requests to zones, which have an order among themselves.
 
 use super::{Counters, RequestQueue};
 use crate::bio::{Bio, BioData, Op};
@@ -13,12 +13,12 @@ use tidegate_rt::{LockClass, Mutex, WaitQueue};
 static ENDED: LockClass = LockClass::new("queue->ended", 978);
 
 impl RequestQueue {
-    /// Whether a request has a place among others of its zone.
+    /// Whether a request has a place in the order of its zone.
     pub(super) fn is_ordered(&self, rq: &Request) -> bool {
         self.zones.as_ref().is_some_and(|z| z.orders(rq))
     }
 
-    /// Sends a request of a zone, and waits for its end.
+    /// Sends a request to a zone, and waits for its end.
     pub(super) fn wait_for_ordered(&self, mut rq: Request) -> Result<BioData, Errno> {
         let ended = Arc::new((Mutex::new(&ENDED, None), WaitQueue::new()));
         let of_bio = ended.clone();
@@ -38,9 +38,9 @@ impl RequestQueue {
         over.unwrap_or(Err(Errno::IO))
     }
 
-    /// Sends a request of a zone once there is room for it. One that waits for another which nobody has
-    /// submitted takes no room and waits for none: the thread that has that one may wait for room itself, for
-    /// a third.
+    /// Sends a request to a zone once there is room for it. An early request, whose predecessor was not
+    /// submitted yet, takes no room and waits for none: the thread with the predecessor may itself be waiting
+    /// for room.
     pub(super) fn add_ordered(&self, mut rq: Request, awaited: bool, together: &mut Vec<Request>) {
         let Some(zones) = &self.zones else { return };
         self.device.submit_all(std::mem::take(together));
@@ -62,19 +62,21 @@ impl RequestQueue {
     }
 }
 
-/// The way to the zones of a device for the ends of other bios: takes no room in the queue, and waits for none.
+/// The way to the zones of a device for completions of other bios. It takes no room in the queue, and waits for none.
 ///
-/// It keeps no device: a request that it sends behind the end of its queue fails.
+/// It holds no reference to the device: a request that is sent after the queue was dropped fails.
 #[derive(Clone)]
 pub struct ZoneWriter {
-    /// Weak, as bios on their way lead here: the last reference to a device must not go in a request of its own.
+    /// The reference is weak because bios in flight lead here: the last reference to a device must not be dropped in
+    /// one of its own requests.
     zones: Weak<ZonePlugs>,
     inflight: Arc<InFlight>,
     n: Arc<Counters>,
 }
 
 impl RequestQueue {
-    /// A way to the device's zones that waits for no room; `None` where no zone is written in order.
+    /// A way to the device's zones that waits for no room. `None` where the device has no zones that are
+    /// written in order.
     pub fn zone_writer(&self) -> Option<ZoneWriter> {
         let zones = Arc::downgrade(self.zones.as_ref()?);
         Some(ZoneWriter { zones, inflight: self.inflight.clone(), n: self.n.clone() })
@@ -82,8 +84,8 @@ impl RequestQueue {
 }
 
 impl ZoneWriter {
-    /// Starts `bio`, which changes one zone that is written in order; any other ends with `EINVAL`, and with `EIO`
-    /// where the queue is gone.
+    /// Starts `bio`, which must change one zone that is written in order. Any other bio ends with `EINVAL`, and all end
+    /// with `EIO` after the queue was dropped.
     pub fn submit(&self, bio: Bio) {
         let Some(zones) = self.zones.upgrade() else { return bio.complete(Err(Errno::IO)) };
         self.n.count(&bio);

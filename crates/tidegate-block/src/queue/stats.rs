@@ -1,4 +1,4 @@
-//! Figures of a queue: bios by operation and size, waits, what is on its way.
+//! Figures of a queue: bios by operation and size, waits, requests in flight.
 
 use crate::bio::{Bio, BioFlags, Op};
 use crate::busy::Busy;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidegate_rt::{Distribution, Histogram, sim};
 
-/// The requests that went through a queue since it was made, and those in it.
+/// The requests that went through a queue since it was made, and those in flight.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QueueStats {
     /// Bios that read.
@@ -24,22 +24,23 @@ pub struct QueueStats {
     pub flushes: u64,
     /// Discards, and zones that were reset or finished.
     pub discards: u64,
-    /// Times that a submitter waited since the queue was full.
+    /// How often a submitter waited because the queue was full.
     pub congested: u64,
-    /// How long they waited together, in nanoseconds.
+    /// How long they waited, all together, in nanoseconds.
     #[serde(default)]
     pub congested_ns: u64,
-    /// How much of that with a lock held under which nobody is to wait for a device ([`tidegate_rt::device_wait`]).
+    /// The part of that time in which the submitter held a lock under which no thread is to wait for a device
+    /// ([`tidegate_rt::device_wait`]).
     #[serde(default)]
     pub congested_holding_ns: u64,
-    /// Bytes × time that requests that have ended were on their way, in KiB × µs: its growth in a time, by
-    /// that time, is the mean of bytes on their way.
+    /// Bytes × time in flight of the requests that have ended, in KiB × µs. Its growth in a time, divided by
+    /// that time, is the mean number of bytes in flight.
     #[serde(default)]
     pub kib_us: u64,
-    /// Writes to zones that failed by themselves: not at the write pointer, or refused by the device.
+    /// Writes to zones that failed on their own account: not at the write pointer, or refused by the device.
     #[serde(default)]
     pub zone_refused: u64,
-    /// Requests submitted and not ended, now.
+    /// Requests in flight now: submitted and not ended.
     pub in_flight: u64,
     /// Bios by size, smallest first.
     pub sizes: Vec<SizeClass>,
@@ -48,11 +49,11 @@ pub struct QueueStats {
 /// Bios of a size.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SizeClass {
-    /// They have at least so many bytes (a power of two), and less than twice as many.
+    /// The bios have at least so many bytes (a power of two), and less than twice as many.
     pub bytes: u64,
-    /// Those that read.
+    /// Bios that read.
     pub reads: u64,
-    /// Those that wrote.
+    /// Bios that wrote.
     pub writes: u64,
 }
 
@@ -113,7 +114,7 @@ impl Counters {
         }
     }
 
-    /// The counts so far; the fields that the queue knows are left 0.
+    /// The counts so far. The fields that only the queue knows are 0.
     pub(super) fn read(&self) -> QueueStats {
         let [congested, congested_ns, congested_holding_ns, kib_us] = self.busy.read();
         QueueStats {

@@ -1,8 +1,9 @@
 //! Start-time fair queueing: a priority class, its groups, and the levels of each group.
 //!
-//! Each flow carries the virtual time at which its next request starts; the least is served first and
-//! moves on by the request's cost over the flow's weight. A flow that had nothing to send starts at the
-//! class's virtual time: it neither saves up credit nor pays for what it took while others were silent.
+//! Each flow has the virtual time at which its next request starts. The flow with the least time is served
+//! first, and its time advances by the cost of the request divided by the weight of the flow. A flow that had
+//! nothing to send starts at the virtual time of the class: it neither saves credit nor pays for its service
+//! while other flows had no requests.
 
 use crate::bio::Op;
 use crate::{ElevatorStats, IoContext, PAGE_SIZE, Request};
@@ -14,12 +15,12 @@ use tidegate_rt::{Nanos, WaitQueue};
 pub(super) const IDLE: usize = 2;
 pub(super) const LEVELS: usize = 8;
 pub(super) const DEFAULT_WEIGHT: u32 = 100;
-/// The level that threads have unless told.
+/// The default level of threads.
 const DEFAULT_LEVEL: u32 = 4;
-/// The cost of a command that moves no data ends here, however long its range.
+/// The highest cost of a command that moves no data, however long its range.
 const RANGE_COST_MAX: u64 = 1 << 20;
 
-/// Which queue a request waits in.
+/// The queue in which a request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     /// 0 real-time, 1 best-effort, 2 idle.
@@ -29,7 +30,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// The queue of `ctx`. Class 0 is none, which is best-effort.
+    /// The queue of `ctx`. Class 0 means no class, which is best-effort.
     pub fn of(ctx: IoContext) -> Key {
         let class = match ctx.class {
             1 => 0,
@@ -39,8 +40,8 @@ impl Key {
         Key { class, group: ctx.group, level: (ctx.level as usize).min(LEVELS - 1) }
     }
 
-    /// The queue of a thread, with [`crate::Queues::Processes`]: asynchronous requests of each level have a
-    /// number below [`LEVELS`], and threads numbers above it.
+    /// The queue of a thread, with [`crate::Queues::Processes`]. Queues of asynchronous requests, one for
+    /// each level, have numbers below [`LEVELS`], and queues of threads have numbers above.
     pub fn of_thread(ctx: IoContext, thread: u32, sync: bool) -> Key {
         let key = Key::of(ctx);
         let queue =
@@ -59,7 +60,7 @@ impl Key {
     }
 }
 
-/// A thread that waits until its own request may go to the device.
+/// A thread that waits until its request may go to the device.
 #[derive(Default)]
 pub(super) struct Ticket {
     granted: AtomicBool,
@@ -77,11 +78,11 @@ impl Ticket {
     }
 }
 
-/// The work to be done when a request's turn comes.
+/// The action when it is a request's turn.
 pub(super) enum Job {
-    /// It is submitted to the device.
+    /// The request is submitted to the device.
     Send(Request),
-    /// The thread that waits sends it.
+    /// The waiting thread executes its request.
     Grant(Arc<Ticket>),
 }
 
@@ -90,7 +91,7 @@ pub(super) struct Entry {
     pub job: Job,
     op: Op,
     bytes: u64,
-    /// Its submitter waits for it.
+    /// The submitter waits for the request.
     pub sync: bool,
     pub since: Nanos,
 }
@@ -104,7 +105,7 @@ impl Entry {
         Entry { op: rq.op, bytes: rq.bytes, job: Job::Send(rq), sync, since }
     }
 
-    /// Takes `rq` in at the back if it continues this request; else gives it back.
+    /// Appends `rq` if it continues this request; else gives it back.
     pub fn append(&mut self, rq: Request, max_bytes: u64, max_segments: usize) -> Result<(), Request> {
         match &mut self.job {
             Job::Send(to) => to.append(rq, max_bytes, max_segments)?,
@@ -116,7 +117,7 @@ impl Entry {
         Ok(())
     }
 
-    /// The request's weight in its flow's share, in bytes.
+    /// The cost of the request in the share of its flow, in bytes.
     pub fn cost(&self) -> u64 {
         let least = PAGE_SIZE as u64;
         match self.op {
@@ -126,7 +127,7 @@ impl Entry {
     }
 }
 
-/// Virtual time that `cost` takes a flow of `weight`.
+/// The virtual time of `cost` for a flow of `weight`.
 fn virtual_time(cost: u64, weight: u64) -> u64 {
     cost.saturating_mul(1 << 10) / weight
 }
@@ -140,7 +141,7 @@ pub(super) struct Level {
     pub last_end: Nanos,
     /// Mean time from the end of its last request to the next.
     pub think: Nanos,
-    /// The device was kept idle for its next request.
+    /// The device was kept idle for the next request of this level.
     pub idled: bool,
 }
 
@@ -191,7 +192,7 @@ impl Class {
         self.nodes.entry(key.group).or_insert_with(|| Node::new(key.group, key.class, weight))
     }
 
-    /// Puts `e` at the end of its queue; a flow that was empty starts now.
+    /// Puts `e` at the end of its queue. A flow that was empty starts at the present virtual time.
     pub fn push(&mut self, key: Key, e: Entry, weight: u32) {
         let vtime = self.vtime;
         self.pending += 1;
@@ -207,8 +208,8 @@ impl Class {
         l.queue.push_back(e);
     }
 
-    /// Takes the first request of a queue and charges its flow for it. Virtual time moves on where it is the
-    /// queue's turn by its share: service out of turn leaves others their credit.
+    /// Takes the first request of a queue and charges its flow for it. Virtual time advances only if it was
+    /// the turn of the queue by its share: service out of turn leaves other flows their credit.
     pub fn pop(&mut self, key: Key, now: Nanos, in_turn: bool) -> Option<Entry> {
         let n = self.nodes.get_mut(&key.group)?;
         let l = &mut n.levels[key.level];

@@ -1,9 +1,9 @@
 //! The elevator `wfq`: holds requests back and sends them in the order that [`sched`] decides.
 //!
-//! The thread that submits or completes a request sends what is due (`pump`); no lock is held then. A thread
-//! that completes requests inside a device's `submit` leaves the rest to the pump that it is under, so
-//! a device that completes inline costs no stack. One service thread watches deadlines and does what
-//! others had better not: work that may block a completing thread, and the rest of a long queue.
+//! The thread that submits or completes a request sends the requests that are due (`pump`), with no lock
+//! held. A thread that completes requests inside a device's `submit` leaves the rest to the `pump` further up
+//! its stack, so a device that completes inline costs no stack. One service thread watches deadlines, sends
+//! requests whose submission may block a completing thread, and sends the rest of a long queue.
 //!
 //! Lock owned: `wfq->lock` 960. Caller: the request queue.
 
@@ -23,8 +23,8 @@ use std::time::Duration;
 use tidegate_rt::{Condvar, LockClass, Mutex, MutexGuard, Nanos, clock, thread};
 
 static CLASS: LockClass = LockClass::new("wfq->lock", 960);
-/// Requests a thread sends before it leaves the rest to the service thread: with a device that works in
-/// its submitter, one submitter would do everybody's I/O.
+/// The number of requests that a thread sends before it leaves the rest to the service thread. With a device
+/// that works in the submitting thread, one submitter would else do the I/O of all others.
 const QUOTA: usize = 16;
 
 /// A group's requests in the queue and at the device, and the threads that wait for room.
@@ -38,18 +38,18 @@ struct Group {
 struct State {
     sched: Sched,
     groups: BTreeMap<u32, Group>,
-    /// Threads that send at the moment.
+    /// The threads that are sending now.
     pumps: Vec<u32>,
-    /// Due, and left to the service thread.
+    /// Requests that are due, and are left to the service thread.
     deferred: VecDeque<(Key, Request)>,
-    /// When to look again.
+    /// The time at which the service thread is to look again.
     deadline: Nanos,
-    /// Until when the service thread sleeps.
+    /// The time until which the service thread sleeps.
     armed: Nanos,
     /// The service thread is asked to send.
     kick: bool,
     stop: bool,
-    /// There is a service thread.
+    /// Whether there is a service thread.
     served: bool,
 }
 
@@ -63,11 +63,11 @@ struct Shared {
 
 type Guard<'a> = MutexGuard<'a, State>;
 
-/// On whose thread requests are sent.
+/// The thread that sends requests.
 #[derive(Clone, Copy)]
 enum By<'a> {
     Submitter,
-    /// A submitter whose own request is this.
+    /// A submitter whose request has this ticket.
     Waiter(&'a Arc<Ticket>),
     Completion,
     Service,
@@ -79,7 +79,7 @@ pub(crate) struct Wfq {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// A request's place at the device; the next one goes when it is dropped.
+/// The place of a request at the device. The next request is sent when this is dropped.
 pub(crate) struct Slot<'a> {
     shared: &'a Arc<Shared>,
     key: Key,
@@ -92,7 +92,7 @@ impl Drop for Slot<'_> {
 }
 
 impl Wfq {
-    /// Without a service thread (the system refuses one) nothing that needs a deadline is done: the device
+    /// A new elevator. Without a service thread (the system refuses one), there are no deadlines: the device
     /// is never kept idle.
     pub fn new(
         device: Arc<dyn Device>,
@@ -123,8 +123,8 @@ impl Wfq {
         Wfq { shared, thread }
     }
 
-    /// Queues `rq`, waiting while its queue is full, and sends what is due; whether it went into a request that was
-    /// pending.
+    /// Queues `rq`, waiting while its queue is full, and sends requests that are due. Returns whether `rq` was merged
+    /// into a pending request.
     pub fn submit(&self, rq: Request, busy: &Busy) -> bool {
         let s = &self.shared;
         let (bytes, sync) = (rq.bytes, rq.is_sync());
@@ -161,8 +161,8 @@ impl Wfq {
         false
     }
 
-    /// Waits until it is the turn of `rq`, which the caller then does itself. Takes no room in its group's
-    /// queue: the waiting thread is the bound.
+    /// Waits until it is the turn of `rq`, which the caller then executes. Takes no room in the queue of the
+    /// group: the waiting thread is the bound.
     pub fn enter(&self, rq: &Request) -> Slot<'_> {
         let s = &self.shared;
         let ticket = Arc::new(Ticket::default());
@@ -184,7 +184,7 @@ impl Wfq {
         self.shared.state.lock().sched.stats()
     }
 
-    /// Sends what is pending without waiting for more.
+    /// Sends pending requests without waiting for more.
     pub fn close(&self) {
         let mut st = self.shared.state.lock();
         st.sched.close();
@@ -202,13 +202,13 @@ impl Drop for Wfq {
     }
 }
 
-/// Whether a device may take the time of the thread that submits `rq`, though it works asynchronously.
+/// Whether an asynchronous device may still block the thread that submits `rq`.
 fn may_block(rq: &Request) -> bool {
     !matches!(rq.op, Op::Read | Op::Write) || rq.flags.intersects(BioFlags::PREFLUSH | BioFlags::FUA)
 }
 
 impl Shared {
-    /// Sends what is due, unless this thread does so already further up its stack.
+    /// Sends requests that are due, unless this thread does so already further up its stack.
     fn pump<'a>(self: &'a Arc<Self>, mut st: Guard<'a>, by: By) -> Guard<'a> {
         let me = thread::id();
         if st.pumps.contains(&me) {
@@ -249,7 +249,7 @@ impl Shared {
         st
     }
 
-    /// The request to send now; if there is none, it makes sure that another look follows in time.
+    /// The request to send now. If there is none, makes sure that the service thread looks again in time.
     fn next(&self, st: &mut State, by: By) -> Option<(Key, Job)> {
         if matches!(by, By::Service)
             && let Some((key, rq)) = st.deferred.pop_front()
@@ -278,14 +278,16 @@ impl Shared {
         let (shared, inflight, bytes) = (self.clone(), self.inflight.clone(), rq.bytes);
         rq.after_end(move || {
             shared.complete(key, Some(bytes));
-            // Before the queue may go: the last reference to a device must not fall in its own thread.
+            // Dropped before the queue may go: the last reference to a device must not be dropped in a thread
+            // of that device.
             drop(shared);
             inflight.leave(&Place::NONE);
         });
         self.device.submit(rq);
     }
 
-    /// Books a request out and sends what is due. `bytes` is what it took in its group's queue.
+    /// Takes a request off and sends requests that are due. `bytes` is the room that it took in the queue of
+    /// its group.
     fn complete(self: &Arc<Self>, key: Key, bytes: Option<u64>) {
         let mut st = self.state.lock();
         st.sched.complete(key, clock::now());
@@ -317,7 +319,7 @@ impl Shared {
                     self.service.wait_for(&mut st, t.since(now).duration());
                 }
             }
-            // Awake: it looks at the deadline before it sleeps again.
+            // The thread is awake: it looks at the deadline before it sleeps again.
             st.armed = Nanos(0);
         }
     }

@@ -1,4 +1,4 @@
-//! Which request is next, and when the device is better kept idle. Knows no device, lock or clock.
+//! Decides which request is next, and when the device is better kept idle. It knows no device, lock or clock.
 
 use super::flow::{Class, DEFAULT_WEIGHT, Entry, IDLE, Job, Key, Level, Node};
 use crate::{ElevatorStats, IoContext, QueueLimits, Queues, Request, WfqOptions};
@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tidegate_rt::Nanos;
 
-/// A deadline that does not come: something else happens first.
+/// A deadline that never comes.
 pub(super) const NEVER: Nanos = Nanos(u64::MAX);
 
 /// The next action.
 pub(super) enum Next {
-    /// This. It counts as at the device until [`Sched::complete`].
+    /// Send this request. It counts as at the device until [`Sched::complete`].
     Job(Key, Job),
-    /// Nothing before this time, unless requests come or end.
+    /// Do nothing before this time, unless requests come or end.
     Wait(Nanos),
 }
 
@@ -23,33 +23,35 @@ pub(super) struct Sched {
     classes: [Class; 3],
     weights: BTreeMap<u32, u32>,
     inflight: usize,
-    /// The queue that is served before others: a synchronous one, or with strict guarantees any.
+    /// The queue in service, which is served before others: a synchronous queue, or with strict guarantees
+    /// any queue.
     service: Option<Service>,
     /// Since when the idle class has waited for one of its requests to be served.
     idle_since: Nanos,
-    /// When a request of another class ended last.
+    /// When a request of a class other than idle ended last.
     busy_end: Nanos,
-    /// Nothing more will come.
+    /// No more requests will come.
     closing: bool,
     /// Figures of threads whose queues are gone.
     gone: BTreeMap<(u32, u8), ElevatorStats>,
 }
 
-/// Queues of threads in a class; above that, those with nothing to do go: a volume sees any number of threads.
+/// The number of queues of threads in a class above which empty queues are dropped: a volume sees any number of
+/// threads.
 const MANY: usize = 256;
 
-/// The service that a queue got since it was chosen.
+/// The service that a queue got since it is in service.
 struct Service {
     key: Key,
     bytes: u64,
     since: Nanos,
 }
 
-/// The fate of the queue in service.
+/// The decision about the queue in service.
 enum Turn {
-    /// Its next request goes.
+    /// Its next request is sent.
     Serve(Key),
-    /// The device is kept for its next request, until then.
+    /// The device is kept idle for its next request, until this time.
     Idle(Nanos),
     Over,
 }
@@ -82,12 +84,12 @@ impl Sched {
         }
     }
 
-    /// Whether queues are those of threads, which come and go.
+    /// Whether queues belong to threads, which come and go.
     pub fn by_process(&self) -> bool {
         self.options.queues == Queues::Processes
     }
 
-    /// Waits for nothing from now on: pending requests go as soon as the device has room.
+    /// From now on the device is never kept idle: pending requests go as soon as it has room.
     pub fn close(&mut self) {
         self.closing = true;
     }
@@ -136,7 +138,7 @@ impl Sched {
         self.classes[key.class].push(key, e, weight);
     }
 
-    /// Books out a request that [`Sched::next`] gave.
+    /// Takes off a request that [`Sched::next`] returned.
     pub fn complete(&mut self, key: Key, now: Nanos) {
         self.inflight -= 1;
         let c = &mut self.classes[key.class];
@@ -154,7 +156,8 @@ impl Sched {
         }
     }
 
-    /// Lets go of the queues of a class that have nothing to do: their lead, a few requests, is forgiven.
+    /// Drops the empty queues of a class. Service that they got ahead of their share, a few requests, is
+    /// forgotten.
     fn drop_silent(&mut self, class: usize) {
         let c = &mut self.classes[class];
         let gone = &mut self.gone;
@@ -202,13 +205,13 @@ impl Sched {
         }
         let service = self.service.take().unwrap_or(Service { key, bytes: 0, since: now });
         let served = Service { bytes: service.bytes + e.cost(), ..service };
-        // As BFQ: strict guarantees are looked at before anything else, also before what kind of queue it is.
+        // As in BFQ, strict guarantees are checked before anything else, also before the kind of the queue.
         let gets_turns = self.options.strict_guarantees || (e.sync && key.class != IDLE);
         self.service = gets_turns.then_some(served);
         Next::Job(key, e.job)
     }
 
-    /// When the idle class has waited too long, and when it may go if no other class has anything.
+    /// When the idle class has waited too long, and when it may be served if no other class has requests.
     fn idle_class_due(&self) -> (Nanos, Nanos) {
         if self.classes[IDLE].pending == 0 {
             return (NEVER, NEVER);
@@ -222,9 +225,10 @@ impl Sched {
         }
     }
 
-    /// The fate of the queue in service if `best` would be the next by its share: it goes on until it has had
-    /// its budget or its time, or has nothing to send and is not worth waiting for. Service counts once the
-    /// queue has a request again: only then can shares decide which is next.
+    /// Decides about the queue in service if `best` would be the next by its share. The queue stays in
+    /// service until it has used its budget or its time, or has nothing to send and is not worth waiting for.
+    /// Service is accounted once the queue has a request again: only then can shares decide which queue is
+    /// next.
     fn turn(&mut self, best: Key, now: Nanos) -> Turn {
         let Some(s) = &self.service else { return Turn::Over };
         let (key, options) = (s.key, &self.options);
@@ -275,7 +279,7 @@ impl Sched {
         }
     }
 
-    /// Whether the groups that do I/O, that of `key` among them, differ in weight.
+    /// Whether the groups that do I/O, including that of `key`, differ in weight.
     fn weights_differ(&self, key: Key) -> bool {
         let mut busy = self
             .classes
@@ -287,7 +291,7 @@ impl Sched {
         busy.any(|w| Some(w) != first)
     }
 
-    /// The elevator's work for each group and class, in order of group.
+    /// The work of the elevator for each group and class, in order of group.
     pub fn stats(&self) -> Vec<ElevatorStats> {
         let nodes = self.classes.iter().flat_map(|c| c.nodes.values());
         if self.by_process() {
@@ -301,7 +305,7 @@ impl Sched {
     }
 }
 
-/// Adds what was done for a queue to that of all of threads, or of all others.
+/// Adds the figures of a queue to the sum of all queues of threads, or of all others.
 fn add(sums: &mut BTreeMap<(u32, u8), ElevatorStats>, n: &Node) {
     let group = u32::from(Key { class: 0, group: n.group, level: 0 }.is_of_thread());
     let of = &n.stats;

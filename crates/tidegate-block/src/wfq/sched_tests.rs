@@ -1,4 +1,4 @@
-//! The scheduler in a time of its own: nothing here depends on the machine.
+//! The scheduler in virtual time: nothing here depends on the machine.
 
 use super::*;
 use crate::{Bio, BioFlags, IoContext, PageBuf, Sector, Segment};
@@ -32,7 +32,7 @@ fn next(s: &mut Sched, now: u64) -> Result<Key, u64> {
     }
 }
 
-/// Sends and ends `n` requests at one time, and returns whose they were.
+/// Sends and ends `n` requests at one time, and returns their queues.
 fn serve(s: &mut Sched, n: usize, now: u64) -> Vec<Key> {
     let one = |_| {
         let k = next(s, now).expect("something to send");
@@ -99,8 +99,8 @@ fn the_idle_class_gets_one_request_each_time_it_has_waited_too_long() {
     assert_eq!(at, [25, 50], "each 250 ms");
 }
 
-/// The owners of the requests of 1 ms that are served, in order, until `a` had `requests`: `a` thinks for 3
-/// ms after each, `b` has always more.
+/// The queues of the requests of 1 ms that are served, in order, until `a` had `requests`. `a` thinks for 3
+/// ms after each, and `b` always has more.
 fn beside_a_flood(s: &mut Sched, a: Key, b: Key, requests: usize) -> Vec<Key> {
     fill(s, b, 10 * requests, 1, 0);
     let (mut now, mut comes, mut served) = (1, 1, Vec::new());
@@ -134,7 +134,7 @@ fn strict_guarantees_keep_the_device_for_the_queue_in_service() {
     let turns: Vec<_> = served.chunk_by(|x, y| x == y).map(|t| (t[0] == a, t.len())).collect();
     let floods: Vec<_> = turns.iter().filter(|t| !t.0).map(|t| t.1).collect();
     assert!(floods.iter().all(|n| (124..=126).contains(n)), "{floods:?}");
-    // The requests between are as many as are due, in turns of 31 or 32 that make no difference here.
+    // The number of requests in between is what is due, in turns of 31 or 32, which makes no difference here.
     let between: Vec<_> = turns[1..turns.len() - 1].iter().filter(|t| t.0).map(|t| t.1).collect();
     assert!(between.iter().all(|n| (590..=660).contains(n)), "{between:?}");
     assert!(s.stats()[0].idled > 9000);
@@ -165,7 +165,8 @@ fn two_that_think(s: &mut Sched, is_sync: [bool; 2]) -> [u32; 2] {
     served
 }
 
-/// As with BFQ, strict guarantees ask nothing of a queue: it is waited for also when nobody waits for its requests.
+/// As in BFQ, strict guarantees hold for every queue: the device idles for a queue even when no thread waits for its
+/// requests.
 #[test]
 fn weights_hold_among_queues_that_think() {
     for is_sync in [[true, true], [true, false], [false, true], [false, false]] {
@@ -177,7 +178,7 @@ fn weights_hold_among_queues_that_think() {
     }
 }
 
-/// Without them the device is kept idle for no asynchronous queue.
+/// Without strict guarantees the device is kept idle for no asynchronous queue.
 #[test]
 fn asynchronous_queues_are_not_waited_for_otherwise() {
     let mut s = Sched::new(WfqOptions { depth: 1, ..Default::default() });
@@ -186,7 +187,7 @@ fn asynchronous_queues_are_not_waited_for_otherwise() {
     assert!(s.stats().iter().all(|q| q.idled == 0));
 }
 
-/// Strict guarantees include the idle class; requests of other classes that come meanwhile do not wait for it.
+/// Strict guarantees include the idle class. Requests of other classes that come meanwhile do not wait for it.
 #[test]
 fn the_idle_class_in_service_gives_way() {
     let mut s = sched(true);
@@ -234,7 +235,7 @@ fn keeping_the_device_ends_with_slice_idle() {
     assert_eq!(s.stats()[0].idled, 1, "one wait, however often it is looked at");
     assert_eq!(next(&mut s, 10 * MS), Ok(b));
     s.complete(b, Nanos(11 * MS));
-    // Now it is b that is waited for, though nobody waits for its requests.
+    // Now the device is kept idle for b, though no thread waits for its requests.
     sync(&mut s, a, 11 * MS);
     assert_eq!(next(&mut s, 12 * MS), Err(19 * MS));
     assert_eq!(next(&mut s, 19 * MS), Ok(a));
@@ -256,7 +257,7 @@ fn without_strict_guarantees_only_different_weights_are_worth_it() {
         assert_eq!(serve(&mut s, 2, MS), [a, b]);
         sync(&mut s, a, MS);
         assert_eq!(next(&mut s, MS), Ok(a));
-        // At the device, with room for more.
+        // The request is at the device, which has room for more.
         assert_eq!(next(&mut s, MS) == Err(NEVER.0), held);
         if held {
             s.complete(a, Nanos(2 * MS));
@@ -314,7 +315,7 @@ fn asynchronous_writes_together_have_the_share_of_one_thread() {
     let mut s = by_process();
     let ctx = IoContext::default();
     let log = s.key(IoContext { level: 0, ..ctx }, 3, true);
-    // Of three threads, and all in one queue.
+    // Asynchronous requests of three threads are all in one queue.
     (1..4).for_each(|thread| {
         let k = s.key(ctx, thread, false);
         fill(&mut s, k, 100, 1, 1);

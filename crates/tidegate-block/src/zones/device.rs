@@ -1,4 +1,4 @@
-//! Zones over a device that has none: as in the zoned models, for any content.
+//! Zones over a device that has none, as in the zoned models, with any content.
 
 use super::{Zone, ZoneSpec, ZoneState, Zones};
 use crate::bio::{BioFlags, Op};
@@ -9,7 +9,7 @@ use tidegate_rt::{LockClass, Mutex};
 
 static CLASS: LockClass = LockClass::new("zoned->zones", 981);
 
-/// A device with zones, whose bytes another keeps. The write pointers are in memory alone.
+/// A device with zones whose bytes another device keeps. The write pointers are only in memory.
 pub struct ZonedDevice {
     below: Arc<dyn Device>,
     zones: Mutex<Zones>,
@@ -40,7 +40,7 @@ impl ZonedDevice {
         self.refused.load(Relaxed)
     }
 
-    /// Takes a request or refuses it; whether there is anything to do below.
+    /// Takes a request or refuses it. Returns whether the device below has anything to do.
     fn take(&self, rq: &Request) -> Result<bool, Errno> {
         let mut zones = self.zones.lock();
         if rq.op != Op::Flush && rq.end().bytes() > self.size {
@@ -52,7 +52,7 @@ impl ZonedDevice {
         Ok(rq.op != Op::Discard || zones.clears(rq.sector.bytes(), rq.bytes))
     }
 
-    /// A zone operation as one that the device below knows.
+    /// Turns a zone operation into one that the device below knows.
     fn translate(rq: &mut Request) -> bool {
         if rq.op == Op::ZoneReset {
             (rq.op, rq.flags) = (Op::Discard, BioFlags::empty());

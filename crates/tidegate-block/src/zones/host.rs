@@ -1,6 +1,6 @@
 //! Zones of the host's block devices.
 //!
-//! Writes to such a device go around the host's page cache, which would send them in an order of its own.
+//! Writes to such a device go around the host's page cache, which would send them in any order.
 
 use super::{Zone, ZoneState, Zoning};
 use crate::{Errno, SECTOR_SIZE};
@@ -8,22 +8,23 @@ use rustix::fs::{FileType, Stat, major, minor};
 use std::os::fd::AsFd;
 use tidegate_sys::zoned::{self, Operation, condition, kind};
 
-/// The geometry of an opened file's zones; `None` where it is no device that has some written in order.
+/// The geometry of the zones of an opened file. `None` where the file is no device with zones that are
+/// written in order.
 ///
 /// # Errors
-/// The kernel's, for a device with zones that cannot be told.
+/// The kernel's, for a device whose zones cannot be reported.
 pub(crate) fn zoning(file: impl AsFd, st: &Stat) -> Result<Option<Zoning>, Errno> {
     if FileType::from_raw_mode(st.st_mode) != FileType::BlockDevice {
         return Ok(None);
     }
-    // A kernel without zones does not know the call.
+    // A kernel without support for zones does not know the ioctl.
     let Some(size) = zoned::zone_sectors(&file).ok().filter(|n| *n > 0) else { return Ok(None) };
     let zones = report(&file)?;
     let Some(first) = zones.iter().find(|z| z.is_sequential()) else { return Ok(None) };
     let limit = |name: &str| {
         let path = format!("/sys/dev/block/{}:{}/queue/{name}", major(st.st_rdev), minor(st.st_rdev));
         let said = std::fs::read_to_string(path).ok().and_then(|s| s.trim().parse().ok());
-        // 0 says that there is none.
+        // 0 means that there is no bound.
         said.filter(|n| *n > 0).unwrap_or(usize::MAX)
     };
     let (max_open, max_active) = (limit("max_open_zones"), limit("max_active_zones"));
@@ -46,11 +47,11 @@ pub(crate) fn report_one(file: impl AsFd, pos: u64) -> Result<Option<Zone>, Errn
     Ok(zoned::report_one(file, pos / SECTOR_SIZE)?.as_ref().map(zone))
 }
 
-/// A zone as the kernel tells it, in bytes.
+/// A zone as the kernel reports it, in bytes.
 fn zone(z: &zoned::Zone) -> Zone {
     let bytes = |sectors: u64| sectors.saturating_mul(SECTOR_SIZE);
     let (start, len) = (bytes(z.start), bytes(z.len));
-    // One that would rather be written in order takes writes anywhere.
+    // A zone that merely prefers sequential writes takes writes anywhere.
     if z.kind != kind::SEQUENTIAL {
         return Zone::conventional(start, len);
     }
@@ -65,7 +66,7 @@ fn zone(z: &zoned::Zone) -> Zone {
     };
     let pointer = match state {
         ZoneState::Empty => start,
-        // The kernel has no pointer of these.
+        // The kernel reports no write pointer for these.
         ZoneState::Full | ZoneState::ReadOnly | ZoneState::Offline => start + capacity,
         _ => bytes(z.pointer).clamp(start, start + capacity),
     };

@@ -1,17 +1,18 @@
-//! Zones: parts of a device that are written from their start on, in order, and begin anew as a whole.
+//! Zones: parts of a device that are written in order from their start on, and are reset as a whole.
 //!
-//! Words and rules are those of the zoned block device model (ZBC, ZAC, NVMe ZNS; zonedstorage.io): a write
-//! begins at its zone's write pointer, a reset takes that back to the zone's start, a finish makes a zone
-//! full. A zone that is neither empty nor full is active, and a device has so many of these at most.
+//! Terms and rules are those of the zoned block device model (ZBC, ZAC, NVMe ZNS; zonedstorage.io): a write
+//! begins at the write pointer of its zone, a reset moves the write pointer back to the start of the zone, a
+//! finish makes a zone full. A zone that is neither empty nor full is active, and a device bounds the number
+//! of active zones.
 //!
 //! Locks owned: `queue->zone_wplugs` 975, `zoned->zones` 981.
 //!
 //! | module | holds |
 //! |---|---|
-//! | this | what zones a device has and their state ([`Zones`]) |
-//! | [`device`] | [`ZonedDevice`]: zones over a device without |
+//! | this | the zones of a device and their state ([`Zones`]) |
+//! | [`device`] | [`ZonedDevice`]: zones over a device without zones |
 //! | `host` | zones of the host's block devices |
-//! | `plug` | writes to a zone, brought into its order on the way to the device |
+//! | `plug` | writes to a zone, put in order on the way to the device |
 
 pub mod device;
 pub(crate) mod host;
@@ -22,36 +23,37 @@ pub use device::ZonedDevice;
 use crate::bio::Op;
 use crate::{Errno, Request};
 
-/// How a zoned device is laid out, and how many zones may be partly written.
+/// The layout of a zoned device, and how many zones may be partly written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneSpec {
     /// From the start of a zone to that of the next, in bytes.
     pub size: u64,
     /// Bytes of a zone that can be written.
     pub capacity: u64,
-    /// Zones at the start that can be written anywhere.
+    /// The number of zones at the start that can be written anywhere.
     pub conventional: usize,
-    /// Zones that may be open, that is, written to; the one that was written to longest ago is closed for another.
+    /// The most zones that may be open, that is, written to. The zone that was written to longest ago is closed to open
+    /// another.
     pub max_open: usize,
-    /// Zones that may be open or closed, that is, neither empty nor full.
+    /// The most zones that may be active: open or closed, that is, neither empty nor full.
     pub max_active: usize,
 }
 
-/// The geometry of a device's zones: all that these have in common.
+/// The geometry of a device's zones: the properties that all zones share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Zoning {
-    /// The first byte from which on zones are written in order; behind it, each is `size` bytes from the one before.
+    /// The first byte of the zones that are written in order. From there on, a zone begins every `size` bytes.
     pub first: u64,
     /// From the start of a zone to that of the next, in bytes.
     pub size: u64,
-    /// Zones that may be written to without closing others; `usize::MAX`: all.
+    /// The most zones that may be open at once; `usize::MAX`: all.
     pub max_open: usize,
-    /// Zones that may be neither empty nor full; `usize::MAX`: all.
+    /// The most zones that may be active, that is, neither empty nor full; `usize::MAX`: all.
     pub max_active: usize,
 }
 
 impl Zoning {
-    /// The start of the zone that a byte is in; `None` in front of all that are written in order.
+    /// The start of the zone that a byte is in. `None` in front of the zones that are written in order.
     pub fn zone_of(&self, pos: u64) -> Option<u64> {
         let n = pos.checked_sub(self.first)? / self.size;
         Some(self.first + n * self.size)
@@ -71,19 +73,19 @@ pub enum ZoneState {
     Closed,
     /// It takes no more.
     Full,
-    /// It takes no writes and is never reset, and can be read. Its write pointer is not known.
+    /// It takes no writes and is never reset, but can be read. Its write pointer is not known.
     ReadOnly,
     /// It takes no writes and is never reset, and has lost its content.
     Offline,
 }
 
 impl ZoneState {
-    /// Whether it counts against the device's most active zones.
+    /// Whether the zone is active: the device bounds the number of active zones.
     pub fn is_active(self) -> bool {
         matches!(self, ZoneState::Open | ZoneState::Closed)
     }
 
-    /// Whether the device has given it up: it takes no writes, now or later.
+    /// Whether the device has given the zone up: it takes no writes, now or later.
     pub fn is_dead(self) -> bool {
         matches!(self, ZoneState::ReadOnly | ZoneState::Offline)
     }
@@ -98,7 +100,7 @@ pub struct Zone {
     pub len: u64,
     /// Bytes of it that can be written.
     pub capacity: u64,
-    /// Where the next write must begin; the end of the writable part when it takes no more.
+    /// Where the next write must begin. The end of the writable part when the zone takes no more writes.
     pub pointer: u64,
     /// Its state.
     pub state: ZoneState,
@@ -110,7 +112,7 @@ impl Zone {
         Zone { start, len, capacity: len, pointer: start, state: ZoneState::Conventional }
     }
 
-    /// Whether it is to be written in order.
+    /// Whether the zone is to be written in order.
     pub fn is_sequential(&self) -> bool {
         self.state != ZoneState::Conventional
     }
@@ -120,7 +122,7 @@ impl Zone {
 pub struct Zones {
     spec: ZoneSpec,
     zones: Vec<Zone>,
-    /// The open ones, by number; the one written to last is the last.
+    /// The open zones, by number. The zone that was written to most recently is the last.
     open: Vec<usize>,
     active: usize,
 }
@@ -144,7 +146,7 @@ impl Zones {
         Zones { spec, zones: (0..size / spec.size).map(zone).collect(), open: Vec::new(), active: 0 }
     }
 
-    /// The geometry that all have in common.
+    /// The geometry of the zones.
     pub fn zoning(&self) -> Zoning {
         let s = &self.spec;
         Zoning {
@@ -165,8 +167,8 @@ impl Zones {
         self.zones.get((pos / self.spec.size) as usize).copied()
     }
 
-    /// Has a zone be written up to byte `pointer`, as after a power cut. More zones than may be active can
-    /// come of it.
+    /// Sets the write pointer of a zone to byte `pointer`, as after a power cut. More zones than `max_active`
+    /// can become active by it.
     pub fn set_pointer(&mut self, n: usize, pointer: u64) {
         self.leave(n);
         let z = &mut self.zones[n];
@@ -180,19 +182,19 @@ impl Zones {
         self.active += usize::from(z.state.is_active());
     }
 
-    /// Has the device give a zone up, so that it is in `state`.
+    /// Has the device give up a zone, so that it is in `state`.
     pub fn give_up(&mut self, n: usize, state: ZoneState) {
         self.leave(n);
         let z = &mut self.zones[n];
         (z.state, z.pointer) = (state, z.start + z.capacity);
     }
 
-    /// Takes a request or refuses it, as the device would: a write that does not begin at its zone's write pointer or
-    /// leaves the zone is an I/O error, and so is all that a zone in its state does not do; one more zone than may be
-    /// active is EOVERFLOW.
+    /// Takes a request or refuses it, as the device would. A write that does not begin at the write pointer of its zone
+    /// or leaves the zone is an I/O error, and so is an operation that the state of the zone does not permit. A write
+    /// that would make one zone too many active is EOVERFLOW.
     ///
     /// # Errors
-    /// These, and EINVAL where a zone is to be reset or finished and there is none.
+    /// EIO and EOVERFLOW as above, and EINVAL where a range to be reset or finished holds no such zone.
     pub fn take(&mut self, rq: &Request) -> Result<(), Errno> {
         let pos = rq.sector.bytes();
         match rq.op {
@@ -212,7 +214,8 @@ impl Zones {
     /// Makes a zone full.
     ///
     /// # Errors
-    /// EINVAL: there is no such zone that is written in order. EOVERFLOW: an empty one would have to be opened first.
+    /// EINVAL: there is no such zone that is written in order. EOVERFLOW: the zone is empty and would have to be opened
+    /// first, and too many are active.
     pub fn finish(&mut self, n: usize) -> Result<(), Errno> {
         self.sequential(n)?;
         if self.zones[n].state == ZoneState::Empty && self.active >= self.spec.max_active {
@@ -247,7 +250,7 @@ impl Zones {
         }
     }
 
-    /// Does something to all zones that a range is of.
+    /// Applies an operation to all zones of a range.
     fn each(
         &mut self,
         pos: u64,
@@ -261,7 +264,7 @@ impl Zones {
         (pos / size..(pos + len) / size).try_for_each(|n| f(self, n as usize))
     }
 
-    /// A zone is neither open nor closed any more.
+    /// Notes that a zone is no longer open or closed.
     fn leave(&mut self, n: usize) {
         self.active -= usize::from(self.zones[n].state.is_active());
         self.open.retain(|o| *o != n);

@@ -1,11 +1,11 @@
-//! Writes to a zone, brought into its order on the way to the device.
+//! Writes to a zone, put in order on the way to the device.
 //!
-//! A device refuses a write that does not begin at its zone's write pointer, and writes that are on their way
-//! at once may come in any order. So one write to a zone is on its way at a time, and the next is the one
-//! that begins where that ends, in whatever order they were submitted (as Linux's zone write plugging, which
-//! takes them in order of submission). One that comes early waits. When a write fails, the device is no
-//! longer where the zone's next is: those that wait fail with it, and all that come, until the zone is reset
-//! or finished.
+//! A device refuses a write that does not begin at the write pointer of its zone, and writes that are in
+//! flight at once may reach the device in any order. So one write to a zone is in flight at a time, and the
+//! next is the write that begins where it ends, in whatever order they were submitted. (Linux's zone write
+//! plugging takes them in order of submission.) A write that comes early waits. When a write fails, the write
+//! pointer of the device is no longer where the next write begins: all waiting writes fail with it, and all
+//! that come later, until the zone is reset or finished.
 
 use super::Zoning;
 use crate::bio::Op;
@@ -22,18 +22,18 @@ static CLASS: LockClass = LockClass::new("queue->zone_wplugs", 975);
 struct Plugged {
     /// Where the next write begins.
     next: u64,
-    /// The number of the one that is on its way.
+    /// The number of the request that is in flight.
     busy: Option<u64>,
-    /// Where that ends.
+    /// Where the request in flight ends.
     busy_end: u64,
-    /// Requests so far.
+    /// The number of requests so far.
     count: u64,
-    /// A thread sends what is next, and looks again when that is done.
+    /// A thread is sending the next request, and looks again when it is sent.
     sending: bool,
     failed: Option<Errno>,
-    /// Writes that came early.
+    /// The writes that came early.
     early: BTreeMap<u64, Numbered>,
-    /// Resets and finishes, for when no write is left that can go.
+    /// Resets and finishes. They go when no write is left that can go.
     operations: VecDeque<Numbered>,
 }
 
@@ -41,7 +41,7 @@ struct Plugged {
 type Numbered = (u64, Request);
 
 impl Plugged {
-    /// Where those end that are on their way, or will be without another.
+    /// The end of the writes that are in flight or can follow without a gap.
     fn end(&self) -> u64 {
         let mut end = if self.busy.is_some() { self.busy_end } else { self.next };
         while let Some((_, rq)) = self.early.get(&end) {
@@ -65,33 +65,33 @@ impl Plugged {
 pub(crate) struct ZonePlugs {
     device: Arc<dyn Device>,
     zoning: Zoning,
-    /// By their first bytes; those that were written to.
+    /// The zones that were written to, by their first bytes.
     zones: Mutex<BTreeMap<u64, Plugged>>,
-    /// Writes that have no place in their zones, and those that the device refused.
+    /// The number of writes that have no place in their zones, and of those that the device refused.
     refused: AtomicU64,
 }
 
 impl ZonePlugs {
-    /// Those of `device`, if it is zoned.
+    /// The zones of `device`, if it is zoned.
     pub(crate) fn of(device: &Arc<dyn Device>) -> Option<Arc<Self>> {
         let zoning = device.info().zones?;
         let zones = Mutex::new(&CLASS, BTreeMap::new());
         Some(Arc::new(ZonePlugs { device: device.clone(), zoning, zones, refused: AtomicU64::new(0) }))
     }
 
-    /// Writes that failed by themselves: behind the write pointer, over another that waits, across a zone's end, or
-    /// refused by the device. Those that failed with one before them are not among them.
+    /// The number of writes that failed on their own account: behind the write pointer, over another that waits, across
+    /// the end of a zone, or refused by the device. Writes that failed because an earlier one did are not counted.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
 
-    /// Whether a request is to be brought into order: it changes a zone that is written in order.
+    /// Whether a request is to be put in order: it changes a zone that is written in order.
     pub(crate) fn orders(&self, rq: &Request) -> bool {
         let changes = matches!(rq.op, Op::Write | Op::WriteZeroes | Op::ZoneReset | Op::ZoneFinish);
         changes && rq.bytes > 0 && self.zoning.zone_of(rq.sector.bytes()).is_some()
     }
 
-    /// Whether a request waits for one that nobody has submitted yet. It takes no room from those that do not.
+    /// Whether a request waits for one that was not submitted yet. Such a request takes no room from others.
     pub(crate) fn is_early(&self, rq: &Request) -> bool {
         let Some(zone) = self.zone(rq).filter(|_| rq.op == Op::Write) else { return false };
         self.look(zone, Some(rq.sector.bytes()));
@@ -103,8 +103,8 @@ impl ZonePlugs {
         self.zoning.zone_of(rq.sector.bytes())
     }
 
-    /// Sends a request that [`ZonePlugs::orders`] says yes to, now or when it is the next of its zone.
-    /// Behind its end, when the next of the zone may go, `left` is called.
+    /// Sends a request for which [`ZonePlugs::orders`] is true, now or when it is the next of its zone.
+    /// `left` is called after its end, when the next request of the zone may go.
     pub(crate) fn submit(self: &Arc<Self>, mut rq: Request, left: impl FnOnce() + Send + 'static) {
         let Some(zone) = self.zone(&rq) else {
             rq.after_end(left);
@@ -125,7 +125,7 @@ impl ZonePlugs {
         let plugs = self.clone();
         rq.after_end_with(move |r| {
             plugs.ended(zone, number, op, pos + bytes, r);
-            // A queue waits for its requests, so that its device goes in none of them.
+            // The queue waits for its requests, so that its device is dropped in none of them.
             drop(plugs);
             left();
         });
@@ -136,7 +136,7 @@ impl ZonePlugs {
         if !is_write {
             z.operations.push_back((number, rq));
         } else if pos < z.next || z.early.contains_key(&pos) {
-            // Of no use to anybody: the device would refuse it.
+            // The request has no place in the zone: the device would refuse it.
             drop(zones);
             self.refused.fetch_add(1, Relaxed);
             return fail([rq], Errno::IO);
@@ -147,8 +147,8 @@ impl ZonePlugs {
         self.send(zone);
     }
 
-    /// Asks the device for the write pointer of a zone that nothing is known of, or where a write would be at
-    /// another: the zone may have been written through another queue. The answer is old once a request came
+    /// Asks the device for the write pointer of a zone if the pointer is not known, or if a write begins
+    /// elsewhere: the zone may have been written through another queue. The answer is stale if a request came
     /// meanwhile.
     fn look(&self, zone: u64, pos: Option<u64>) {
         let unknown = |z: Option<&Plugged>| {
@@ -172,7 +172,7 @@ impl ZonePlugs {
         }
     }
 
-    /// Sends the next write of a zone, and the next one then, as long as the device does it at once.
+    /// Sends the next write of a zone, and the ones after it as long as the device completes each at once.
     fn send(&self, zone: u64) {
         let mut first = true;
         loop {
@@ -191,12 +191,12 @@ impl ZonePlugs {
         }
     }
 
-    /// A request of a zone has ended.
+    /// Notes that a request of a zone has ended.
     fn ended(&self, zone: u64, number: u64, op: Op, end: u64, r: Result<(), Errno>) {
         let mut zones = self.zones.lock();
         let z = zones.entry(zone).or_default();
         if z.busy != Some(number) {
-            return; // it never was on its way
+            return; // the request never was in flight
         }
         z.busy = None;
         let mut failed = BTreeMap::new();

@@ -22,7 +22,7 @@ pub struct Served {
 struct State {
     queue: VecDeque<Request>,
     served: Vec<Served>,
-    /// Requests it has at once, and the most it had.
+    /// The number of requests in the device now, and the most there were.
     now: usize,
     most: usize,
     open: bool,
@@ -81,7 +81,7 @@ impl SlowDevice {
         Arc::new(SlowDevice { shared, worker: Some(worker) })
     }
 
-    /// Lets requests pass.
+    /// Lets requests proceed.
     pub fn open(&self) {
         self.shared.state.lock().open = true;
         self.shared.changed.notify_all();
@@ -91,7 +91,7 @@ impl SlowDevice {
         self.shared.state.lock().served.clone()
     }
 
-    /// The most requests that were at the device at once.
+    /// The most requests that were at the device at a time.
     pub fn most(&self) -> usize {
         self.shared.state.lock().most
     }

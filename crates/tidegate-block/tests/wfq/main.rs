@@ -57,7 +57,7 @@ fn classes_go_in_order() {
     let device = SlowDevice::new(Duration::ZERO, false);
     let options = WfqOptions { depth: 1, idle_class_expire: Duration::from_secs(60), ..Default::default() };
     let q = queue(device.clone(), options, 100);
-    // The first is at the device before the others are there.
+    // The first request is at the device before the others come.
     flood(&q, IoContext { class: 2, level: 7, group: 9 }, 1, 1);
     for class in [3, 2, 1] {
         flood(&q, IoContext { class, ..Default::default() }, 20, 1);
@@ -83,7 +83,7 @@ fn the_idle_class_does_not_starve() {
     let idle = IoContext { class: 3, ..Default::default() };
     flood(&q, of(1), 32, 1);
     q.submit(write(0, 1).with_ctx(idle).on_end(move |_, _| d.store(1, SeqCst)));
-    // Ends only because the idle request is served while there is always another one.
+    // This ends only because the idle request is served though there is always another one.
     while done.load(SeqCst) == 0 {
         flood(&q, of(1), 1, 1);
     }
@@ -92,7 +92,7 @@ fn the_idle_class_does_not_starve() {
 #[test]
 fn strict_guarantees_give_a_sync_group_its_share() {
     let device = SlowDevice::new(Duration::from_micros(50), true);
-    // So long that only the end of the idling by a request is seen, on however slow a machine.
+    // The idling is so long that only a request can end it, on however slow a machine.
     let long = Duration::from_secs(3600);
     // The flood has turns as well, and they end with its budget.
     let options = WfqOptions {
@@ -116,7 +116,7 @@ fn strict_guarantees_give_a_sync_group_its_share() {
     assert!((22..=38).contains(&between), "{between} of the flood's requests between");
     assert_eq!(device.most(), 1);
     assert!(q.elevator_stats()[0].idled > 0);
-    // The device is kept idle for a request that will not come: dropping the queue ends that.
+    // The device is kept idle for a request that will not come. Dropping the queue ends the idling.
     drop(q);
     assert_eq!(device.served().len(), 1150);
 }
@@ -132,7 +132,7 @@ fn a_full_group_blocks_nobody_else() {
         flood(&q2, of(1), 1, 1);
         g.store(1, SeqCst);
     });
-    // Nothing is served yet, so this returns only if another group's queue is its own.
+    // No request is served yet, so this returns only if each group has its own queue.
     flood(&q, of(2), 4, 1);
     while q.stats().congested == 0 {
         thread::sleep(Duration::from_millis(1));
@@ -168,7 +168,7 @@ fn adjacent_bios_merge_while_they_wait() {
 fn a_device_that_completes_inline_costs_no_stack() {
     let q = queue(Arc::new(MemoryDevice::new(1 << 30)), WfqOptions::default(), 1 << 20);
     let small = thread::spawn("gate", move || {
-        // Each end submits the next: as deep as completions nest.
+        // Each completion submits the next request, so completions would nest as deep.
         fn chain(q: &Arc<RequestQueue>, left: Arc<AtomicUsize>, done: Arc<WaitQueue>) {
             let q2 = q.clone();
             q.submit(write(0, 1).on_end(move |_, _| {

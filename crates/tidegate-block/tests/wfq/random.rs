@@ -1,4 +1,4 @@
-//! Many threads, random requests: every one ends once, and what was written is read.
+//! Many threads send random requests: every request ends once, and reads return what was written.
 
 use crate::device::{SlowDevice, queue};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl Rng {
     }
 }
 
-/// From `TIDEGATE_SEED`, else from chance; printed, so that a failure says it.
+/// The seed from `TIDEGATE_SEED`, else a random one. It is printed, so that a failure can be repeated.
 fn seed() -> u64 {
     let s = std::env::var("TIDEGATE_SEED").ok().and_then(|s| s.parse().ok());
     let s = s.unwrap_or_else(clock::entropy) | 1;
@@ -65,7 +65,7 @@ fn work(q: &RequestQueue, mut rng: Rng, first: u64, ended: &Arc<AtomicUsize>, ke
                 q.submit(Bio::write(at(p), page(0), flags).on_end(count()));
                 expected += 1;
             }
-            // The upper half of the span is written only here, each page by one at a time.
+            // The upper half of the span is written only here, one request at a time for each page.
             2 | 3 => {
                 let p = SPAN / 2 + p;
                 q.submit_wait(Bio::write(at(p), page(i as u8 | 1), BioFlags::SYNC)).unwrap();
@@ -119,7 +119,7 @@ fn run(device: Arc<dyn Device>, options: WfqOptions, keeps_data: bool) {
     assert_eq!(ended.load(SeqCst), expected, "none ends twice");
 }
 
-/// Idles for so short that all of it happens often.
+/// Options with idle times so short that every case happens often.
 fn strict() -> WfqOptions {
     WfqOptions {
         strict_guarantees: true,
@@ -135,7 +135,7 @@ fn loose() -> WfqOptions {
 }
 
 const SIZE: u64 = THREADS * SPAN * 4096;
-/// Milliseconds after which what has not ended is lost.
+/// Milliseconds after which a request that has not ended counts as lost.
 const PATIENCE: usize = 60_000;
 
 #[test]

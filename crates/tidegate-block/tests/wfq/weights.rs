@@ -1,4 +1,4 @@
-//! Shares of a device model, by weight, in a simulated world: it is the time of the model that is shared.
+//! Shares of a device model, by weight, in a simulated world: groups share the time of the model.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tidegate_rt::{Nanos, WaitQueue, clock, sim, thread};
 const RUN: Duration = Duration::from_secs(4);
 const PAGES: usize = 64;
 
-/// How a group submits: so many requests at a time, marked as such that somebody waits for or not.
+/// How a group submits: the number of requests at a time, and whether they are synchronous.
 #[derive(Clone, Copy, Debug)]
 struct Submits {
     at_once: usize,
@@ -76,8 +76,8 @@ fn strict_guarantees_share_by_weight_among_all_kinds_of_queues() {
     }
 }
 
-/// Without them an asynchronous queue that is empty for a moment loses its turn: two that send one request at a time
-/// take turns.
+/// Without strict guarantees, an asynchronous queue that is empty for a moment loses its turn: two queues that send one
+/// request at a time alternate.
 #[test]
 fn asynchronous_queues_that_run_empty_share_alike_otherwise() {
     let one = Submits { at_once: 1, sync: false };

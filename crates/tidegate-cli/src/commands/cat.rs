@@ -20,7 +20,7 @@ pub struct Args {
 /// Writes files to standard output.
 ///
 /// # Errors
-/// The volume cannot be opened, or a path not be found.
+/// The volume cannot be opened, or a path cannot be found.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     global.refuse_json("cat writes files as they are; ls and stat --json describe them")?;
     let mut out = Out::new();
@@ -30,7 +30,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     out.finish()
 }
 
-/// Writes the file at a place to `out`. A failure to read it is told and is no error.
+/// Writes the file at a place to `out`. A failure to read it is reported and is no error.
 ///
 /// # Errors
 /// Those of writing.
@@ -41,7 +41,7 @@ pub fn copy(place: &Place, global: &Global, out: &mut Out) -> Result<()> {
     Ok(())
 }
 
-/// Writes one file. A file that cannot be read is reported and ends nothing.
+/// Writes one file. A file that cannot be read is reported, and the command goes on.
 fn write(volume: &Volume, place: &Place, global: &Global, out: &mut Out) -> Result<()> {
     let Some(file) = global.or_fail(volume.open_file(&place.path)) else { return Ok(()) };
     let mut buf = vec![0; CHUNK];

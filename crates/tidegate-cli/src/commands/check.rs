@@ -12,12 +12,12 @@ use tidegate::offline::{
     Change, CheckOptions, CheckReport, Outcome, RepairOptions, RepairReport, check, repair,
 };
 
-/// Exit statuses, as fsck's.
+/// Exit statuses, as those of fsck.
 const CORRECTED: u8 = 1;
 const ERRORS_LEFT: u8 = 4;
 /// The check itself failed.
 pub const OPERATIONAL: u8 = 8;
-/// The check was asked for wrongly.
+/// The usage was wrong.
 pub const USAGE: u8 = 16;
 
 /// Arguments of `tidegate check`.
@@ -29,8 +29,8 @@ pub struct Args {
     /// Also list all rules
     #[arg(long)]
     rules: bool,
-    /// Mend the damage without asking; each change is printed. Exit status 0: clean, 1: errors
-    /// corrected, 4: errors left, 8: could not check
+    /// Repair the damage without asking; each change is printed. Exit status 0: clean, 1: errors corrected,
+    /// 4: errors left, 8: could not check
     #[arg(long)]
     repair: bool,
     /// With --repair: print the changes and make none
@@ -40,7 +40,7 @@ pub struct Args {
     image: OsString,
 }
 
-/// Looks at arguments and environment, before the volume.
+/// Checks arguments and environment, before the volume is opened.
 ///
 /// # Errors
 /// One of them is wrong.
@@ -81,7 +81,7 @@ fn run_repair(args: &Args, global: &Global) -> Result<ExitCode> {
     let now = open.fixed_time.unwrap_or_else(tidegate_rt::clock::realtime);
     let options = RepairOptions { dry_run: args.dry_run, now };
     let mut out = Out::new();
-    // Changes are printed as they are decided; as JSON, together at the end.
+    // Changes are printed when they are decided; as JSON, together at the end.
     let (mut changes, mut printed) = (Vec::new(), Ok(()));
     let mut told = |c: &Change| {
         if global.json {

@@ -27,9 +27,9 @@ pub struct Args {
 struct Row {
     image: String,
     format: &'static str,
-    /// Of the image; the volume's own part is in it.
+    /// The size of the image, which includes the volume's own structures.
     image_bytes: u64,
-    /// For files, used or not.
+    /// The space for files, used or not.
     size: u64,
     used: u64,
     available: u64,
@@ -42,7 +42,7 @@ struct Row {
 /// # Errors
 /// The volume cannot be opened.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
-    // For habit; and clap ends the program by itself where help is asked for.
+    // The first option has no effect, and clap itself ends the program after the help.
     let _ = (args.human_readable, args.help);
     let mut rows = Vec::new();
     for place in args.images.iter().map(|p| Place::image(p)) {

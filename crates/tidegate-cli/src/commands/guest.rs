@@ -1,4 +1,4 @@
-//! This program in a guest of the lab's: as its process 1, and as the one that works there.
+//! This program in a guest of the lab: as its process 1, and as the process that runs the workload.
 
 use std::path::PathBuf;
 use tidegate::{Error, Result, error::Refusal};
@@ -22,7 +22,7 @@ pub struct Work {
 /// Runs the guest until it is powered off.
 ///
 /// # Errors
-/// This is no process 1 of a guest.
+/// This process is not process 1 of a guest.
 pub fn init(args: &Init) -> Result<()> {
     let failed = |e| Error::refused(Refusal::Failed, tidegate_uml::INIT, e);
     match tidegate_uml::init(&args.job).map_err(failed)? {}

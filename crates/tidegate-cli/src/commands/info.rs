@@ -22,7 +22,7 @@ pub struct Args {
 /// Shows superblock, checkpoint and segments.
 ///
 /// # Errors
-/// The volume cannot be opened, or its structures not be read.
+/// The volume cannot be opened, or its structures cannot be read.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let place = Place::image(&args.image);
     if args.checkpoints {

@@ -14,7 +14,7 @@ pub struct Args {
     /// Make a symbolic link: TARGET is its text
     #[arg(short, long)]
     symbolic: bool,
-    /// Take the place of a file or link that is there
+    /// Replace an existing file or link
     #[arg(short, long)]
     force: bool,
     /// The target of the link: IMAGE:/path, or a path in the volume
@@ -24,10 +24,10 @@ pub struct Args {
     link: OsString,
 }
 
-/// Links.
+/// Makes the link.
 ///
 /// # Errors
-/// The volume cannot be opened, or the link not be made.
+/// The volume cannot be opened, or the link cannot be made.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let link = Place::parse(&args.link);
     let target = match Where::parse(&args.target) {
@@ -50,7 +50,7 @@ fn make(args: &Args, volume: &Volume, target: &[u8], path: &[u8]) -> Result<()> 
         && let Some(old) = volume.find(path, false)?
         && !old.is_dir()
     {
-        // The old one goes only for a link that can be made.
+        // The old file is removed only if the link can be made.
         if !args.symbolic && volume.resolve(target, false)?.ino == old.ino {
             return Ok(());
         }

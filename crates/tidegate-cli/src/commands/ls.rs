@@ -51,7 +51,7 @@ struct Listing {
     entries: Vec<Described>,
 }
 
-/// An entry as JSON, as far as it is known.
+/// An entry for JSON, as far as it is known.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Described {
@@ -64,26 +64,26 @@ struct Item {
     name: Vec<u8>,
     ino: Ino,
     is_dir: bool,
-    /// Read only if more than the name is to be shown; `Err` if it cannot be.
+    /// The inode, which is read only if more than the name is to be shown. `Err` if it cannot be read.
     inode: Option<Result<Arc<Inode>>>,
 }
 
-/// One run: the state that goes on from place to place.
+/// The state of a run, from place to place.
 struct Lister<'a> {
     args: &'a Args,
     global: &'a Global,
     out: Out,
     json: Vec<Listing>,
-    /// Nothing was printed yet.
+    /// Whether nothing was printed yet.
     first: bool,
 }
 
-/// Lists. An obstacle to a part is reported, and the rest listed.
+/// Lists the places. An obstacle to a part is reported, and the rest is listed.
 ///
 /// # Errors
 /// Those of printing.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
-    // clap ends the program by itself.
+    // clap itself ends the program after the help.
     let _ = args.help;
     let mut lister = Lister { args, global, out: Out::new(), json: Vec::new(), first: true };
     for place in args.places.iter().map(|p| Place::parse(p)) {
@@ -131,7 +131,7 @@ impl Lister<'_> {
     fn top(&self, volume: &Volume, path: &[u8]) -> Result<Arc<Inode>> {
         let follow = !(self.args.long || self.args.directory);
         match volume.resolve(path, follow) {
-            // A link that leads nowhere is there all the same.
+            // A dangling link is listed itself.
             Err(e) if follow && e.is_not_found() => volume.resolve(path, false),
             r => r,
         }
@@ -208,7 +208,7 @@ impl Lister<'_> {
         Ok(())
     }
 
-    /// A line of the long form; of question marks where the inode cannot be read.
+    /// A line of the long form, with question marks where the inode cannot be read.
     fn row(&self, volume: &Volume, whole: &[u8], name: &[u8], inode: Option<&Inode>) -> Row {
         let mut name = self.out.name(name).into_owned();
         let Some(inode) = inode else {

@@ -28,7 +28,7 @@ fn mode(text: &str) -> std::result::Result<u32, String> {
 /// Makes directories.
 ///
 /// # Errors
-/// The volume cannot be opened, or a directory not be made.
+/// The volume cannot be opened, or a directory cannot be made.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let places: Vec<Place> = args.places.iter().map(|p| Place::parse(p)).collect();
     let volume = global.write_all(&places)?;

@@ -51,16 +51,16 @@ pub struct Args {
     /// The owner of the root directory, as UID:GID; left out, its owner at the source, and without --from the caller
     #[arg(long, value_parser = units::owner, value_name = "UID:GID")]
     root_owner: Option<(u32, u32)>,
-    /// The owner of all that --from holds, as UID:GID
+    /// The owner of all files of --from, as UID:GID
     #[arg(long, value_parser = units::owner, value_name = "UID:GID")]
     owner: Option<(u32, u32)>,
-    /// The superuser owns all that --from holds: --owner 0:0
+    /// The superuser owns all files of --from: --owner 0:0
     #[arg(long, conflicts_with = "owner")]
     all_root: bool,
-    /// How much to leave free in a volume that is made to fit, such as 50M
+    /// Space to leave free in a volume that is made to fit, such as 50M
     #[arg(long, value_parser = units::size_or_0, value_name = "SIZE")]
     free: Option<u64>,
-    /// Make the volume whatever is there: a file system of any kind, a partition table, a file that is no image
+    /// Make the volume whatever the image holds: a file system of any kind, a partition table, a file that is no image
     #[arg(short, long)]
     force: bool,
     /// The image file, made if it is missing, or a block device
@@ -86,7 +86,7 @@ struct Ext4Args {
     /// Bytes of the volume for each inode, such as 16K
     #[arg(long, value_name = "BYTES", value_parser = units::size, conflicts_with = "inodes")]
     inode_ratio: Option<u64>,
-    /// How many inodes there are, at least
+    /// The least number of inodes
     #[arg(long, value_name = "COUNT")]
     inodes: Option<u64>,
     /// Share of the volume that only the superuser may fill, in percent; left out, 5
@@ -103,7 +103,7 @@ fn journal(text: &str) -> std::result::Result<NewJournal, String> {
 
 impl Ext4Args {
     fn shape(&self) -> Ext4Shape {
-        // A number too large for the type is too large for the format.
+        // A number that is too large for the type is also too large for the format.
         let narrow = |n: Option<u64>| n.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
         Ext4Shape {
             block_size: narrow(self.block_size),
@@ -117,7 +117,7 @@ impl Ext4Args {
 }
 
 impl Args {
-    /// The options that would do nothing beside the others, and why.
+    /// The options that would have no effect together with the others, and why.
     fn without_effect(&self, size: Size) -> Option<&'static str> {
         if self.free.is_some_and(|n| n > 0) && size != Size::Fit {
             return Some("--free is for a volume that is made to fit its content: this one has its size");
@@ -163,22 +163,21 @@ fn size(text: &str) -> std::result::Result<Size, String> {
         Err(_) if is_number && digits.bytes().all(|b| b == b'0') => {
             Err(format!("{text}: a volume has some room; give a size such as 64M, or auto"))
         }
-        // More than a number of bytes can say is too large, too.
+        // A number that does not fit in 64 bits is also too large.
         Err(e) if !is_number || units::size(&text.replace(digits, "1")).is_err() => Err(e),
         _ => Err(format!("{text}: a volume has at most 16T")),
     }
 }
 
-/// Bytes of the page cache without `--cache`. Pages that were written are not read again, so that a larger one gains
-/// nothing.
+/// Bytes of the page cache without `--cache`. Written pages are not read again, so a larger cache gains nothing.
 const CACHE: u64 = 24 << 20;
-/// Bytes of buffers that are kept for reuse: with fewer, a tree of gigabytes takes a tenth longer.
+/// Bytes of buffers that are kept for reuse. With fewer, a tree of gigabytes takes a tenth longer.
 const KEPT: usize = 24 << 20;
 
 /// Makes a volume.
 ///
 /// # Errors
-/// The request, the source or the image is at fault.
+/// A fault of the request, the source or the image.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     global.opening(&args.image);
     let unfinished = Arc::new(Unfinished::default());
@@ -228,7 +227,7 @@ fn choose_size(args: &Args) -> Result<Size> {
     }
     match existing(&args.image)? {
         Existing::Device => Ok(Size::Keep),
-        // A file that was prepared for it has the size that is wanted.
+        // A file of zeros was prepared with the wanted size.
         Existing::File(n, _) if n > 0 && found(&args.image)? == Found::Nothing => Ok(Size::Keep),
         _ if args.from.is_some() => Ok(Size::Fit),
         Existing::File(n, _) if n > 0 => Ok(Size::Keep),
@@ -243,7 +242,7 @@ fn shown(path: &Path) -> String {
     tidegate::error::show(tidegate::error::path_bytes(path))
 }
 
-/// The owner of an empty volume's root directory: the caller, who is to fill it.
+/// The owner of the root directory of an empty volume: the caller, who is to fill the volume.
 fn caller() -> Option<(u32, u32)> {
     use rustix::process::{getegid, geteuid};
     (!geteuid().is_root()).then(|| (geteuid().as_raw(), getegid().as_raw()))
@@ -262,7 +261,7 @@ fn from(path: &Path) -> Result<From> {
     if kind.is_file() || kind.is_block_device() {
         return Ok(From::Tar(path.into()));
     }
-    // A pipe can be read once.
+    // A pipe can be read only once.
     let stream = std::fs::File::open(path).map_err(|e| Error::os(bytes, e))?;
     Ok(From::Stream(Box::new(stream), shown(path)))
 }

@@ -132,23 +132,23 @@ impl Command {
         done.map(|()| ExitCode::SUCCESS)
     }
 
-    /// Whether it can be looked at as a whole by --lockstat, --trace and --profile. The lab looks at runs of
-    /// its own.
+    /// Whether --lockstat, --trace and --profile can observe the whole command. The lab observes its own
+    /// runs.
     pub fn runs_here(&self) -> bool {
         !self.is_mount() && !matches!(self, Command::Trace(_) | Command::Why(_) | Command::Lab(_))
     }
 
-    /// Whether what it shows or starts is a mount.
+    /// Whether the command shows or starts a mount.
     pub fn is_mount(&self) -> bool {
         matches!(self, Command::Top(_) | Command::Mount(_))
     }
 
-    /// The reason to end a check as wrong usage, which has a status of its own there.
+    /// The error with which a check ends because of wrong usage, which has a separate status there.
     pub fn wrong_usage(&self, global: &Global) -> Option<Error> {
         if let Command::Check(args) = self { check::usage(args, global).err() } else { None }
     }
 
-    /// The exit status when it fails.
+    /// The exit status of a failure.
     pub fn failure(&self) -> u8 {
         if matches!(self, Command::Check(_)) { check::OPERATIONAL } else { 1 }
     }

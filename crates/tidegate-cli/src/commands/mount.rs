@@ -1,7 +1,7 @@
 //! `tidegate mount`: a volume as a file system of the machine.
 //!
-//! In the background it is another process that serves: this one starts itself anew, waits for the word that
-//! the mount works, and goes.
+//! In the background another process serves: this process starts the program again, waits for the message
+//! that the mount works, and ends.
 
 use crate::global::Global;
 use crate::out::{self, Out};
@@ -23,9 +23,9 @@ use tidegate_fuse::options::HELD_CACHE;
 use tidegate_fuse::transport::TransportKind;
 use tidegate_fuse::transport::dev::{ENABLE_URING, uring_is_off};
 
-/// The serving process's word that the mount works.
+/// The message of the serving process that the mount works.
 const READY: &[u8] = b"ready\n";
-/// Tells a process that it is the serving one.
+/// The environment variable that tells a process to serve.
 const SERVING: &str = "TIDEGATE_MOUNT_SERVING";
 
 #[derive(clap::Args)]
@@ -69,7 +69,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
         return tell(args, global);
     }
     let _ = rustix::process::setsid();
-    // The program was started as /proc/self/exe, whose last part ps(1) would show.
+    // The program was started as /proc/self/exe, and ps(1) would show the name `exe`.
     let _ = std::fs::write("/proc/self/comm", "tidegate");
     let left = Cell::new(false);
     let served = serve(args, global, |volume| {
@@ -84,7 +84,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     })
 }
 
-/// With --json, says where it is mounted.
+/// With --json, prints where it is mounted.
 fn tell(args: &Args, global: &Global) -> Result<()> {
     if !global.json {
         return Ok(());
@@ -95,17 +95,18 @@ fn tell(args: &Args, global: &Global) -> Result<()> {
     out.finish()
 }
 
-/// The options behind -o.
+/// The options of -o.
 fn asked(args: &Args, global: &Global) -> Result<MountOptions> {
     let more = if args.read_only { ",ro" } else { "" };
     MountOptions::parse(&(global.options() + more)).map_err(|e| Error::argument("-o", e))
 }
 
-/// Changes what is mounted already.
+/// Changes an existing mount.
 fn remount(args: &Args, options: &MountOptions) -> Result<()> {
     let dir = &args.directory;
     let about = |e| Error::os(tidegate::error::path_bytes(dir), e);
-    // mount(8) adds the words of fstab. A mount stays where it was opened.
+    // mount(8) adds the words of fstab. The offset and the devices of a mount cannot change, so these words
+    // are ignored.
     let is_kept = |word: &&str| ["offset=", "device="].iter().any(|place| word.starts_with(place));
     let switches: Vec<&str> = options.switches.split(',').filter(|w| !w.is_empty() && !is_kept(w)).collect();
     if !switches.is_empty() {
@@ -148,7 +149,8 @@ fn options(args: &Args, global: &Global) -> Result<(MountOptions, OpenOptions)> 
     Ok((options, open))
 }
 
-/// Why an image can be read but not written, where that is so; mount(8) goes on with what it can do, too.
+/// The reason why an image can be read but not written, where that is so. mount(8) also falls back to a
+/// read-only mount.
 fn unwritable(image: &Path) -> Option<std::io::Error> {
     use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
     let (image, _) = within(image);
@@ -160,14 +162,14 @@ fn unwritable(image: &Path) -> Option<std::io::Error> {
     (is_that && std::fs::File::open(image).is_ok()).then_some(why)
 }
 
-/// Whether a block device is set to take no writes (`blockdev --setro`). It can be opened for them all the same.
+/// Whether a block device is set to take no writes (`blockdev --setro`). It can be opened for writing all the same.
 fn is_protected(device: &Path) -> bool {
     let Some(m) = device.metadata().ok().filter(|m| m.file_type().is_block_device()) else { return false };
     let path = format!("/sys/dev/block/{}:{}/ro", major(m.rdev()), minor(m.rdev()));
     std::fs::read_to_string(path).is_ok_and(|s| s.trim() == "1")
 }
 
-/// Says what makes requests cheaper, where a person reads it.
+/// Prints what would make requests cheaper, if a person reads the output.
 fn tell_of_uring(args: &Args, options: &MountOptions, global: &Global) {
     let read = args.verbose || std::io::stderr().is_terminal();
     if read && !global.quiet && !global.json && options.transport == TransportKind::Best && uring_is_off() {
@@ -183,8 +185,8 @@ fn serve(args: &Args, global: &Global, ready: impl FnOnce(&Volume)) -> Result<()
     tidegate_fuse::serve(&args.image, &args.directory, &options, open, ready)
 }
 
-/// Says that the mount works and lets go of the terminal and of the directory it was started in. Errors from
-/// here on are for the system's log.
+/// Reports that the mount works, and leaves the terminal and the directory in which it was started. Errors
+/// from here on go to the system's log.
 fn leave_terminal() {
     let mut out = std::io::stdout();
     let _ = out.write_all(READY).and_then(|()| out.flush());
@@ -201,7 +203,7 @@ fn leave_terminal() {
     }));
 }
 
-/// Starts the serving process and waits for its word.
+/// Starts the serving process and waits for its message.
 fn start(args: &Args) -> Result<()> {
     let about = |e| Error::os(tidegate::error::path_bytes(&args.image), e);
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -226,7 +228,7 @@ fn start(args: &Args) -> Result<()> {
     if said.ends_with(READY) {
         return Ok(());
     }
-    // The server has said why on standard error, which it shares with us.
+    // The server has printed the reason on standard error, which it shares with this process.
     let status = child.wait().map_err(about)?;
     std::process::exit(status.code().unwrap_or(1));
 }

@@ -18,7 +18,7 @@ pub struct Args {
 /// Moves.
 ///
 /// # Errors
-/// A path without an image; the volume cannot be opened, or a name not be moved.
+/// A path has no image; the volume cannot be opened, or a name cannot be moved.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let places: Vec<Place> = args.paths.iter().map(|p| Place::parse(p)).collect();
     refuse_host(args, &places)?;
@@ -33,8 +33,8 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     report::after_change(global, Ok(()), volume)
 }
 
-/// Refuses a path without an image beside one that has one: it may be meant to be on the host, or in the volume. The
-/// image by itself is its root.
+/// Refuses a path without an image beside one with an image: it may be meant to be on the host or in the volume. An
+/// image without a path means its root.
 fn refuse_host(args: &Args, places: &[Place]) -> Result<()> {
     let wheres: Vec<Where> = args.paths.iter().map(|p| Where::parse(p)).collect();
     let volume = wheres.iter().find_map(|w| if let Where::Volume(p) = w { Some(p) } else { None });
@@ -51,7 +51,7 @@ fn refuse_host(args: &Args, places: &[Place]) -> Result<()> {
     ))
 }
 
-/// A path as it is written behind an image.
+/// A path in the form behind an image.
 fn slashed(path: &str) -> String {
     format!("/{}", path.trim_start_matches('/'))
 }

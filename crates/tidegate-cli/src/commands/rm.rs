@@ -23,7 +23,7 @@ pub struct Args {
 /// Removes.
 ///
 /// # Errors
-/// The volume cannot be opened, or a name not be removed.
+/// The volume cannot be opened, or a name cannot be removed.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let places: Vec<Place> = args.places.iter().map(|p| Place::parse(p)).collect();
     let volume = global.write_all(&places)?;

@@ -25,7 +25,7 @@ pub struct Man {
 /// Prints a shell's completions.
 ///
 /// # Errors
-/// JSON is wanted; those of printing.
+/// JSON was asked for; those of printing.
 pub fn completions(args: &Completions, global: &Global) -> Result<()> {
     global.refuse_json("completions are a script for a shell")?;
     let mut text = Vec::new();
@@ -38,7 +38,7 @@ pub fn completions(args: &Completions, global: &Global) -> Result<()> {
 /// Writes a page for the program and one for each of its commands.
 ///
 /// # Errors
-/// JSON is wanted; those of writing them.
+/// JSON was asked for; those of writing the pages.
 pub fn man(args: &Man, global: &Global) -> Result<()> {
     global.refuse_json("it writes pages for man(1), and prints nothing")?;
     let about = |e| Error::os(path_bytes(&args.directory), e);
@@ -47,12 +47,12 @@ pub fn man(args: &Man, global: &Global) -> Result<()> {
 }
 
 fn pages(mut command: Command, directory: &Path) -> std::io::Result<()> {
-    // Names and usages of the commands below are known once it is built.
+    // Names and usages of subcommands are known once the command is built.
     command.build();
     clap_mangen::generate_to(command, directory)
 }
 
-/// The command line without the commands that only our own guests are given.
+/// The command line without the commands that only guests of the lab use.
 fn shown() -> Command {
     let whole = crate::arguments::command();
     let subcommands: Vec<Command> = whole.get_subcommands().filter(|c| !c.is_hide_set()).cloned().collect();

@@ -24,7 +24,7 @@ pub struct Args {
 /// Shows attributes.
 ///
 /// # Errors
-/// The volume cannot be opened, or a path not be found.
+/// The volume cannot be opened, or a path cannot be found.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let mut out = Out::new();
     let mut json = Vec::new();

@@ -1,7 +1,7 @@
-//! `tidegate sync`: makes everything durable that a mounted volume was given.
+//! `tidegate sync`: makes all data and changes of a mounted volume durable.
 //!
-//! sync(2) and syncfs(2) end in the kernel's FUSE client, which hands over what it holds and asks nobody to
-//! make it durable.
+//! sync(2) and syncfs(2) end in the kernel's FUSE client, which sends its dirty pages but does not ask the
+//! server to make them durable.
 
 use crate::global::Global;
 use crate::out::Out;
@@ -23,12 +23,12 @@ pub struct Args {
 /// Syncs the volumes, one after the other.
 ///
 /// # Errors
-/// The directory that is in no mounted volume; data that could not be written.
+/// A directory is in no mounted volume; data could not be written.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let mut done = Vec::new();
     for dir in &args.dirs {
         let synced = tidegate_fuse::ioctl::full_sync(dir).map_err(|e| match e.kind() {
-            // The mount table says whose it is.
+            // The mount table tells the owner of the mount.
             ErrorKind::PermissionDenied => address::mount_of(dir).err().unwrap_or(e),
             _ => e,
         });

@@ -20,7 +20,7 @@ pub struct Args {
 /// Writes a tree as a tar. A file that cannot be read is reported and left out.
 ///
 /// # Errors
-/// The volume cannot be opened, or the output not be written.
+/// The volume cannot be opened, or the output cannot be written.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     global.refuse_json("a tar is not JSON; `ls -R --json` lists a tree")?;
     if std::io::stdout().is_terminal() {
@@ -36,7 +36,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     let bar = Bar::new(&progress, global.quiet);
     let name = if inode.is_dir() { None } else { place.name().map(<[u8]>::to_vec) };
     let from = export::From { inode, path: place.path };
-    // The file below `stdout()`, whose line buffer a tar has no use for.
+    // The file descriptor below `stdout()`, since a tar does not need the line buffer.
     let to = rustix::io::dup(std::io::stdout()).map_err(|e| out::error(e.into()))?;
     let to = Box::new(std::fs::File::from(to));
     let exported = export::to_tar(&volume, &from, to, "standard output", name, &progress, &global.failed());

@@ -1,4 +1,4 @@
-//! `tidegate trace`: records what a running mount does.
+//! `tidegate trace`: records the work of a running mount.
 
 use crate::global::Global;
 use crate::out::Out;
@@ -27,7 +27,7 @@ pub struct Args {
 /// output.
 ///
 /// # Errors
-/// JSON is wanted; nothing is mounted there, somebody else is recording; those of writing.
+/// JSON was asked for; no volume is mounted there; another recording is running; those of writing.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let watch = &global.watch;
     global.refuse_json(

@@ -28,7 +28,7 @@ pub struct Args {
     place: OsString,
 }
 
-/// A name in a directory. Its inode is read if more than the name is to be shown.
+/// A name in a directory. Its inode is read only if more than the name is to be shown.
 struct Item {
     name: Vec<u8>,
     ino: Ino,
@@ -36,16 +36,16 @@ struct Item {
     inode: Option<Arc<Inode>>,
 }
 
-/// Entries still to be shown in a directory, and where it is.
+/// The entries of a directory that are still to be shown, and its path.
 struct Level {
     rest: std::vec::IntoIter<Item>,
     at: Trail,
 }
 
-/// Shows a tree. An obstacle to a part is reported, and the rest shown.
+/// Shows a tree. An obstacle to a part is reported, and the rest is shown.
 ///
 /// # Errors
-/// It is no directory; those of printing.
+/// The place is no directory; those of printing.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let place = Place::parse(&args.place);
     let volume = global.read(&place)?;
@@ -102,7 +102,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     out.finish()
 }
 
-/// The text behind a name: the target of a link, or that nothing is known of it.
+/// The text after a name: the target of a link, or that the inode cannot be read.
 fn arrow(volume: &Volume, at: &Trail, item: &Item, global: &Global, out: &Out) -> Vec<u8> {
     match (&item.inode, item.kind) {
         (Some(inode), Some(FileType::Symlink)) => {

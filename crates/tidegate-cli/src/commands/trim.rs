@@ -1,4 +1,4 @@
-//! `tidegate trim`: gives what a volume does not use back to the device below, as fstrim does.
+//! `tidegate trim`: gives unused space of a volume back to the device below, as fstrim does.
 
 use crate::global::Global;
 use crate::out::Out;
@@ -14,13 +14,13 @@ use tidegate::{Error, Result, Volume};
 /// Arguments of `tidegate trim`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Leave free pieces alone that are smaller than this many bytes; without it none
+    /// Do not discard free pieces smaller than this many bytes; without it, discard all
     #[arg(long, short, value_parser = size_or_0, value_name = "SIZE")]
     minimum: Option<u64>,
-    /// Where in the volume to begin, in bytes; without it at its beginning
+    /// The byte of the volume at which to begin; without it, the first
     #[arg(long, value_parser = size_or_0, value_name = "SIZE")]
     offset: Option<u64>,
-    /// How far to go from there, in bytes; without it to the end
+    /// The number of bytes from there; without it, up to the end
     #[arg(long, value_parser = size, value_name = "SIZE")]
     length: Option<u64>,
     /// The volume
@@ -28,10 +28,10 @@ pub struct Args {
     image: OsString,
 }
 
-/// Discards what is free.
+/// Discards free blocks.
 ///
 /// # Errors
-/// The volume cannot be opened, or the device not discard.
+/// The volume cannot be opened, or the device cannot discard.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     refuse_mounted(Path::new(&args.image))?;
     let volume = global.write(&Place::image(&args.image))?;
@@ -49,7 +49,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     out.finish()
 }
 
-/// A mounted volume is trimmed by the kernel's way.
+/// Refuses a mounted volume, which is to be trimmed by fstrim.
 fn refuse_mounted(place: &Path) -> Result<()> {
     if !place.is_dir() {
         return Ok(());
@@ -59,7 +59,7 @@ fn refuse_mounted(place: &Path) -> Result<()> {
 }
 
 fn trim(args: &Args, volume: &Volume) -> Result<u64> {
-    // Blocks that opening freed are free for good only after a checkpoint.
+    // Blocks that were freed when the volume was opened may be discarded only after a checkpoint.
     volume.commit(false)?;
     let start = args.offset.unwrap_or(0);
     let end = args.length.map_or(u64::MAX, |n| start.saturating_add(n));

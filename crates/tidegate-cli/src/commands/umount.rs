@@ -1,7 +1,7 @@
 //! `tidegate umount`: unmounts, and waits until the volume is written.
 //!
-//! umount(8) and fusermount3 return when the kernel has let go: the serving process still has to write what is
-//! dirty, and has the image locked for so long.
+//! umount(8) and fusermount3 return when the kernel has unmounted. The serving process then still has to write dirty
+//! data, and keeps the image locked for that time.
 
 use crate::global::Global;
 use crate::out::{self, Out};
@@ -17,7 +17,7 @@ use tidegate_fuse::mount::{is_dead, unmount};
 use tidegate_rt::thread;
 
 const ELSEWHERE: &str = "mounted elsewhere, too: written when that goes";
-/// How often a busy mount is tried again, and after how long.
+/// How often the unmount of a busy mount is tried again, and after how long.
 const BUSY: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(40);
 
@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(40);
 pub struct Args {
     /// Where it is mounted
     directory: PathBuf,
-    /// Let go of the name at once, and do not wait: the volume is written when nobody uses it any more
+    /// Detach the mount at once, and do not wait: the volume is written when it is no longer in use
     #[arg(long, short)]
     lazy: bool,
 }
@@ -34,7 +34,7 @@ pub struct Args {
 /// Unmounts; returns when the serving process has ended.
 ///
 /// # Errors
-/// Nothing of ours is mounted there, or it is in use; data that could not be written at last.
+/// No Tidegate volume is mounted there, or it is in use; data could not be written at the end.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let written = end(args)?;
     if !global.json {
@@ -45,7 +45,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     out.finish()
 }
 
-/// Unmounts; whether the whole volume is written, as far as that is known.
+/// Unmounts. Returns whether the whole volume is written, as far as that is known.
 fn end(args: &Args) -> Result<bool> {
     let dir = &args.directory;
     let about = |e: io::Error| Error::os(path_bytes(dir), e);
@@ -59,13 +59,13 @@ fn end(args: &Args) -> Result<bool> {
         out::note(format_args!("{dir}: {ELSEWHERE}"));
         return Ok(false);
     }
-    // By the directory those are found whose owner is another than the image's.
+    // The directory also finds mounts whose owner is not the owner of the image.
     let place = if dir.is_dir() { dir.as_path() } else { Path::new(&mount.source) };
     let ending = Client::connect(place).and_then(Client::end);
     let_go(dir).map_err(about)?;
     match ending {
         Ok(ending) => {
-            // In another namespace, which cannot be seen from here.
+            // The volume may also be mounted in another namespace, which is not visible here.
             let written = ending.wait()?;
             if !written {
                 out::note(format_args!("{}: {ELSEWHERE}", show(path_bytes(dir))));
@@ -97,7 +97,8 @@ fn mounted(dir: &Path) -> Result<(Mounted, bool)> {
     })
 }
 
-/// Unmounts. The serving process itself may have a file open for a moment.
+/// Unmounts. It tries again while the mount is busy: the serving process itself may have a file open for a
+/// moment.
 fn let_go(dir: &Path) -> io::Result<()> {
     let is_busy = |e: &io::Error| e.kind() == io::ErrorKind::ResourceBusy;
     for _ in 0..BUSY {

@@ -10,11 +10,11 @@ use tidegate::{Error, Result};
 use tidegate_fuse::control::Client;
 use tidegate_fuse::control::protocol::Why;
 
-/// Operations of each kind that are explained.
+/// The most operations of each kind that are explained.
 const MOST: usize = 10;
-/// Events that are kept of each thread at the least: a thread that writes much makes some ten thousand a second.
+/// The least number of events that are kept of each thread: a thread that writes much makes some ten thousand a second.
 const EVENTS: usize = 1 << 18;
-/// Longest time to watch, in seconds.
+/// The longest time to watch, in seconds.
 const LONGEST: f64 = 3600.0;
 
 /// Arguments of `tidegate why`.
@@ -53,10 +53,10 @@ fn duration(text: &str) -> std::result::Result<Duration, String> {
     Duration::try_from_secs_f64(number * factor).map_err(|_| wrong())
 }
 
-/// Watches, and prints what it found.
+/// Watches, and prints the findings.
 ///
 /// # Errors
-/// Nothing is mounted there, somebody else is recording; those of writing.
+/// No volume is mounted there; another recording is running; those of writing.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let watch = &global.watch;
     if watch.anything() {

@@ -1,5 +1,5 @@
-//! The demands of the Trace Event Format on a file, the parts that Perfetto's importer drops or warns of, and
-//! those that Perfetto shows.
+//! Checks a file against the Trace Event Format: what Perfetto's importer drops or warns of, and what
+//! Perfetto shows.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ struct Check {
     last: f64,
 }
 
-/// Reads a trace; the error says what is wrong with it.
+/// Reads a trace. The error says what is wrong with it.
 pub fn check(text: &str) -> Result<Trace, String> {
     let v: Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
     let events = v["traceEvents"].as_array().ok_or("no array traceEvents")?;
@@ -48,7 +48,7 @@ pub fn check(text: &str) -> Result<Trace, String> {
     check.end()
 }
 
-/// Reads the trace in a file, and has Perfetto read it if it is here: both must see the same.
+/// Reads the trace in a file, and has Perfetto read it if it is installed: both must see equal content.
 pub fn check_file(path: &Path) -> Trace {
     let found = check(&fs::read_to_string(path).unwrap()).unwrap();
     if oracle::skip_or_fail("node") || oracle::skip_or_fail("perfetto") {
@@ -87,7 +87,7 @@ impl Check {
         if !e["args"].is_null() && !e["args"].is_object() {
             return Err("args is no object".into());
         }
-        // The end of a slice needs none.
+        // The end of a slice needs no name.
         if ph != "E" {
             *self.found.names.entry(text(e, "name")?).or_default() += 1;
         }

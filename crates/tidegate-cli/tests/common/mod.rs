@@ -48,20 +48,20 @@ impl Bench {
         copy
     }
 
-    /// Runs the program, which must succeed; its standard output.
+    /// Runs the program, which must succeed. Returns its standard output.
     pub fn ok(&self, args: &[&str]) -> String {
         let out = self.command(args).output().unwrap();
         assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8(out.stdout).unwrap()
     }
 
-    /// Runs the program, which must fail with one line and `code`; the line.
+    /// Runs the program, which must fail with one line and `code`. Returns the line.
     pub fn fails(&self, args: &[&str], code: i32) -> String {
         let out = self.command(args).output().unwrap();
         failed(&out, code)
     }
 
-    /// A tree with one of everything; as root only what root can make.
+    /// A tree with a file of every kind; kinds that only root can make only as root.
     pub fn varied(&self) -> PathBuf {
         let dir = self.path("src");
         std::fs::create_dir(&dir).unwrap();
@@ -69,7 +69,8 @@ impl Bench {
         dir
     }
 
-    /// Our own check and the stock one call it clean; false when that is not installed.
+    /// Asserts that Tidegate's check and the stock fsck call the image clean. False when the stock fsck is
+    /// not installed.
     pub fn fsck(&self, image: &str) -> bool {
         assert!(self.ok(&["check", image]).contains("clean"));
         let Ok(out) = Command::new("fsck.f2fs").arg("--dry-run").arg(self.path(image)).output() else {
@@ -82,7 +83,8 @@ impl Bench {
     }
 }
 
-/// One line on standard error that begins with the program's name, and the exit code.
+/// Asserts the exit code, and that standard error has one line that begins with the program's name. Returns
+/// the line.
 pub fn failed(out: &Output, code: i32) -> String {
     let text = String::from_utf8_lossy(&out.stderr).into_owned();
     assert_eq!(out.status.code(), Some(code), "{text}");
@@ -90,7 +92,7 @@ pub fn failed(out: &Output, code: i32) -> String {
     text.trim_end().strip_prefix("tidegate: ").expect("the program's name").to_string()
 }
 
-/// Both trees hold the same, to the last attribute.
+/// Asserts that both trees are equal, to the last attribute.
 pub fn assert_same(a: &Path, b: &Path, options: &Options) {
     let (x, y) = (manifest::walk(a).unwrap(), manifest::walk(b).unwrap());
     assert!(!x.entries.is_empty());
@@ -102,7 +104,7 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Whether a program is there.
+/// Whether a program is installed.
 pub fn has(program: impl AsRef<OsStr>) -> bool {
     Command::new(program).arg("--version").output().is_ok()
 }

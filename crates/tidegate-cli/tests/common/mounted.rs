@@ -30,7 +30,7 @@ impl Mounted {
         m
     }
 
-    /// One of that format.
+    /// A mounted volume of that format.
     #[allow(dead_code)] // not every test has use for it
     pub fn of(format: &str) -> Mounted {
         let m = Mounted::made(format, |_| ());
@@ -38,7 +38,7 @@ impl Mounted {
         m
     }
 
-    /// Not mounted yet; `prepare` is called with the empty scratch directory.
+    /// A volume that is not mounted yet. `prepare` is called with the empty scratch directory.
     pub fn unmounted(prepare: impl FnOnce(&Bench)) -> Mounted {
         Mounted::made("f2fs", prepare)
     }
@@ -105,7 +105,7 @@ impl Mounted {
     }
 }
 
-/// Waits for a process to be gone, or to be a zombie: its open files are not listed any more before they are closed.
+/// Waits for a process to be gone, or to be a zombie: its open files vanish from the list before they are closed.
 fn wait_for_exit(pid: &str) {
     let since = Instant::now();
     let state = || {

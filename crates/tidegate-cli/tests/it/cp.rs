@@ -1,4 +1,4 @@
-//! The effect of `cp` and `tar` on files that are there, and how they go on after a failure.
+//! The effect of `cp` and `tar` on existing files, and how they go on after a failure.
 
 use crate::common::{Bench, damage, failed, has, is_root};
 use std::fs;
@@ -52,7 +52,7 @@ fn what_is_named_as_the_destination_stays_what_it_is() {
     b.ok(&["cp", "-p", "a.img:/d/f", "link"]);
     let m = fs::metadata(b.path("other")).unwrap();
     assert_eq!((m.ino(), m.mode() & 0o7777), (ino, 0o751));
-    // One that leads nowhere is no name for a new file.
+    // A dangling link is no name for a new file.
     std::os::unix::fs::symlink("nowhere", b.path("dangling")).unwrap();
     b.fails(&["cp", "a.img:/d/f", "dangling"], 1);
     assert!(!b.path("nowhere").exists() && b.path("dangling").is_symlink());
@@ -75,7 +75,7 @@ fn devices_and_fifos_are_written_to() {
     assert!(reader.wait().unwrap().success());
     assert!(fs::read(b.path("got")).unwrap() == vec![3; 6 * MIB]);
     assert!(fs::symlink_metadata(b.path("fifo")).unwrap().file_type().is_fifo());
-    // A node of our own of the null device.
+    // A separate node of the null device.
     if !is_root() || !ok(&["mknod", "null", "c", "1", "3"]) {
         eprintln!("skipped: no device node can be made");
         return;
@@ -246,7 +246,7 @@ fn a_full_volume_keeps_what_was_copied() {
 fn damage_does_not_end_a_rescue() {
     let b = Bench::new();
     volume(&b);
-    // One inode is no inode; one file points out of the volume behind its first pieces.
+    // One inode is damaged, and one file points out of the volume after its first pieces.
     damage::inodes(&b, "f", damage::no_inode);
     damage::inodes(&b, "large", damage::points_outside);
     let out = b.command(&["cp", "a.img:/", "out"]).output().unwrap();
@@ -281,7 +281,7 @@ fn damage_does_not_end_a_rescue() {
     assert_eq!(advised(&[line.to_string()]), 1, "{line}");
 }
 
-/// Of a volume with another user's set-id file.
+/// The volume has a set-id file of another user.
 #[test]
 fn owners_and_set_id_bits_are_left_behind_when_told() {
     let b = Bench::new();

@@ -1,4 +1,4 @@
-//! `tidegate cp` into a volume goes on after what cannot be read, whoever hears of it.
+//! `tidegate cp` into a volume goes on after a file that cannot be read, whatever standard error is.
 
 use crate::common::mounted::cannot_mount;
 use crate::common::{Bench, assert_same, damage, is_root};
@@ -11,7 +11,7 @@ use tidegate_testing::manifest::Options;
 const NOBODY: u32 = 65_534;
 const MIB: usize = 1 << 20;
 
-/// The lines that the copy printed; it failed.
+/// The lines that the copy, which must fail, printed.
 fn failures(mut copy: Command) -> Vec<String> {
     let out = copy.output().unwrap();
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
@@ -111,7 +111,8 @@ fn a_dash_is_a_stream() {
     assert!(!b.path("-").exists());
 }
 
-/// As cp(1): a directory goes over nothing but a directory, and nothing else goes over one; the rest goes in.
+/// As with cp(1), a directory replaces only a directory, and nothing else replaces a directory. The rest goes
+/// in.
 #[test]
 fn directories_and_the_rest_do_not_replace_each_other() {
     let b = Bench::new();
@@ -173,7 +174,7 @@ fn another_name_of_something_left_out_is_told() {
     b.fsck("a.img");
 }
 
-/// As cp(1), and as `cp - IMG:/link`.
+/// As with cp(1), and with `cp - IMG:/link`.
 #[test]
 fn a_file_is_written_into_the_one_that_is_there() {
     let b = Bench::new();

@@ -56,7 +56,7 @@ fn a_volume_of_ours_on_three_files() {
         fsck(&b, "a.img", named);
         let info = b.ok(&["info", "a.img", named[0], named[1]]);
         assert!(info.contains("  devices        a.img (30 MiB), b.img (30 MiB), c.img (15"), "{info}");
-        // A tree comes in as the volume is made, into files that are there.
+        // A tree goes in when the volume is made, into existing files.
         let args =
             ["mkfs", "-f", "--from", "filling", "-c", "b.img", "-c", "c.img", "--size", "30M", "a.img"];
         b.ok(&args.into_iter().chain(["--quiet"]).chain(zoned).collect::<Vec<_>>());
@@ -115,7 +115,8 @@ fn another_device_is_named_where_it_is_not_as_listed() {
     }
 }
 
-/// A superblock is input: it has no file opened that nobody named, not even one beside the image.
+/// A superblock is untrusted input: no file is opened because of it that was not named, not even one beside
+/// the image.
 #[test]
 fn no_listed_file_is_opened_unasked() {
     let b = Bench::new();
@@ -147,7 +148,7 @@ fn devices_that_make_no_volume_are_refused() {
     assert!(!b.path("a.img").exists());
     b.ok(&["mkfs", "--size", "64M", "v.img", "--quiet"]);
     assert!(mkfs(&["-c", "v.img", "--size", "32M", "a.img"]).contains("v.img: holds an f2fs volume"));
-    // Whole sections end before it, or no segment is left of the first.
+    // The first device has no whole section, or no segment is left of it.
     files(&b, &[("short.img", 20)]);
     let by_sections = |zoned, size, other| mkfs(&[zoned, "-c", other, "--size", size, "a.img"]);
     let line = by_sections("--zoned=64M", "1G", "short.img");
@@ -160,7 +161,7 @@ fn devices_that_make_no_volume_are_refused() {
     assert!(mkfs(&["-c", &long, "--size", "32M", "a.img"]).contains("at most 63 bytes"));
 }
 
-/// Each device behind the first held a volume of its own, which is not to be found there any more.
+/// Each device after the first held a volume of its own, which must not be found there any more.
 #[test]
 fn earlier_volumes_are_gone_from_the_fronts_of_all_devices() {
     for (old, more) in [("f2fs", &[][..]), ("ext4", &[]), ("f2fs", &["--zoned=4M"])] {
@@ -201,7 +202,7 @@ fn a_volume_on_two_block_devices() {
     fsck(&b, first, &[]);
     let info = b.ok(&["info", first]);
     assert!(info.contains(&format!("{first} (48 MiB), {second} (128 MiB)")), "{info}");
-    // The image of the first lists a device, which is followed from a device alone.
+    // The image of the first lists a device, but a path is followed only from a device.
     let line = b.fails(&["ls", "a.img:/"], 1);
     assert!(line.contains("in use") || line.contains("only where it is named"), "{line}");
 }

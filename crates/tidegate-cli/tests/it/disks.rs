@@ -1,4 +1,5 @@
-//! Disks with partitions, and images of other kinds: what is said of them, and how a volume in one is opened.
+//! Disks with partitions, and images of other kinds: the messages about them, and how a volume in one is
+//! opened.
 
 use crate::common::Bench;
 use std::fs;
@@ -90,7 +91,7 @@ fn a_partition_is_named_and_opened() {
         assert!(b.ok(&["check", &at("2M")]).starts_with(&format!("{name}@2M: clean")));
         assert!(b.ok(&["df", &at("2M")]).contains(&at("2M")));
         b.ok(&["rm", "-r", &at("2M:/made")]);
-        // The parts beside it are as they were.
+        // The other parts are unchanged.
         let now = fs::read(b.path(name)).unwrap();
         assert!(now[..2 * M] == disk[..2 * M] && now[66 * M..] == disk[66 * M..]);
         assert_ne!(now[2 * M..66 * M], disk[2 * M..66 * M]);
@@ -123,7 +124,7 @@ fn a_place_in_a_disk_that_cannot_be() {
     assert_eq!(b.ok(&["ls", "e.img@1M"]), "");
 }
 
-/// No hint leads to something that cannot be opened.
+/// No hint names something that cannot be opened.
 #[test]
 fn a_disk_without_a_volume_gets_no_name_to_try() {
     let b = Bench::new();
@@ -172,7 +173,7 @@ fn images_of_other_kinds_are_named() {
     }
 }
 
-/// However short it is once it is compressed.
+/// An image is recognised however short it is after compression.
 #[test]
 fn compressed_images_are_named() {
     let b = Bench::new();

@@ -1,5 +1,4 @@
-//! The host's part of an fsync, as its kernel sees it: all that went to the image is made durable before the fsync
-//! returns.
+//! The system calls of an fsync: all data that went to the image is made durable before the fsync returns.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -8,9 +7,9 @@ use tidegate::vfs::{Cred, OpenFlags};
 use tidegate::{OpenOptions, Volume};
 use tidegate_testing::oracle;
 
-/// Tells this program to be the writer: the image.
+/// The environment variable that makes this program the writer. It names the image.
 const WRITE: &str = "TIDEGATE_TEST_DURABLE";
-/// Said behind each fsync.
+/// Printed after each fsync.
 const ACKED: &str = "acked";
 const FSYNCS: usize = 3;
 
@@ -72,7 +71,7 @@ fn traced(format: &str) -> String {
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", "durable::writer", "--nocapture"])
         .env(WRITE, &image)
-        // A ring's writes are no calls.
+        // Writes by io_uring would be no system calls.
         .env("TIDEGATE_IO_URING", "refuse")
         .stdin(Stdio::null())
         .output()

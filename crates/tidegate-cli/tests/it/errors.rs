@@ -69,7 +69,7 @@ fn mkfs_that_fails_leaves_nothing() {
     let line = b.fails(&["mkfs", "--force", "--size", "40M", "--from", "src", "a.img"], 1);
     assert!(line.starts_with("a.img:/big: ") && line.contains("no space"), "{line}");
     assert_eq!(names(), ["src"]);
-    // In a tree of its own, an existing image is left out.
+    // An image that lies in its own source tree is left out.
     b.ok(&["mkfs", "--force", "--size", "128M", "src/a.img"]);
     b.ok(&["mkfs", "--force", "--from", "src", "src/a.img"]);
     assert_eq!(b.ok(&["ls", "src/a.img"]), "big\n");

@@ -1,5 +1,5 @@
-//! A sparse image whose file system runs full while a tree is copied in: one line says so, and once there
-//! is room again the volume is good and takes the tree.
+//! The file system of a sparse image runs full while a tree is copied in: one line reports that, and once
+//! there is space again the volume is whole and takes the tree.
 
 use crate::common;
 use crate::common::Bench;
@@ -57,7 +57,7 @@ fn is_the_one_line(line: &str) {
     assert!(line.contains("no space left where the image is kept; make room there"), "{line}");
 }
 
-/// However far it got, and whichever backend wrote it.
+/// It holds however far the copy got, and with every backend.
 #[test]
 fn a_copy_into_a_full_file_system() {
     let (_keep, src) = tree();
@@ -69,7 +69,7 @@ fn a_copy_into_a_full_file_system() {
         b.ok(&["mkdir", "a.img:/before"]);
         let out = b.command(&["cp", src, "a.img:/"]).env("TIDEGATE_IO_URING", ring).output().unwrap();
         is_the_one_line(&common::failed(&out, 1));
-        // It can be looked at as it is.
+        // The volume can still be read.
         assert!(b.ok(&["ls", "a.img"]).contains("before"));
         full.grow(200);
         b.fsck("a.img");
@@ -91,13 +91,13 @@ fn a_new_image_in_a_full_file_system() {
     assert!(!b.path("a.img").exists());
 }
 
-/// Not even the metadata fits.
+/// Not even the metadata of a change fits.
 #[test]
 fn a_change_where_nothing_fits() {
     let b = Bench::new();
     let Some(full) = Full::mount(&b, 4) else { return };
     b.ok(&["mkfs", "--size", "64M", "a.img"]);
-    // All that is left is taken.
+    // All remaining space is taken.
     let _ = std::fs::write(b.path("filler"), vec![1; 8 * MIB]);
     let out = b.command(&["mkdir", "a.img:/new"]).output().unwrap();
     if !out.status.success() {

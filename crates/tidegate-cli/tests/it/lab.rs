@@ -1,4 +1,4 @@
-//! `tidegate lab`: what is in the way is said before anything is run, and nothing of somebody's is touched.
+//! `tidegate lab`: obstacles are reported before anything is run, and existing files are not touched.
 
 use crate::common::Bench;
 use serde_json::Value;
@@ -134,7 +134,7 @@ fn an_experiment_of_ones_own_is_a_file() {
     assert!(b.fails(&["lab", "run", "nowhere.toml"], 1).contains("nowhere.toml"));
 }
 
-/// In this process one by one, and in others side by side.
+/// The runs are done in this process one by one, and in other processes side by side.
 #[test]
 fn runs_side_by_side_are_the_same_runs() {
     let b = Bench::new();
@@ -164,13 +164,13 @@ fn a_run_that_nobody_names_is_an_error() {
     );
 }
 
-/// The other threads wait for all at first: none is waited for that there cannot be.
+/// The threads first wait for each other, but not for a thread that could not be started.
 #[test]
 fn a_thread_that_cannot_be_started_ends_the_run() {
     let b = Bench::new();
     fs::create_dir(b.path("d")).unwrap();
     let race = "lab compare --target dir:d --threads 4000 --files 3 --runs 1";
-    // The superuser has no limit of processes, so the superuser's run is another user's.
+    // The superuser has no limit of processes, so a test of the superuser runs as another user.
     let mut command = Command::new("prlimit");
     command.arg("--nproc=1000").arg(b.program()).args(race.split(' ')).current_dir(b.path("."));
     if rustix::process::geteuid().is_root() {

@@ -1,6 +1,7 @@
-//! Tests of the program that start it and look at what it says and leaves, one program.
+//! Tests that start the program and check its output and its results, as one test program.
 //!
-//! The others have a program each: what mounts sees the other mounts of the machine, and `lab_kernel` counts them.
+//! The other tests have a program each: tests that mount see the other mounts of the machine, and `lab_kernel` counts
+//! processes.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // tests wait for real processes
 
 #[path = "../common/mod.rs"]

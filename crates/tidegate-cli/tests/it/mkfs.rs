@@ -1,4 +1,4 @@
-//! The files that `mkfs` may write over, its leavings when it does not come to its end, and its message then.
+//! The files that `mkfs` may overwrite, its remains when it is cut short, and its message then.
 
 use crate::common;
 use crate::common::{Bench, failed, is_root};
@@ -58,7 +58,7 @@ fn what_is_no_image_is_not_destroyed() {
         b.ok(&["mkfs", "-f", "--from", "src", name]);
         b.fsck(name);
     }
-    // Nothing that could be missed; from then on a volume.
+    // The file holds nothing that could be missed; afterwards it holds a volume.
     fs::write(b.path("empty"), b"").unwrap();
     fs::write(b.path("zeros"), vec![0; MIB]).unwrap();
     for name in ["empty", "zeros", "new"] {
@@ -120,7 +120,7 @@ fn fakeroot_is_seen() {
         $0 mkfs --quiet --from src a.img && $0 cp a.img:/ out && stat -c '%F %t %T' out/console && \
         stat -c '%u %g' out/f";
     let mut c = Command::new("fakeroot");
-    // As somebody who may do none of this.
+    // The commands run as a user without these rights.
     if common::is_root() {
         use std::os::unix::process::CommandExt;
         std::os::unix::fs::chown(b.dir.path(), Some(12_345), Some(12_345)).unwrap();
@@ -223,7 +223,7 @@ fn a_new_image_keeps_what_the_old_file_was() {
     assert!(b.path("link.img").is_symlink() && was.ino() != is.ino());
     assert_eq!((was.mode(), was.uid(), was.gid()), (is.mode(), is.uid(), is.gid()));
     assert_eq!(b.ok(&["ls", "a.img"]), "big\n");
-    // Other names stay names of it.
+    // Other names stay names of the image.
     fs::hard_link(&image, b.path("b.img")).unwrap();
     b.ok(&["mkfs", "--force", "--from", "one", "a.img"]);
     assert_eq!(b.ok(&["ls", "b.img"]), "old\n");
@@ -313,7 +313,7 @@ fn is_none(b: &Bench, image: &str) -> Result<(), String> {
     if out.status.success() { Err("fsck.f2fs calls it a volume".into()) } else { Ok(()) }
 }
 
-/// Nobody can take back what a kill leaves: it must pass for nothing from the start.
+/// Nothing can be cleaned up after a kill, so an unfinished volume must never be valid.
 #[test]
 fn a_killed_making_in_place_leaves_no_volume() {
     if !common::has("tar") {
@@ -403,7 +403,7 @@ fn a_file_named_by_an_open_descriptor_is_written_in_place() {
     assert_eq!(names(&b), ["a.img", "src"]);
 }
 
-/// Taken away at the end.
+/// Removed at the end.
 struct Mounted(std::path::PathBuf);
 
 impl Drop for Mounted {

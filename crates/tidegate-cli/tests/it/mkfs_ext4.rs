@@ -47,7 +47,7 @@ fn e2fsck(b: &Bench, image: &str) {
     assert!(b.ok(&["check", image]).contains("clean"));
 }
 
-/// Taken away at the end.
+/// Removed at the end.
 struct Mounted(std::path::PathBuf);
 
 impl Drop for Mounted {
@@ -120,7 +120,7 @@ fn the_same_changes_make_the_same_bytes() {
     for copy in ["first.img", "b.img"] {
         fs::copy(b.path("a.img"), b.path(copy)).unwrap();
     }
-    // The first reading changes the source: its times of access, which go in.
+    // The first reading changes the access times of the source, which are imported, too.
     for image in ["first.img", "a.img", "b.img"] {
         run(&["cp", "src", &format!("{image}:/")]);
         run(&["mkdir", &format!("{image}:/new")]);
@@ -155,7 +155,7 @@ fn small_volumes_are_small() {
             "{from}: {ours} bytes, and mke2fs needs less"
         );
     }
-    // The space that is to be free is free.
+    // The requested free space is there.
     b.ok(&["mkfs", "--format", "ext4", "--from", "one", "--free", "50M", "c.img"]);
     let df: serde_json::Value = serde_json::from_str(&b.ok(&["--json", "df", "c.img"])).unwrap();
     let available = df[0]["available"].as_u64().unwrap();
@@ -180,7 +180,7 @@ fn a_volume_that_fits_is_made_at_once() {
     for block in ["1K", "4K"] {
         let out =
             b.ok(&["mkfs", "--format", "ext4", "--block-size", block, "--from", "dirs", "a.img", "--force"]);
-        // Of a volume that was made anew, only the last time is told.
+        // For a volume that was made again, only the last attempt is reported.
         assert!(out.contains("measure "), "{block}: {out}");
         e2fsck(&b, "a.img");
     }
@@ -192,7 +192,7 @@ fn what_is_there_is_kept_and_what_is_cut_short_is_none() {
     b.ok(&["mkfs", "-t", "ext4", "--size", "32M", "a.img"]);
     let line = b.fails(&["mkfs", "-t", "ext4", "--size", "32M", "a.img"], 1);
     assert!(line.contains("an ext2, ext3 or ext4 file system") && line.contains("--force"), "{line}");
-    // In place, and too small for what goes in: no volume is left, and nothing that anybody could miss.
+    // A volume that is made in place and is too small: no volume is left, and nothing that could be missed.
     fs::hard_link(b.path("a.img"), b.path("b.img")).unwrap();
     fs::write(b.path("src/more"), vec![1; 40 << 20]).unwrap();
     for format in ["ext4", "f2fs"] {
@@ -204,7 +204,7 @@ fn what_is_there_is_kept_and_what_is_cut_short_is_none() {
         b.ok(&["mkfs", "-t", "ext4", "--size", "32M", "a.img"]);
         e2fsck(&b, "b.img");
     }
-    // Killed anywhere.
+    // The program is killed at any point.
     let ino = fs::metadata(b.path("b.img")).unwrap().ino();
     for millis in (0..200).step_by(20) {
         let mut c = b.command(&["mkfs", "-f", "-t", "ext4", "--size", "100M", "--from", "src", "a.img"]);
@@ -222,7 +222,7 @@ fn what_is_there_is_kept_and_what_is_cut_short_is_none() {
     }
 }
 
-/// A volume that has room for the bytes and not for the files says what would do, and that does.
+/// A volume that has room for the bytes but not for the files reports what would suffice, and that suffices.
 #[test]
 fn too_few_inodes_are_told() {
     let Some(b) = bench() else { return };
@@ -235,7 +235,7 @@ fn too_few_inodes_are_told() {
     e2fsck(&b, "few.img");
 }
 
-/// A volume that is made to fit does not grow for the sake of inodes that a larger one has not, either.
+/// A volume that is made to fit does not grow for inodes that a larger volume would not have, either.
 #[test]
 fn too_few_inodes_are_told_of_a_volume_that_fits() {
     let Some(b) = bench() else { return };
@@ -250,7 +250,7 @@ fn too_few_inodes_are_told_of_a_volume_that_fits() {
     assert!(fs::metadata(b.path("few.img")).unwrap().len() < 64 << 20);
 }
 
-/// A limit of the volume's shape is told at once, and as such: no larger volume would do.
+/// A limit of the volume's shape is reported at once, and as such: no larger volume would do.
 #[test]
 fn a_limit_that_space_does_not_lift_is_told_with_the_way_out() {
     let Some(b) = bench() else { return };

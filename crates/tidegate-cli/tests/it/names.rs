@@ -1,4 +1,4 @@
-//! Names that are no text, images that are none, operands of which one fails.
+//! Names that are no text, files that are no images, and operands of which one fails.
 
 use crate::common::Bench;
 use std::ffi::OsStr;
@@ -55,7 +55,7 @@ fn names_that_differ_are_told_apart() {
     assert!(line.contains("x\\u{1b}[1m"), "{line:?}");
 }
 
-/// As a terminal would have it.
+/// The output is that for a terminal.
 #[test]
 fn a_terminal_is_not_written_to_by_names() {
     let b = Bench::new();

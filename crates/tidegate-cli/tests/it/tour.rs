@@ -1,4 +1,4 @@
-//! README and `docs/` speak the truth: what they show is run, and prints what they say.
+//! README and `docs/` are correct: the commands that they show are run, and print the output that they show.
 
 use crate::common::tour::{blocks, documents, run};
 use std::collections::BTreeSet;

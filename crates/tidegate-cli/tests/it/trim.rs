@@ -1,4 +1,4 @@
-//! `tidegate trim`: the image really shrinks, and nothing that is in use goes.
+//! `tidegate trim`: the image shrinks, and no block in use is discarded.
 
 use crate::common;
 use crate::common::{Bench, has, is_root};
@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
-/// Bytes that the image takes on the host.
+/// The bytes that the image takes on the host.
 fn allocated(b: &Bench, image: &str) -> u64 {
     fs::metadata(b.path(image)).unwrap().blocks() * 512
 }

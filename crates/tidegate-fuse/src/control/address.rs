@@ -1,8 +1,8 @@
-//! Where the socket of a mount is.
+//! The place of the socket of a mount.
 //!
-//! In `/run/tidegate` for the superuser, else in `$XDG_RUNTIME_DIR/tidegate`, and where neither can be,
-//! in `tidegate-UID` in a directory that anybody may write to. Somebody else may have that name there, so there
-//! are several. The socket's name is made of the numbers by which the system knows the image.
+//! It is in `/run/tidegate` for the superuser, else in `$XDG_RUNTIME_DIR/tidegate`. Where neither is possible, it is in
+//! `tidegate-UID` in a directory that all users may write to. Another user may have taken that name there, so there are
+//! several such directories. The socket's name consists of the numbers by which the system knows the image.
 
 use rustix::fs::{FileType, Stat, stat};
 use rustix::io::Errno;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidegate::within::within;
 
-/// The socket's name: the same for every path of the image.
+/// The socket's name. It is equal for every path of the image.
 fn name(image: &Stat) -> String {
     match FileType::from_raw_mode(image.st_mode) {
         FileType::BlockDevice => format!("b{:x}.sock", image.st_rdev),
@@ -21,7 +21,7 @@ fn name(image: &Stat) -> String {
     }
 }
 
-/// The numbers of the device that `image` is, or is on.
+/// The numbers of the device that `image` is, or that it lies on.
 pub(super) fn device(image: &Path) -> (u32, u32) {
     let Ok(s) = stat(image) else { return (0, 0) };
     let block = FileType::from_raw_mode(s.st_mode) == FileType::BlockDevice;
@@ -29,9 +29,9 @@ pub(super) fn device(image: &Path) -> (u32, u32) {
     (rustix::fs::major(number), rustix::fs::minor(number))
 }
 
-/// Directories that anybody may write to.
+/// Directories that all users may write to.
 const SHARED: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
-/// From this age on a socket that nobody answers is one whose server has died.
+/// A socket of this age that does not answer belongs to a server that has died.
 const DEAD: Duration = Duration::from_secs(60);
 
 /// The directories that may hold sockets of user `uid`, best first.
@@ -51,16 +51,16 @@ fn directories(uid: u32) -> Vec<PathBuf> {
     dirs
 }
 
-/// Whether `dir` is a directory, and nobody's but this user's.
+/// Whether `dir` is a directory that only this user may access.
 fn is_private(dir: &Path, uid: u32) -> bool {
     let meta = std::fs::symlink_metadata(dir);
     meta.is_ok_and(|m| m.is_dir() && m.uid() == uid && m.mode() & 0o077 == 0)
 }
 
-/// Where the calling process puts the socket of a mount of `image`; makes the directory.
+/// The path where the calling process puts the socket of a mount of `image`. Makes the directory.
 ///
 /// # Errors
-/// The image is gone, or there is no place for sockets.
+/// The image is missing, or there is no place for sockets.
 pub(super) fn to_serve(image: &Path) -> io::Result<PathBuf> {
     let name = name(&stat(image)?);
     let uid = rustix::process::geteuid().as_raw();
@@ -78,7 +78,7 @@ pub(super) fn to_serve(image: &Path) -> io::Result<PathBuf> {
     Err(why)
 }
 
-/// Takes away the sockets in `dir` whose servers were killed. A young one may have a server that is just starting.
+/// Removes the sockets in `dir` whose servers were killed. A young socket may belong to a server that is just starting.
 fn sweep(dir: &Path) {
     let is_dead = |path: &Path| {
         let modified = std::fs::symlink_metadata(path).and_then(|m| m.modified());
@@ -94,11 +94,11 @@ fn sweep(dir: &Path) {
     }
 }
 
-/// The sockets that a mount of `place` may have: an image, or a directory that is mounted or in a mount.
-/// The superuser finds those of the user who mounted, too.
+/// The sockets that a mount of `place` may have. `place` is an image, or a directory that is mounted or in a
+/// mount. The superuser also finds the sockets of the user who mounted.
 ///
 /// # Errors
-/// It is missing, or a directory with nothing of ours mounted.
+/// `place` is missing, or a directory where no Tidegate volume is mounted.
 pub fn to_ask(place: &Path) -> io::Result<Vec<PathBuf>> {
     let own = rustix::process::geteuid().as_raw();
     let (image, owner) = match mount_of(place)? {
@@ -116,23 +116,23 @@ pub fn to_ask(place: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(sockets)
 }
 
-/// A mount of ours.
+/// A mount of a Tidegate volume.
 #[derive(Debug, PartialEq)]
 pub struct Mounted {
     /// The image.
     pub source: String,
-    /// Where.
+    /// The directory.
     pub directory: String,
     /// The user who mounted it.
     pub owner: u32,
 }
 
-/// The mount that the directory `place` is or is in; `None` if `place` is no directory.
+/// The mount at or around the directory `place`. `None` if `place` is no directory.
 ///
 /// # Errors
-/// It is missing, or a directory with nothing of ours mounted; or a user mounted it and lets nobody else in,
-/// which is said with that user's number. The superuser does not go there in the user's stead: the process
-/// that serves the mount decides what its paths mean, and how long an answer takes.
+/// `place` is missing, or a directory where no Tidegate volume is mounted; or a user mounted it and admits no
+/// other user, which the error says with that user's number. The superuser does not act as that user: the
+/// process that serves the mount decides what its paths mean, and how long an answer takes.
 pub fn mount_of(place: &Path) -> io::Result<Option<Mounted>> {
     let nothing = || io::Error::other("no Tidegate volume is mounted here");
     let table = std::fs::read_to_string("/proc/self/mountinfo")?;
@@ -151,8 +151,8 @@ pub fn mount_of(place: &Path) -> io::Result<Option<Mounted>> {
     }
 }
 
-/// The volume of ours that is mounted at `place` itself, a path without links: a directory, or a file that is
-/// bound there; and whether the volume is mounted elsewhere, too.
+/// The Tidegate volume that is mounted at `place` itself, a path without links: a directory, or a file that
+/// is bound there. Also whether the volume is mounted elsewhere, too.
 pub fn mounted_at(place: &Path) -> Option<(Mounted, bool)> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let (device, mount) = mounts(&table).find(|(_, m)| Path::new(&m.directory) == place)?;
@@ -167,20 +167,20 @@ fn closed(owner: u32) -> io::Error {
     ))
 }
 
-/// Where `place` is, without asking its server.
+/// The absolute path of `place`, without a request to its server.
 fn unasked(place: &Path) -> Option<PathBuf> {
     let name = place.file_name()?;
     let above = place.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Some(std::fs::canonicalize(above).ok()?.join(name))
 }
 
-/// The last mount of ours with this device number.
+/// The last mount of a Tidegate volume with this device number.
 fn mounted(table: &str, device: u64) -> Option<Mounted> {
     let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
     mounts(table).find(|(d, _)| *d == device).map(|(_, m)| m)
 }
 
-/// The mounts of ours with their device numbers, the last first.
+/// The mounts of Tidegate volumes with their device numbers, the last first.
 fn mounts(table: &str) -> impl Iterator<Item = (&str, Mounted)> {
     table.lines().rev().filter_map(|line| {
         let (before, after) = line.split_once(" - ")?;
@@ -201,7 +201,7 @@ fn mounts(table: &str) -> impl Iterator<Item = (&str, Mounted)> {
     })
 }
 
-/// A field of the mount table: spaces, tabs, newlines and backslashes stand there in octal.
+/// A field of the mount table, where spaces, tabs, newlines and backslashes are written in octal.
 fn unescaped(field: &str) -> String {
     let mut out = field.to_string();
     for (code, c) in [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")] {

@@ -1,4 +1,4 @@
-//! Asking a running mount.
+//! Questions to a running mount.
 
 use super::address;
 use super::protocol::{self, Answer, Ask, Found, Record, VERSION, What, Why};
@@ -14,16 +14,17 @@ use tidegate::observe::why::Report;
 use tidegate::{Error, Result, Sample};
 use tidegate_rt::{clock, thread, wait};
 
-/// A mount that does not answer for so long is as good as gone.
+/// A mount that does not answer for so long is taken for dead.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A client that stays asks at least so often: a mount hangs up on one that asks nothing for a minute.
+/// A client that stays connected asks at least so often: a mount hangs up on a client that asks nothing for a
+/// minute.
 pub const OFTEN: Duration = Duration::from_secs(20);
 
-/// Within this the kernel lets go of what is mounted nowhere else.
+/// The time within which the kernel releases a volume that is mounted nowhere else.
 const LET_GO: Duration = Duration::from_secs(5);
 
-/// Connects to a socket, if that is what is there, and whose directory it is serves it.
+/// Connects to a socket, if there is one, and if the owner of its directory serves it.
 fn connect(socket: &Path) -> io::Result<UnixStream> {
     let is_socket = std::fs::symlink_metadata(socket)?.file_type().is_socket();
     let owner = socket.parent().map(std::fs::symlink_metadata).transpose()?.map(|d| d.uid());
@@ -38,15 +39,15 @@ fn connect(socket: &Path) -> io::Result<UnixStream> {
     }
 }
 
-/// A mount that is to end.
+/// A mount that is about to end.
 pub struct Ending(Client);
 
 impl Ending {
-    /// Waits for the process that serves it to end, however long it writes; or for some seconds, if it goes on
-    /// since it is mounted elsewhere, too: then false.
+    /// Waits until the serving process ends, however long it writes. If the process goes on, since the volume is
+    /// mounted elsewhere, too, waits some seconds and returns false.
     ///
     /// # Errors
-    /// The failure at the end; the process ended without a word.
+    /// The failure at the end; the process ended without an answer.
     pub fn wait(mut self) -> Result<bool> {
         let within = |c: &Client, limit| c.stream.get_ref().set_read_timeout(limit).map_err(|e| c.error(e));
         within(&self.0, Some(LET_GO))?;
@@ -58,7 +59,7 @@ impl Ending {
         }
         within(&self.0, None)?;
         let told = self.0.answer();
-        // Nothing follows but the end.
+        // Only the end of the stream follows.
         let _ = io::copy(&mut self.0.stream, &mut io::sink());
         told.map(|_| true)
     }
@@ -74,7 +75,7 @@ impl Client {
     /// Connects to the mount of an image, or of a directory that is mounted or in a mount.
     ///
     /// # Errors
-    /// Nothing of ours is mounted there, or whose it is does not let us ask.
+    /// No Tidegate volume is mounted there, or its owner does not admit this user.
     pub fn connect(place: &Path) -> Result<Client> {
         let about = |e: io::Error| Error::os(path_bytes(place), e);
         let sockets = address::to_ask(place).map_err(about)?;
@@ -93,9 +94,9 @@ impl Client {
         Err(why.map_or_else(|| about(io::Error::other("not mounted by Tidegate, or by another user")), about))
     }
 
-    /// The volume's activity now. With `locks`, lock statistics are collected from the first such call on, as
-    /// long as the connection lasts. A mount hangs up on who asks nothing for a minute: then this connects
-    /// again, and lock statistics begin anew.
+    /// The volume's present activity. With `locks`, lock statistics are collected from the first such call
+    /// on, as long as the connection lasts. A mount hangs up on a client that asks nothing for a minute: then
+    /// this connects again, and lock statistics begin anew.
     ///
     /// # Errors
     /// The mount has ended, or refuses.
@@ -111,10 +112,11 @@ impl Client {
         answer.sample.map(|s| *s).ok_or_else(|| self.error(io::ErrorKind::InvalidData.into()))
     }
 
-    /// Has the mount record, and writes the parts that `record` wants to `to`, in the order of its fields.
+    /// Has the mount make a recording, and writes the parts that `record` asks for to `to`, in the order of
+    /// its fields.
     ///
     /// # Errors
-    /// The mount has ended, or refuses: somebody else is recording. Those of writing.
+    /// The mount has ended, or refuses because another recording is running. Those of writing.
     pub fn record(&mut self, record: Record, to: &mut [&mut dyn io::Write]) -> Result<Found> {
         self.wait_longer(record.seconds)?;
         let answer = self.ask(What::Record(record))?;
@@ -124,35 +126,36 @@ impl Client {
         answer.recorded.ok_or_else(|| self.error(io::ErrorKind::InvalidData.into()))
     }
 
-    /// Has the mount watch what it does, and say why the slowest operations were slow.
+    /// Has the mount record its work, and explain why the slowest operations were slow.
     ///
     /// # Errors
-    /// The mount has ended, or refuses: somebody else is recording; it is of a version that cannot.
+    /// The mount has ended, or refuses because another recording is running or because its version cannot
+    /// explain.
     pub fn why(&mut self, why: Why) -> Result<Report> {
         self.wait_longer(why.seconds)?;
         let answer = self.ask(What::Why(why))?;
         answer.why.map(|r| *r).ok_or_else(|| self.error(io::ErrorKind::InvalidData.into()))
     }
 
-    /// The next answer comes so much later.
+    /// Waits longer for the next answer, which comes so many seconds later.
     fn wait_longer(&self, seconds: f64) -> Result<()> {
         let long = Duration::try_from_secs_f64(seconds).unwrap_or_default();
         self.stream.get_ref().set_read_timeout(Some(PATIENCE + long)).map_err(|e| self.error(e))
     }
 
-    /// Has the mount tell how it ends. To be called before it is unmounted.
+    /// Asks the mount to report how it ends. To be called before it is unmounted.
     ///
     /// # Errors
-    /// The mount has ended, or is of a version that does not tell.
+    /// The mount has ended, or is of a version that does not report.
     pub fn end(mut self) -> Result<Ending> {
         self.ask(What::End)?;
         Ok(Ending(self))
     }
 
-    /// Sleeps for `time`, and asks often enough for the mount to see that somebody is there.
+    /// Sleeps for `time`, and asks often enough for the mount to keep the connection.
     ///
     /// # Errors
-    /// As of [`Client::sample`].
+    /// Those of [`Client::sample`].
     pub fn sleep(&mut self, time: Duration, locks: bool) -> Result<()> {
         let start = clock::now();
         while let Some(left) = wait::remaining(start, time) {
@@ -206,7 +209,7 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
 
-    /// A mount that answers once on each connection, and hangs up; `times` in all.
+    /// A mount that answers once on each connection and then hangs up, `times` in all.
     fn serve(listener: &UnixListener, times: u64) {
         for at_ns in 1..=times {
             let Ok((stream, _)) = listener.accept() else { return };

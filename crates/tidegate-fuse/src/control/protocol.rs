@@ -6,7 +6,7 @@ use tidegate::Sample;
 use tidegate::observe::why::Report;
 use tidegate::observe::{ProfileForm, TraceForm};
 
-/// The protocol that both sides speak; a program that speaks another is told so.
+/// The version of the protocol. A program of another version gets an error that says so.
 pub const VERSION: u32 = 1;
 
 /// Longest question in bytes.
@@ -30,24 +30,25 @@ pub struct Ask {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub enum What {
-    /// A sample; with `locks`, lock statistics are collected from now until the client hangs up.
+    /// A sample. With `locks`, lock statistics are collected from now until the client hangs up.
     Sample {
-        /// Whether locks are wanted.
+        /// Whether to collect lock statistics.
         locks: bool,
     },
-    /// A recording from now on. Behind the answer come the parts that were wanted, in this order, in chunks.
+    /// A recording from now on. The requested parts follow the answer, in this order, in chunks.
     Record(Record),
     /// Why the slowest fsyncs, syncs and checkpoints from now on are slow.
     Why(Why),
-    /// How the mount ends. It answers that it will tell, again when the kernel has let go, and once more when it
-    /// has let go of the volume: an error is what went wrong then. The connection lasts as long as the process.
+    /// A report on how the mount ends. The mount answers at once, again when the kernel has released it, and once more
+    /// when the volume is unmounted; that answer has the error, if there was one. The connection lasts as long as the
+    /// process.
     End,
 }
 
 /// A recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// How long.
+    /// Its length.
     pub seconds: f64,
     /// Events that are kept of each thread.
     pub events: usize,
@@ -71,7 +72,7 @@ pub struct Why {
     pub events: usize,
     /// An operation that takes no longer than so many nanoseconds is not slow.
     pub over_ns: u64,
-    /// How many operations of each kind.
+    /// The most operations of each kind.
     pub most: usize,
 }
 
@@ -80,13 +81,13 @@ pub struct Why {
 pub struct Answer {
     /// The version that the mount speaks.
     pub v: u32,
-    /// Why there is no other.
+    /// The reason why there is no other answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The sample asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<Box<Sample>>,
-    /// The findings of the recording that was asked for; its parts follow.
+    /// The figures of the recording that was asked for. Its parts follow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recorded: Option<Found>,
     /// The explanation asked for.
@@ -94,7 +95,7 @@ pub struct Answer {
     pub why: Option<Box<Report>>,
 }
 
-/// The findings of a recording.
+/// The figures of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     /// Events that were kept.
@@ -110,17 +111,17 @@ impl Answer {
     }
 }
 
-/// Reads a question; `None` when the other side has hung up. The version is not looked at.
+/// Reads a question. `None` when the other side has hung up. The version is not checked.
 ///
 /// # Errors
-/// Those of reading; `InvalidData` for what is no question.
+/// Those of reading; `InvalidData` for a line that is no question.
 pub fn read_question(from: &mut impl BufRead) -> io::Result<Option<Result<Ask, String>>> {
     #[derive(Deserialize)]
     struct Version {
         v: u32,
     }
     let Some(line) = read_line(from, MAX_QUESTION)? else { return Ok(None) };
-    // A newer version's questions may look different; its number does not.
+    // Questions of a newer version may look different, but the version number does not.
     let version = serde_json::from_slice::<Version>(&line).map(|v| v.v);
     Ok(Some(match (version, serde_json::from_slice(&line)) {
         (Ok(v), _) if v != VERSION => Err(format!("this mount speaks version {VERSION}, not {v}")),
@@ -132,7 +133,7 @@ pub fn read_question(from: &mut impl BufRead) -> io::Result<Option<Result<Ask, S
 /// Reads an answer.
 ///
 /// # Errors
-/// Those of reading; `InvalidData` for what is none; `UnexpectedEof` when the mount has gone.
+/// Those of reading; `InvalidData` for a line that is no answer; `UnexpectedEof` when the mount is gone.
 pub fn read_answer(from: &mut impl BufRead) -> io::Result<Answer> {
     let line = read_line(from, MAX_ANSWER)?.ok_or(io::ErrorKind::UnexpectedEof)?;
     serde_json::from_slice(&line).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
@@ -161,7 +162,7 @@ fn read_line(from: &mut impl BufRead, most: u64) -> io::Result<Option<Vec<u8>>> 
     }
 }
 
-/// Bytes of any number as chunks, each behind a line with its length; an empty one ends them.
+/// Writes any number of bytes as chunks, each after a line with its length. An empty chunk ends them.
 pub struct ChunkWriter<W: Write> {
     to: W,
     buf: Vec<u8>,
@@ -173,7 +174,7 @@ impl<W: Write> ChunkWriter<W> {
         ChunkWriter { to, buf: Vec::with_capacity(CHUNK) }
     }
 
-    /// Writes what is left, and the end.
+    /// Writes the remaining bytes, and the end.
     ///
     /// # Errors
     /// Those of writing.
@@ -211,7 +212,7 @@ impl<W: Write> Write for ChunkWriter<W> {
 /// Reads chunks up to their end and writes their bytes to `to`.
 ///
 /// # Errors
-/// Those of both sides; `InvalidData` for what is no chunk.
+/// Those of reading and writing; `InvalidData` for a malformed chunk.
 pub fn copy_chunks(from: &mut impl BufRead, to: &mut impl Write) -> io::Result<()> {
     loop {
         let line = read_line(from, 32)?.ok_or(io::ErrorKind::UnexpectedEof)?;

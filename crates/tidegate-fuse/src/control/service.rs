@@ -17,15 +17,15 @@ use tidegate::vfs::Ino;
 use tidegate::{Result, Volume};
 use tidegate_rt::{LockClass, Mutex, clock, lockstat, thread, wait};
 
-/// Clients that ask at once, at most.
+/// The most clients that ask at one time.
 const MAX_CLIENTS: usize = 16;
-/// Clients that wait for the end, at most.
+/// The most clients that wait for the end.
 const MAX_WAITING: usize = 64;
-/// A client that asks nothing for so long is hung up on.
+/// The mount hangs up on a client that asks nothing for so long.
 const IDLE: Duration = Duration::from_secs(60);
-/// So is one that reads nothing for so long.
+/// The mount hangs up on a client that reads nothing for so long.
 const STUCK: Duration = Duration::from_secs(10);
-/// Time to breathe when no connection can be taken.
+/// A pause when no connection can be accepted.
 const AGAIN: Duration = Duration::from_millis(100);
 /// Longest recording.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -33,27 +33,27 @@ const LONGEST: Duration = Duration::from_secs(3600);
 const MAX_EVENTS: usize = 1 << 20;
 /// Most operations of each kind that are explained.
 const MAX_EXPLAINED: usize = 1000;
-/// Rings and trees are the process's.
+/// There is one recording at a time, as rings and trees belong to the process.
 const BUSY: &str = "somebody else is recording: try again when they have ended";
 
 static WAITING: LockClass = LockClass::new("control->waiting", 4);
 
-/// The socket of a mount; gone when dropped.
+/// The socket of a mount. It is removed when dropped.
 pub(crate) struct Control {
     path: PathBuf,
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    /// Keeps the volume neither open nor locked.
+    /// The reference is weak, so it keeps the volume neither open nor locked.
     volume: Weak<Volume>,
-    /// Whole paths: a process in the background leaves the directory it was started in.
+    /// Absolute paths: a process in the background leaves the directory in which it was started.
     image: String,
     mountpoint: String,
     device: (u32, u32),
     clients: AtomicUsize,
     over: AtomicBool,
-    /// Clients that want to hear how it ended; none any more once the socket is gone.
+    /// Clients that wait for the report on the end. `None` once the socket is removed.
     waiting: Mutex<Option<Vec<UnixStream>>>,
 }
 
@@ -62,7 +62,7 @@ impl Control {
     /// replaced.
     ///
     /// # Errors
-    /// There is no place for it, or another mount of the image (read-only, as this one) has it.
+    /// There is no place for the socket, or another mount of the image (read-only, as this one) has it.
     pub(crate) fn start(image: &Path, dir: &Path, volume: &Arc<Volume>) -> io::Result<Control> {
         let path = address::to_serve(image)?;
         let listener = listen(&path)?;
@@ -80,7 +80,8 @@ impl Control {
         Ok(control)
     }
 
-    /// Ends the socket; the clients that want to hear how the mount ended. They are told that it ends.
+    /// Ends the socket. Returns the clients that wait for the report on the end, and tells them that the
+    /// mount ends.
     pub(crate) fn end(self) -> Waiting {
         let waiting = Waiting(self.shared.waiting.lock().take().unwrap_or_default());
         waiting.send(&Answer { v: VERSION, ..Answer::default() });
@@ -88,12 +89,12 @@ impl Control {
     }
 }
 
-/// A client that wants to hear how the mount ended.
+/// The clients that wait for the report on the end.
 #[derive(Default)]
 pub(crate) struct Waiting(Vec<UnixStream>);
 
 impl Waiting {
-    /// Tells them. They wait for the process to end, so they stay connected.
+    /// Reports the end to the clients. They wait for the process to end, so they stay connected.
     pub(crate) fn tell(self, ended: &Result<()>) {
         let error = ended.as_ref().err().map(|e| e.to_string());
         self.send(&Answer { v: VERSION, error, ..Answer::default() });
@@ -102,7 +103,7 @@ impl Waiting {
 
     fn send(&self, answer: &Answer) {
         for stream in &self.0 {
-            // A client that has gone needs no answer.
+            // A client that hung up needs no answer.
             let _ = protocol::write(&mut &*stream, answer);
         }
     }
@@ -150,7 +151,7 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
         if shared.clients.fetch_add(1, SeqCst) < MAX_CLIENTS {
             let s = shared.clone();
             let body = move || {
-                // A client that hangs up, or does not read, is told nothing.
+                // A client that hangs up, or does not read, gets no error.
                 let _ = serve(&stream, &s);
                 s.clients.fetch_sub(1, SeqCst);
             };
@@ -162,13 +163,13 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
     }
 }
 
-/// The superuser may ask, and whose the process is.
+/// Whether the client may ask: the superuser may, and the owner of this process.
 fn may_ask(stream: &UnixStream) -> bool {
     socket_peercred(stream).is_ok_and(|c| c.uid.is_root() || c.uid == rustix::process::geteuid())
 }
 
-/// Records for as long as is asked, or until the mount or its client ends; `None` while another recording is
-/// under way.
+/// Records for as long as asked, or until the mount or its client ends. `None` while another recording is
+/// running.
 fn recorded(seconds: f64, wanted: Wanted, shared: &Shared, stream: &UnixStream) -> Option<Observed> {
     let events = wanted.events.map(|n| n.clamp(1, MAX_EVENTS));
     let recording = Recording::start(Wanted { events, ..wanted })?;
@@ -181,7 +182,7 @@ fn recorded(seconds: f64, wanted: Wanted, shared: &Shared, stream: &UnixStream) 
     Some(Observed { device: shared.device, ..recording.finish() })
 }
 
-/// Why the slowest operations of a recording were slow, with the names of their files.
+/// Explains why the slowest operations of a recording were slow, with the names of their files.
 fn explained(why: &Why, observed: &Observed, shared: &Shared) -> Answer {
     let mut report = explain(observed, why.over_ns, why.most.min(MAX_EXPLAINED));
     if let Some(volume) = shared.volume.upgrade() {
@@ -222,7 +223,7 @@ fn serve(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
     stream.set_read_timeout(Some(IDLE))?;
     stream.set_write_timeout(Some(STUCK))?;
     let (mut from, mut to) = (BufReader::new(stream), stream);
-    // Collects as long as the connection lasts.
+    // Statistics are collected as long as the connection lasts.
     let mut collecting = None;
     while let Some(question) = protocol::read_question(&mut from)? {
         let Some(volume) = shared.volume.upgrade().filter(|_| !shared.over.load(SeqCst)) else {
@@ -246,8 +247,9 @@ fn serve(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
                 if let Some(waiting) = &mut *shared.waiting.lock() {
                     waiting.retain(|s| !has_gone(s));
                     if waiting.len() < MAX_WAITING {
-                        // The first of three: then comes that it ends, then how. The client unmounts when it has
-                        // this one, so the lock is held until it is among those that hear the others.
+                        // This is the first of three answers: the second says that the mount ends, the third how. The
+                        // client unmounts when it has the first, so the lock is held until the client is on the list
+                        // for the others.
                         protocol::write(&mut to, &Answer { v: VERSION, ..Answer::default() })?;
                         waiting.push(stream);
                         return Ok(());

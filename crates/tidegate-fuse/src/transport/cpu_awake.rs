@@ -1,12 +1,12 @@
 //! Keeps CPUs from halting while requests come close together.
 //!
-//! A request wakes two threads, the server's and the client's. In a virtual machine a CPU with nothing to do
-//! is often given back to the host, and having it back takes 50 to 200 µs: many times what a small request
-//! takes. So while requests come close together, a thread for each CPU runs there whenever nobody else wants
-//! to (`SCHED_IDLE`), and the CPU does not halt. It ends [`LINGER`] after the last request: without requests
-//! nothing runs. Where CPUs wake up fast it stays asleep, and where programs compute, too: their CPU does not
-//! halt, and the scheduler takes one that runs a thread of the idle class for a free one, and sends woken
-//! threads there.
+//! A request wakes two threads, one of the server and one of the client. In a virtual machine an idle CPU is
+//! often given back to the host, and getting it back takes 50 to 200 µs: many times what a small request
+//! takes. So while requests come close together, a thread for each CPU runs there whenever no other thread
+//! does (`SCHED_IDLE`), and the CPU does not halt. The thread stops [`LINGER`] after the last request:
+//! without requests none runs. It stays asleep where CPUs wake up fast. It also stays asleep where programs
+//! compute: their CPU does not halt anyway, and the scheduler would take a CPU that runs an idle-class thread
+//! for a free one, and send woken threads there.
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, read, write};
@@ -18,27 +18,30 @@ use tidegate::vfs::positions;
 use tidegate_rt::{clock, thread};
 use tidegate_sys::host::run_when_idle;
 
-/// Nanoseconds between two requests below which they come close together.
+/// Requests with less than so many nanoseconds between them come close together.
 const CLOSE: u64 = 500_000;
 /// How long after the last request CPUs stay awake, in nanoseconds.
 const LINGER: u64 = 400_000;
-/// From how many nanoseconds on waking a CPU is slow: about what a small request takes where CPUs are awake.
+/// Waking a CPU is slow if it takes at least so many nanoseconds: about the time of a small request where
+/// CPUs are awake.
 const SLOW: u64 = 15_000;
-/// For how long that is believed, in nanoseconds.
+/// How long such a measurement is used, in nanoseconds.
 const BELIEVED: u64 = 1_000_000_000;
-/// Nanoseconds in which each CPU has been woken once, if it is not very slow, and they are all kept awake.
+/// The nanoseconds of a measurement: each CPU is woken once in that time, if it is not very slow, and all are
+/// kept awake.
 const LOOK: u64 = 80_000;
-/// Nanoseconds without the CPU from which somebody computes there. Clients and servers sleep more often.
+/// If the thread does not get its CPU for so many nanoseconds, a program computes there. Clients and servers
+/// sleep more often.
 const BUSY: u64 = 10_000_000;
 /// How long CPUs that wake up fast or are busy are left alone, in nanoseconds.
 const REST: u64 = 200_000_000;
-/// With more CPUs than this most of them would stay awake for nothing.
+/// The most CPUs. With more, most of them would stay awake for nothing.
 const MAX_CPUS: usize = 8;
 
 positions! {
     /// When CPUs are kept awake.
     pub enum KeepAwake {
-        /// Where waking them is slow.
+        /// Where waking CPUs is slow.
         #[default]
         Auto = "auto",
         /// Always while requests come close together.
@@ -48,31 +51,32 @@ positions! {
     }
 }
 
-/// Threads that keep CPUs from halting. Ends its threads when dropped.
+/// Threads that keep CPUs from halting. They end when this is dropped.
 pub(super) struct CpuAwake(Arc<State>);
 
 struct State {
     always: bool,
     /// When the last request came.
     last: AtomicU64,
-    /// Threads are to run, and since when.
+    /// Whether the threads are to run, and since when.
     running: AtomicBool,
     woken: AtomicU64,
-    /// The CPU that rang: it was awake.
+    /// The CPU that rang the bells: it was awake.
     ringer: AtomicUsize,
-    /// Until when CPUs are believed to wake up slowly, and until when they are not looked at again.
+    /// The time until which CPUs are taken to wake up slowly, and the time until which they are not measured
+    /// again.
     slow_until: AtomicU64,
     rest_until: AtomicU64,
-    /// [`BUSY`].
+    /// The value of [`BUSY`], which tests change.
     busy: AtomicU64,
     over: AtomicBool,
-    /// The descriptor that each thread sleeps on. No lock: a thread that has it might not run for long while
-    /// others want the CPU.
+    /// The descriptor on which each thread sleeps. It is no lock, since the holder of a lock might not run
+    /// for long while other threads use the CPU.
     bells: Vec<OwnedFd>,
 }
 
 impl CpuAwake {
-    /// Starts the threads; `None` where there is nothing to gain from them.
+    /// Starts the threads. `None` where they bring nothing.
     pub(super) fn start(how: KeepAwake) -> Option<CpuAwake> {
         let all = sched_getaffinity(None).ok()?;
         let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|c| all.is_set(*c)).collect();
@@ -105,7 +109,7 @@ impl CpuAwake {
         Some(awake)
     }
 
-    /// A request came.
+    /// Notes that a request came.
     pub(super) fn request(&self) {
         let (state, now) = (&self.0, clock::now().0);
         let gap = now.saturating_sub(state.last.swap(now, Relaxed));
@@ -136,11 +140,11 @@ impl State {
         }
     }
 
-    /// Runs on `cpu` while it is to be awake.
+    /// Runs on `cpu` while the CPU is to be awake.
     fn keep(&self, cpu: usize, bell: &OwnedFd) {
         let mut here = CpuSet::new();
         here.set(cpu);
-        // At any other priority it would be in the way.
+        // At any other priority the thread would delay others.
         if run_when_idle().is_err() || sched_setaffinity(None, &here).is_err() {
             return;
         }
@@ -150,7 +154,7 @@ impl State {
                 return;
             }
             let (mut now, woken) = (clock::now().0, self.woken.load(SeqCst));
-            // A thread that was awake when the bell rang tells nothing.
+            // A thread that was awake when the bell rang measures nothing.
             if woken > slept && self.ringer.load(SeqCst) != cpu {
                 let slow = now.saturating_sub(woken) > SLOW;
                 self.slow_until.store(if slow { now + BELIEVED } else { 0 }, Relaxed);
@@ -176,7 +180,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// Waits for what comes soon or never.
+    /// Waits for an event that comes soon or never.
     fn until(what: &str, done: impl Fn() -> bool) {
         for _ in 0..20_000 {
             if done() {
@@ -192,14 +196,14 @@ mod tests {
         (0..CpuSet::MAX_CPU).find(|c| all.is_set(*c)).unwrap()
     }
 
-    /// One thread, of which it is not measured how fast its CPU wakes up.
+    /// Starts one thread, whose CPU's wake-up time is not measured.
     fn on_one(always: bool) -> CpuAwake {
         let awake = CpuAwake::on(&[first_cpu()], always).unwrap();
         awake.0.ringer.store(first_cpu(), SeqCst);
         awake
     }
 
-    /// Has the thread run as requests that come without end do.
+    /// Makes the thread run, as an endless row of requests does.
     fn ring(state: &State) {
         state.last.store(u64::MAX, SeqCst);
         state.woken.store(clock::now().0, SeqCst);
@@ -227,7 +231,7 @@ mod tests {
         }
         assert!(!state.running.load(SeqCst), "a rest is kept");
         state.rest_until.store(0, SeqCst);
-        // This thread may be held up between any two.
+        // This thread may be delayed between any two calls.
         while !state.running.load(SeqCst) {
             awake.request();
         }
@@ -249,10 +253,10 @@ mod tests {
         let awake = on_one(false);
         let state = &awake.0;
         state.slow_until.store(u64::MAX, SeqCst);
-        // Others may compute beside the test.
+        // Other programs may compute beside the test.
         state.busy.store(u64::MAX, SeqCst);
         ring(state);
-        // Longer than it takes to see that a CPU is fast.
+        // The sleep is longer than it takes to see that a CPU is fast.
         thread::sleep(Duration::from_nanos(10 * LOOK));
         assert!(state.running.load(SeqCst));
         state.last.store(0, SeqCst);
@@ -265,7 +269,7 @@ mod tests {
         let awake = on_one(false);
         let state = &awake.0;
         state.slow_until.store(u64::MAX, SeqCst);
-        // Two looks at the clock are always so far apart.
+        // Two readings of the clock are always so far apart.
         state.busy.store(0, SeqCst);
         ring(state);
         until("it runs beside others", || !state.running.load(SeqCst));

@@ -1,4 +1,5 @@
-//! Between the kernel and [`Server`]: threads that read requests, call it, and send the answers.
+//! The layer between the kernel and [`Server`]: threads that read requests, call the server, and send the
+//! answers.
 //!
 //! Lock owned: `fuse->workers` 1.
 
@@ -19,15 +20,15 @@ use tidegate::vfs::positions;
 /// Largest read or write in bytes.
 pub const MAX_IO: u32 = 1 << 20;
 
-/// How long the kernel may keep names and attributes. Nothing changes them behind its back: the volume is
+/// How long the kernel may keep names and attributes. All changes go through the kernel: the volume is
 /// locked, and mounted once.
 pub const TTL: Duration = Duration::from_secs(24 * 3600);
 
 /// The parts that a transport is given.
 pub struct Connection {
-    /// The connection to the kernel, mounted and not yet greeted.
+    /// The connection to the kernel, mounted, with the first message not answered yet.
     pub fd: OwnedFd,
-    /// Where it is mounted.
+    /// The mount point.
     pub mountpoint: PathBuf,
     /// Threads that serve.
     pub threads: usize,
@@ -36,14 +37,14 @@ pub struct Connection {
 }
 
 positions! {
-    /// The transports there are.
+    /// The transports.
     pub enum TransportKind {
         /// By io_uring if the kernel offers it, else on /dev/fuse.
         #[default]
         Best = "best",
-        /// By io_uring or not at all.
+        /// By io_uring, or an error.
         Uring = "uring",
-        /// On /dev/fuse: knows all of the protocol that we use.
+        /// On /dev/fuse.
         Dev = "dev",
     }
 }
@@ -57,26 +58,28 @@ pub trait Transport: Send {
     fn run(self: Box<Self>) -> io::Result<()>;
 }
 
-/// Our requests to the kernel. Either call waits for requests that other threads serve, so none that serves
-/// may make it.
+/// Requests of the server to the kernel. The calls may wait for requests that other threads serve, so a
+/// serving thread must not make them unless their text says that they do not wait.
 pub trait Kernel: Send + Sync {
-    /// Has the kernel write the pages of `node` from byte `from` on that only it has.
+    /// Makes the kernel write its dirty pages of `node` from byte `from` on.
     fn write_back(&self, node: u64, from: u64);
 
-    /// Has the kernel write all pages of the mount. They may still be on their way to us when it returns.
+    /// Makes the kernel write all dirty pages of the mount. The write requests may still be in flight when
+    /// this returns.
     fn write_back_all(&self);
 
-    /// Has the kernel ask for the attributes of `node` before it uses them again. Waits for nobody.
+    /// Makes the kernel ask for the attributes of `node` before it uses them again. Does not wait.
     fn forget_attributes(&self, node: u64);
 
-    /// Has the kernel look `name` up in `parent` before it uses it again; it forgets a name that nobody uses.
+    /// Makes the kernel look `name` up in `parent` before it uses it again. The kernel forgets a name that is
+    /// not in use.
     fn forget_name(&self, parent: u64, name: &[u8]);
 }
 
-/// Greets the kernel and makes a transport that serves `server`.
+/// Answers the kernel's first message and makes a transport that serves `server`.
 ///
 /// # Errors
-/// The kernel's protocol is too old, or it hung up.
+/// The kernel's protocol is too old, or the kernel hung up.
 pub fn connect(
     which: TransportKind,
     server: Arc<Server>,
@@ -89,7 +92,7 @@ pub fn connect(
     })
 }
 
-/// Has the kernel write what it holds of the mount at `dir`.
+/// Makes the kernel write its dirty pages of the mount at `dir`.
 pub(crate) fn sync_mount(dir: &Path) {
     use rustix::fs::{Mode, OFlags, open, syncfs};
     if let Ok(fd) = open(dir, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {

@@ -1,4 +1,4 @@
-//! A volume of which a part is damaged: the rest is there.
+//! In a partly damaged volume, the rest can be read.
 
 use crate::rig::{Rig, block, cannot_mount, is_ext4};
 use std::collections::HashSet;
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 const BLOCK: usize = 4096;
-/// Where a name's length and the name are in an inode's block.
+/// The places of a name's length and of the name in an inode's block.
 const NAMELEN: usize = 88;
 const NAME: usize = 92;
 
@@ -22,7 +22,7 @@ fn damage(image: &Path, name: &str) {
     std::fs::write(image, bytes).unwrap();
 }
 
-/// Where debugfs finds an inode: "… located at block 37, offset 0x0200".
+/// The place where debugfs finds an inode: "… located at block 37, offset 0x0200".
 fn place_in_ext4(image: &Path, path: &str) -> usize {
     let program = tidegate_testing::oracle::require("debugfs").unwrap();
     let out = Command::new(program).args(["-R", &format!("imap {path}")]).arg(image).output().unwrap();
@@ -32,7 +32,7 @@ fn place_in_ext4(image: &Path, path: &str) -> usize {
     at.parse::<usize>().unwrap() * block() as usize + usize::from_str_radix(offset.trim(), 16).unwrap()
 }
 
-/// Overwrites whatever inode of F2FS calls itself `name`.
+/// Overwrites the inode of F2FS whose own name is `name`.
 fn damage_f2fs(bytes: &mut [u8], name: &str) {
     let mut found = 0;
     for block in bytes.chunks_exact_mut(BLOCK) {
@@ -65,7 +65,7 @@ fn a_damaged_inode_hides_no_other() {
     for words in ["", "transport=dev"] {
         rig.mount(words).unwrap();
         assert_eq!(names(&dir), want, "{words}");
-        // The attributes of each are asked for.
+        // `ls -l` asks for the attributes of each file.
         let out = Command::new("ls").arg("-l").arg(&dir).output().unwrap();
         let listed = String::from_utf8_lossy(&out.stdout).lines().filter(|l| l.contains("name-")).count();
         assert_eq!(listed, want.len(), "{words}: {}", String::from_utf8_lossy(&out.stderr));

@@ -13,8 +13,8 @@ fn fsync(f: &File) -> Result<(), Errno> {
     rustix::fs::fsync(f)
 }
 
-/// As Linux has it: each file that was open when a write failed hears of it at its next fsync, once; the data is
-/// kept, and written when it can be.
+/// As in Linux, each file that was open when a write failed gets the error at its next fsync, once. The data is kept,
+/// and written when possible.
 #[test]
 fn a_failed_write_is_told_once_to_each_open_file() {
     if cannot_mount() {
@@ -32,7 +32,7 @@ fn a_failed_write_is_told_once_to_each_open_file() {
     fail(&rig, true);
     a.write_all_at(&data, 0).unwrap();
     assert_eq!(fsync(&first), Err(Errno::IO), "who asks while it fails");
-    // Somebody else's file is written and synced meanwhile.
+    // Another file is written and synced meanwhile.
     other.write_all_at(b"other", 0).unwrap();
     assert_eq!(fsync(&other), Ok(()));
     fail(&rig, false);
@@ -49,7 +49,7 @@ fn a_failed_write_is_told_once_to_each_open_file() {
     rig.finish();
 }
 
-/// close(2) hears of nothing that fsync would, and nothing of it is lost in memory.
+/// close(2) does not report errors that fsync would, and the data is not lost from memory.
 #[test]
 fn a_failed_write_stays_readable() {
     if cannot_mount() {
@@ -74,7 +74,7 @@ fn a_failed_write_stays_readable() {
     rig.finish();
 }
 
-/// Waits for a child, but not for ever; whether it ended.
+/// Waits for a child for a limited time. Returns whether it ended.
 fn ends(child: &mut Child, patience: Duration) -> bool {
     let since = Instant::now();
     while child.try_wait().unwrap().is_none() {
@@ -86,8 +86,8 @@ fn ends(child: &mut Child, patience: Duration) -> bool {
     true
 }
 
-/// Some kernels (6.16 to 6.19) have sync(2) wait for what a FUSE mount's pages and times need; no other does. It
-/// must not outlast a process that stops, be that killed or woken.
+/// In some kernels (6.16 to 6.19) sync(2) waits for the pages and times of a FUSE mount; in others it does not. The
+/// wait must end when the stopped process is killed or continued.
 #[test]
 fn sync_does_not_outlast_a_stopped_process() {
     if cannot_mount() {
@@ -119,7 +119,7 @@ fn sync_does_not_outlast_a_stopped_process() {
     rig.finish();
 }
 
-/// Among many who write, and while everything is read from the volume that syncing needs.
+/// sync(2) ends among many writers, and while everything that it needs must be read from the volume.
 #[test]
 fn sync_ends_under_load() {
     if cannot_mount() {

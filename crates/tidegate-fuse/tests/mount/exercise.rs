@@ -1,5 +1,5 @@
-//! One file, every way of changing it, beside a model in memory: written cached and directly, mapped by nobody,
-//! cut, punched, zeroed, copied within itself, synced, reopened, remounted.
+//! One file is changed in every way except by mappings, beside a model in memory: written cached and directly,
+//! truncated, punched, zeroed, copied within itself, synced, reopened, remounted.
 
 use crate::rig::{Rig, Rng, cannot_mount, number, seed};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
@@ -8,7 +8,7 @@ use std::path::Path;
 
 const LARGEST: u64 = 300_000;
 
-/// Memory for direct I/O: a page border lies within.
+/// Memory for direct I/O: a page boundary lies within.
 struct Aligned(Vec<u8>);
 
 impl Aligned {
@@ -57,7 +57,7 @@ impl Exercise {
         self.model[a..b].fill(0);
     }
 
-    /// One change or look; what it was.
+    /// Does one change or check. Returns its description.
     fn step(&mut self, rng: &mut Rng) -> String {
         let at = rng.below(LARGEST);
         let len = 1 + rng.below(40_000).min(rng.below(40_000));

@@ -14,14 +14,15 @@ fn fio(dir: &Path, args: &[&str]) {
     assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
 }
 
-/// An ioctl that takes no argument; 0 or the errno. Perl is on every Debian, and needs no unsafe code.
+/// Calls an ioctl that takes no argument. Returns 0 or the errno. Perl is on every Debian, and needs no
+/// unsafe code.
 fn ioctl(path: &Path, cmd: u32) -> i32 {
     let program = "open(F,'<',$ARGV[0]) or exit 255; exit(defined(ioctl(F,$ARGV[1],0)) ? 0 : $!+0)";
     let status = Command::new("perl").args(["-e", program]).arg(path).arg(cmd.to_string()).status();
     status.unwrap().code().unwrap()
 }
 
-/// lsattr -v, mkfs and others have room for an int.
+/// lsattr -v, mkfs and others only have room for an int.
 #[test]
 fn an_inode_s_version_is_an_int() {
     const FS_IOC_GETVERSION: u32 = 0x8008_7601;
@@ -48,7 +49,7 @@ fn shared_mappings_are_the_file() {
     let job = ["--name=m", "--filename=f", "--size=8m", "--bs=4k", "--rw=randwrite", "--verify=crc32c"];
     let with = |extra: &[&'static str]| [&job[..], extra].concat();
     fio(&rig.dir, &with(&["--ioengine=mmap", "--randseed=7"]));
-    // Bytes that were written through the mapping are seen by read(2), and by a later mount.
+    // read(2) and a later mount see bytes that were written through the mapping.
     fio(&rig.dir, &with(&["--ioengine=psync", "--verify_only", "--randseed=7"]));
     assert!(rig.unmount());
     rig.mount("").unwrap();
@@ -80,7 +81,7 @@ fn direct_and_cached_writes_agree() {
     rig.finish();
 }
 
-/// Once an asynchronous write past the page cache is reported, whoever reads through that sees it.
+/// Once an asynchronous write around the page cache is reported, readers through the cache see it.
 #[test]
 fn asynchronous_direct_writes_are_seen_by_readers() {
     if cannot_mount() || !cfg!(target_arch = "x86_64") {
@@ -98,7 +99,7 @@ fn asynchronous_direct_writes_are_seen_by_readers() {
     rig.finish();
 }
 
-/// A hole is where nothing was written, also while the kernel alone knows what was.
+/// A hole is where nothing was written, also while only the kernel has the written pages.
 #[test]
 fn seeks_see_what_is_not_written_back() {
     if cannot_mount() {
@@ -113,7 +114,8 @@ fn seeks_see_what_is_not_written_back() {
     rustix::io::pwrite(&fd, b"x", 8192).unwrap();
     assert_eq!(seek(rustix::fs::SeekFrom::Data(0)), Ok(8192));
     assert_eq!(seek(rustix::fs::SeekFrom::Hole(8192)), Ok(12288));
-    // Many at once: each waits for the kernel to write, and something must be left to serve that.
+    // Many seeks at once: each waits for the kernel to write, and a thread must be left to serve these
+    // writes.
     let threads: Vec<_> = (0..24)
         .map(|i| {
             let path = rig.dir.join(format!("many{i}"));
@@ -148,7 +150,7 @@ fn locks_hold_between_processes() {
     rustix::fs::flock(&f, FlockOperation::LockExclusive).unwrap();
     let bsd = "sh flock -n f echo got || echo held";
     assert_eq!(ops::run(&rig.dir, bsd)[0].rsplit(' ').next(), Some("held"));
-    // A program that waits can be killed.
+    // A waiting program can be killed.
     let mut waiting = Command::new("flock").arg(rig.dir.join("f")).arg("true").spawn().unwrap();
     std::thread::sleep(Duration::from_millis(100));
     assert!(waiting.try_wait().unwrap().is_none());
@@ -195,7 +197,7 @@ fn ioctls_reach_the_volume() {
     assert!(sh("mkdir d && chattr +d d && lsattr -d d | grep -q d").0);
     assert!(sh("fstrim -v .").0);
     assert!(!sh("fstrim -l 1 .").0, "less than a block");
-    // A full sync: of what only the kernel has, too.
+    // A full sync includes pages that only the kernel has.
     std::fs::write(rig.dir.join("unsynced"), vec![5; 300_000]).unwrap();
     assert_eq!(ioctl(&rig.dir, tidegate_fuse::ioctl::TIDEGATE_IOC_SYNC), 0);
     assert_eq!(ioctl(&rig.dir, 0xf507), 0, "F2FS_IOC_WRITE_CHECKPOINT");
@@ -203,7 +205,7 @@ fn ioctls_reach_the_volume() {
     rig.kill();
     rig.mount("").unwrap();
     assert_eq!(std::fs::read(rig.dir.join("unsynced")).unwrap(), vec![5; 300_000]);
-    // FS_IOC_SHUTDOWN: what is there is saved, and nothing goes in any more.
+    // FS_IOC_SHUTDOWN: existing content is saved, and no more changes are taken.
     std::fs::write(rig.dir.join("late"), "late").unwrap();
     assert_eq!(ioctl(&rig.dir, 0x8004_587d), 0);
     assert!(std::fs::write(rig.dir.join("later"), "x").is_err());
@@ -215,7 +217,7 @@ fn ioctls_reach_the_volume() {
     rig.finish();
 }
 
-/// As ext4 and F2FS have it: behind the end of the volume is nothing to trim, and nobody trims what files have.
+/// As in ext4 and F2FS, there is nothing to trim past the end of the volume, and blocks of files are not trimmed.
 #[test]
 fn a_trim_is_within_what_is_free() {
     const FITRIM: u32 = 0xc018_5879;
@@ -224,7 +226,7 @@ fn a_trim_is_within_what_is_free() {
     }
     let mut rig = Rig::new(256, "");
     std::fs::write(rig.dir.join("f"), vec![5; 20 << 20]).unwrap();
-    // The number of bytes, or the errno.
+    // Returns the number of bytes, or the errno.
     let trim = |dir: &Path, start: u64, least: u64| {
         let program = "open(F,'<',$ARGV[0]) or exit 255; $r = pack('QQQ',$ARGV[2],~0,$ARGV[3]); \
                        print ioctl(F,$ARGV[1],$r) ? (unpack('QQQ',$r))[1] : 'errno ' . ($!+0)";
@@ -234,7 +236,8 @@ fn a_trim_is_within_what_is_free() {
     };
     let mut wrong = Vec::new();
     for again in [false, true] {
-        // Blocks that write-back is taking just now are counted as promised and as taken, as in Linux.
+        // As in Linux, blocks that write-back is just allocating are counted both as reserved and as
+        // allocated.
         std::fs::File::open(rig.dir.join("f")).unwrap().sync_all().unwrap();
         let free = rustix::fs::statvfs(&rig.dir).unwrap();
         let free = free.f_bfree * free.f_frsize;
@@ -282,7 +285,7 @@ fn forgotten_files_give_their_space_back() {
     rig.finish();
 }
 
-/// A file without a name is nobody's until it gets one, which it then keeps; one that gets none goes.
+/// A file without a name keeps the name that it gets; a file that gets none is freed.
 #[test]
 fn unnamed_files_can_be_named() {
     if cannot_mount() {
@@ -312,7 +315,7 @@ fn unnamed_files_can_be_named() {
     rig.finish();
 }
 
-/// Many that were never named leave the kernel much to say at the end, of which nobody hears any more.
+/// After many unnamed files, the kernel sends many messages at the end, which are no longer read.
 #[test]
 fn a_mount_of_many_unnamed_files_ends_well() {
     if cannot_mount() {
@@ -342,7 +345,7 @@ fn births_are_told() {
     if cannot_mount() {
         return;
     }
-    // The format keeps them in volumes made with extra attributes.
+    // The format keeps birth times in volumes that are made with extra attributes.
     let rig = Rig::unmounted(64);
     if tidegate_testing::oracle::skip_or_fail("mkfs.f2fs") {
         return;
@@ -371,7 +374,7 @@ fn births_are_told() {
     rig.finish();
 }
 
-/// Runs the script for file handles; what it prints, line by line.
+/// Runs the script for file handles. Returns its output, line by line.
 fn handles(words: &[&str], paths: &[&std::path::Path]) -> Vec<String> {
     let mut perl = Command::new("perl");
     let out = perl.args(["-e", include_str!("scripts/handles.pl")]).args(words).args(paths).output().unwrap();
@@ -379,8 +382,8 @@ fn handles(words: &[&str], paths: &[&std::path::Path]) -> Vec<String> {
     String::from_utf8_lossy(&out.stdout).lines().map(str::to_string).collect()
 }
 
-/// A server of NFS knows files by handles, and finds them when the kernel has forgotten them; it finds no other file in
-/// the place of one that is gone.
+/// An NFS server knows files by handles, and finds them even when the kernel has forgotten them. It never finds another
+/// file in the place of a removed one.
 #[test]
 fn files_are_found_by_their_handles() {
     if cannot_mount() || tidegate_testing::oracle::skip_or_fail("perl") {
@@ -409,7 +412,7 @@ fn files_are_found_by_their_handles() {
     }
 }
 
-/// The time of a change is the same when the kernel has forgotten the inode, also where the volume keeps seconds alone.
+/// The time of a change stays equal after the kernel has forgotten the inode, also where the volume only keeps seconds.
 #[test]
 fn times_are_those_that_the_volume_keeps() {
     if cannot_mount() {
@@ -423,7 +426,7 @@ fn times_are_those_that_the_volume_keeps() {
         std::fs::write(&path, "abc").unwrap();
         let mtime = || std::fs::metadata(&path).unwrap().modified().unwrap();
         let before = mtime();
-        // One that changes no byte and no size may change the time, but for all.
+        // A truncation that changes no byte and no size may change the time, but then for every reader.
         let f = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
         f.set_len(3).unwrap();
         drop(f);
@@ -435,7 +438,7 @@ fn times_are_those_that_the_volume_keeps() {
     }
 }
 
-/// The flags of mount(2) hold also where `fusermount3` mounts, which does not know all of them.
+/// The flags of mount(2) also hold where `fusermount3` mounts, which does not know all of them.
 #[test]
 fn flags_hold_beside_auto_unmount() {
     if cannot_mount() {

@@ -1,4 +1,4 @@
-//! The operations that chattr +i and +a forbid, as ext4 has it.
+//! The operations that chattr +i and +a forbid, as in ext4.
 
 use crate::rig::{Rig, cannot_mount, make_ext4, make_f2fs};
 use rustix::fs::{
@@ -57,7 +57,7 @@ fn times_are_kept_by_flags() {
     }
 }
 
-/// Appended bytes reach the volume, with their time, also if it is the kernel that keeps both for a while.
+/// Appended bytes reach the volume with their time, also if the kernel keeps both for a while.
 #[test]
 fn an_append_only_file_only_grows() {
     if cannot_mount() {
@@ -89,7 +89,8 @@ fn an_append_only_file_only_grows() {
     }
 }
 
-/// A program that opened it for appending, and no longer appends, replaces nothing by direct writes or copies.
+/// A program that opened the file for appending, and no longer appends, cannot replace bytes by direct writes or
+/// copies.
 #[test]
 fn an_append_only_file_keeps_its_bytes() {
     if cannot_mount() {
@@ -107,7 +108,7 @@ fn an_append_only_file_keeps_its_bytes() {
         let copied = rustix::fs::copy_file_range(&other, Some(&mut 0), &f, Some(&mut 0), 4096);
         assert_eq!(copied, Err(Errno::PERM), "{words}");
         rustix::fs::fcntl_setfl(&f, rustix::fs::OFlags::DIRECT).unwrap();
-        // Direct I/O wants memory that is aligned.
+        // Direct I/O needs aligned memory.
         let room = vec![b'c'; 8192];
         let aligned = room.as_ptr().align_offset(4096);
         let written = rustix::io::pwrite(&f, &room[aligned..aligned + 4096], 0);
@@ -119,8 +120,8 @@ fn an_append_only_file_keeps_its_bytes() {
     }
 }
 
-/// Names are durable at once where the mount or the directory says so. Of files the kernel keeps writes to itself, so
-/// that flag is refused.
+/// Names are durable at once where the mount or the directory says so. For files the flag is refused, as the kernel
+/// caches writes.
 #[test]
 fn names_are_durable_where_that_is_wanted() {
     if cannot_mount() {
@@ -158,8 +159,8 @@ fn lsattr(path: &Path) -> String {
     said.split_whitespace().next().unwrap_or_default().to_string()
 }
 
-/// A file of ext4 gets the flag for data in the journal, and new ones have it from their directory; the
-/// superuser alone may set it, and where there is no journal, or the format has none, nobody.
+/// A file of ext4 can have the flag for data in the journal, and new files inherit it from their directory.
+/// Only the superuser may set it, and where there is no journal, or the format has none, no user may.
 #[test]
 fn data_goes_through_the_journal_by_a_flag() {
     if cannot_mount() || ["debugfs", "setpriv"].into_iter().any(tidegate_testing::oracle::skip_or_fail) {

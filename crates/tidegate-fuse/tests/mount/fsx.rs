@@ -1,10 +1,10 @@
-//! fsx (the crate's): one file changed in every way it knows, mapped and not, each read compared with a copy in
-//! memory.
+//! fsx (that of the crate): changes one file in every way that it knows, mapped and not, and compares each read with a
+//! copy in memory.
 
 use crate::rig::{Rig, cannot_mount, number, seed};
 use std::process::Command;
 
-/// Weights of its operations. Syncs and cuts cost as much as many others. (An allocation of no bytes, which it
+/// Weights of its operations. Syncs and truncations cost as much as many others. (An allocation of no bytes, which it
 /// would try, is an error everywhere: hence the least size.)
 const WEIGHTS: &str = "
 [weights]
@@ -24,7 +24,8 @@ posix_fadvise = 0.3
 copy_file_range = 0.5
 ";
 
-/// Operations of one run: it keeps its mappings, and each operation takes longer the more there are.
+/// Operations of one run. It is bounded because fsx keeps its mappings, and operations take longer the more
+/// there are.
 const RUN: usize = 20_000;
 
 fn fsx(words: &str, flen: u64, msync: bool, ops: u64) {
@@ -59,7 +60,7 @@ fn fsx_finds_nothing() {
     fsx("cache=16M", 1 << 20, false, number("TIDEGATE_FSX_OPS", 200_000));
 }
 
-/// Every change of a mapping synced, and less memory than the file has.
+/// Every change of a mapping is synced, and there is less memory than the file has bytes.
 #[test]
 fn fsx_finds_nothing_with_msync() {
     fsx("cache=8M", 16 << 20, true, number("TIDEGATE_FSX_OPS", 200_000) / 100);

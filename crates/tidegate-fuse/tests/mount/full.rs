@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::time::Duration;
 
-/// A program that writes on and on to a full volume hears of it from write(2), soon. Content that is there
+/// A program that writes without end to a full volume soon gets an error from write(2). Existing content
 /// stays.
 #[test]
 fn a_full_volume_is_told_to_who_writes() {
@@ -42,11 +42,11 @@ fn fill() {
     let is = fs::metadata(&path).unwrap();
     let there = is.len();
     assert!((1 << 20..=written).contains(&there), "{there} of {written}");
-    // The file is as it was written, and not much more was taken than that.
+    // The file has what was written, and not many more blocks were allocated.
     assert!(is.blocks() * 512 >= there, "{} bytes in {} blocks", there, is.blocks());
     assert!(fs::read(&path).unwrap().iter().all(|b| *b == 7), "a hole where something was written");
     assert!(written < there + (16 << 20), "{written} bytes were taken, {there} kept");
-    // There may be room again.
+    // Now there is room again.
     fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
     let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
     file.write_all(b"more").unwrap();
@@ -56,8 +56,9 @@ fn fill() {
     rig.finish();
 }
 
-/// A file is as long as what was kept of it once it is closed, also for who ignores the error of close; in the mount
-/// of an ordinary user, too, where the kernel's own bounds hold and a program hears of the end late.
+/// Once a file is closed, it is as long as its kept content, also for a program that ignores the error of close. This
+/// also holds in the mount of an ordinary user, where the kernel's default bounds hold and a program gets the error
+/// late.
 #[test]
 fn a_closed_file_is_as_long_as_what_was_kept() {
     if cannot_mount() {
@@ -73,13 +74,13 @@ fn a_closed_file_is_as_long_as_what_was_kept() {
         let mut file = fs::File::create(&path).unwrap();
         let written = (0..420).take_while(|_| file.write_all(&[7; 64 << 10]).is_ok()).count() * (64 << 10);
         let length = || fs::metadata(&path).unwrap().len() as usize;
-        // A lookup while somebody uses the inode finds the size that the kernel has in mind, and keeps it there.
+        // A lookup while the inode is in use finds the size that the kernel computed, and keeps it.
         let held = fs::OpenOptions::new().read(true).custom_flags(O_PATH).open(&path).unwrap();
         drop(file);
         std::thread::sleep(Duration::from_millis(100));
         length();
         drop(held);
-        // The server hears of a close after it.
+        // The server gets the message of a close only after close(2) has returned.
         for _ in 0..500 {
             if length() < written {
                 break;
@@ -97,7 +98,7 @@ fn a_closed_file_is_as_long_as_what_was_kept() {
     rig.finish();
 }
 
-/// Has this thread be another user's, and no other.
+/// Makes this thread, and no other, that of another user.
 fn become_user(user: u32) {
     let (uid, gid) = (rustix::fs::Uid::from_raw(user), rustix::fs::Gid::from_raw(user));
     rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();

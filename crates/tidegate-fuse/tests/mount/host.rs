@@ -1,4 +1,4 @@
-//! An image on a disk that keeps its size to itself: another file system in user space, whose statfs is all 0.
+//! An image on a disk that does not tell its size: another file system in user space, whose statfs is all 0.
 
 use crate::rig::{Rig, cannot_mount, fsck};
 use fuser::{
@@ -14,7 +14,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 const IMAGE: INodeNo = INodeNo(2);
 
-/// A directory with one file, `a.img`, whose bytes another file keeps.
+/// A directory with one file, `a.img`, whose bytes are in another file.
 struct Host(File);
 
 impl Host {
@@ -103,7 +103,7 @@ impl Filesystem for Host {
     }
 }
 
-/// 0 blocks in all says that nobody knows, not that the disk is full.
+/// A total of 0 blocks means that the size is not known, not that the disk is full.
 #[test]
 fn a_disk_that_keeps_its_size_to_itself_is_not_full() {
     if cannot_mount() {

@@ -1,4 +1,4 @@
-//! A serving process that can be looked into, put together from the mount's parts: its device fails writes on
+//! A serving process that can be inspected, built from the parts of a mount: its device fails writes on
 //! demand, and it tells how many inodes the kernel knows.
 
 use crate::rig::{Rig, asked, end, say_ready};
@@ -18,13 +18,13 @@ pub fn mount_inspected(rig: &mut Rig, words: &str) {
     rig.mount_by("inspected_process", words).unwrap();
 }
 
-/// Has writes of unlucky pages fail, or not any more.
+/// Makes writes of unlucky pages fail, or succeed again.
 pub fn fail(rig: &Rig, on: bool) {
     let switch = beside(&rig.image, "fail");
     if on { std::fs::write(switch, "").unwrap() } else { std::fs::remove_file(switch).unwrap() }
 }
 
-/// How many inodes the kernel knows of; a moment old.
+/// How many inodes the kernel knew a moment ago.
 pub fn known(rig: &Rig) -> usize {
     let text = std::fs::read_to_string(beside(&rig.image, "known")).unwrap_or_default();
     text.trim().parse().unwrap_or(0)

@@ -1,5 +1,5 @@
-//! kill -9 of the serving process in the middle of a load. The mount answers at once, the image is recovered,
-//! stock fsck finds nothing, and every fsynced byte is there.
+//! kill -9 of the serving process under load. The mount answers at once, the image is recovered, stock fsck
+//! finds nothing, and every fsynced byte is there.
 
 use crate::rig::{Rig, Rng, block, cannot_mount, fsck, number, seed};
 use rustix::fs::FallocateFlags;
@@ -19,12 +19,12 @@ const SLOTS: u64 = 60;
 
 #[derive(Default, Clone)]
 struct Model {
-    /// The names it may have: that of the last sync of the directory, and each it got since.
+    /// The names that the file may have: the name at the last sync of the directory, and each later one.
     names: Vec<String>,
     /// Version last written, and version last fsynced, of each slot (0: never).
     written: BTreeMap<u64, u64>,
     promised: BTreeMap<u64, u64>,
-    /// Slots that were cut off or punched out, and the versions that this made.
+    /// Slots that were truncated or punched, and the versions that this made.
     holes: BTreeSet<(u64, u64)>,
     /// The file is promised to exist; it is promised to be gone.
     there: bool,
@@ -56,11 +56,11 @@ impl Model {
     }
 }
 
-/// Works until the mount dies; what was promised of each file. An error is the end of the mount: no promise is
-/// made after it.
+/// Works until the mount dies. Returns the promises for each file. An error is the end of the mount: no promise is made
+/// after it.
 ///
 /// # Panics
-/// An operation failed though the server was not `killed` yet, or with an error that this does not give.
+/// An operation failed though the server was not `killed` yet, or with an error that a kill does not cause.
 fn load(dir: &Path, thread: u64, rng: &mut Rng, killed: &AtomicBool) -> BTreeMap<u64, Model> {
     let mut models = BTreeMap::new();
     let mut open: Vec<(u64, File)> = Vec::new();
@@ -164,7 +164,7 @@ fn step(
     Ok(())
 }
 
-/// Compares what the recovered volume has with what was promised.
+/// Compares the recovered volume with the promises.
 fn judge(dir: &Path, models: &BTreeMap<u64, Model>, block: usize) {
     for (id, m) in models {
         let found = m.names.iter().find_map(|name| fs::read(dir.join(name)).ok());
@@ -175,13 +175,13 @@ fn judge(dir: &Path, models: &BTreeMap<u64, Model>, block: usize) {
         assert!(!m.gone, "file {id} was removed for good and is there");
         assert!(data.len() <= SLOTS as usize * SLOT, "file {id} has {} bytes", data.len());
         for s in 0..SLOTS {
-            // A slot that was not promised holds zeros, or what was written there at some time.
+            // A slot without a promise holds zeros, or any version that was written there.
             let promised = m.promised.get(&s).copied().unwrap_or(0);
             let from = s as usize * SLOT;
-            // Where the file ends before, that is as good as zeros.
+            // The part past the end of the file counts as zeros.
             let mut found = data.iter().skip(from).take(SLOT).copied().collect::<Vec<u8>>();
             found.resize(SLOT, 0);
-            // Between a promise and the last write any version may be there; torn at the borders of blocks.
+            // Any version between the promised one and the last write may be there, torn at block boundaries.
             let last = m.written.get(&s).copied().unwrap_or(0);
             let whole = (promised..=last).any(|v| found == m.slot(*id, s, v));
             let pieces = || {
@@ -206,8 +206,8 @@ fn what_was_fsynced_survives_kill_9() {
     }
 }
 
-/// Killed servers on ext4 with a journal so small that its log wraps. Blocks are pages: no page is there in
-/// part.
+/// Servers are killed on ext4 with a journal so small that its log wraps. Blocks are pages, so no page is
+/// torn.
 #[test]
 fn what_was_fsynced_on_ext4_survives_kill_9() {
     if cannot_mount() || ["mke2fs", "e2fsck"].into_iter().any(tidegate_testing::oracle::skip_or_fail) {
@@ -237,7 +237,7 @@ fn survives(mut rig: Rig, block: usize, rounds: u64) {
             .collect();
         std::thread::sleep(Duration::from_millis(300 + rng.below(1500)));
         killed.store(true, SeqCst);
-        // They end before the mount is gone: a path in it would lead to the directory below.
+        // The threads end before the mount is gone: a path in it would then lead to the directory below.
         let ended = rig.kill_then(|| threads.into_iter().map(|t| t.join()).collect::<Vec<_>>());
         let mut models = BTreeMap::new();
         for of_thread in ended {

@@ -1,5 +1,5 @@
-//! Several at once: each thread's own files come out as it left them, and a directory that all change stays
-//! whole.
+//! Several threads at once: each thread's own files end as it left them, and a directory that all threads
+//! change stays whole.
 
 use crate::rig::{Rig, Rng, cannot_mount, number, seed};
 use std::collections::BTreeMap;
@@ -8,7 +8,8 @@ use std::path::Path;
 
 const THREADS: u64 = 6;
 
-/// Makes, changes, renames and removes files below `own`, and takes part in `shared`; what `own` holds.
+/// Makes, changes, renames and removes files below `own`, and takes part in `shared`. Returns the content of
+/// `own`.
 fn work(own: &Path, shared: &Path, rng: &mut Rng, ops: u64) -> BTreeMap<String, Vec<u8>> {
     let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     fs::create_dir(own).unwrap();
@@ -39,7 +40,7 @@ fn work(own: &Path, shared: &Path, rng: &mut Rng, ops: u64) -> BTreeMap<String, 
                 std::io::Write::write_all(&mut f, b"appended").unwrap();
             }
             (_, Some(_)) => {
-                // All threads take and give the same few names; either works or the name is not there.
+                // All threads use a few common names. An operation succeeds, or the name is missing.
                 let (a, b) =
                     (shared.join(format!("n{}", rng.below(5))), shared.join(format!("n{}", rng.below(5))));
                 let _ = fs::write(&a, "x");

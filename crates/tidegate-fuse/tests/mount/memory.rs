@@ -12,14 +12,14 @@ use tidegate_fuse::Server;
 
 const IN_A_DIRECTORY: u64 = 1000;
 
-/// A number of bytes that the kernel tells of a process.
+/// A number of bytes that the kernel reports for a process.
 fn status(pid: u32, what: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|l| l.starts_with(what)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// So many empty files, made without the mount.
+/// Makes so many empty files, without a mount.
 fn fill(image: &Path, files: u64) {
     let volume = Volume::open(image, &OpenOptions::default()).unwrap();
     let vfs = volume.vfs();
@@ -33,7 +33,7 @@ fn fill(image: &Path, files: u64) {
     volume.unmount().unwrap();
 }
 
-/// Looks at every file by its name; how many there are.
+/// Looks up every file by its name. Returns their number.
 fn look_at_all(dir: &Path) -> u64 {
     let below = |d: std::fs::DirEntry| {
         let files = std::fs::read_dir(d.path()).unwrap();
@@ -50,7 +50,7 @@ fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// The budget is for all that the process has: pages, inodes, tables, what is in flight, and its code.
+/// The budget is for all memory of the process: pages, inodes, tables, buffers in flight, and code.
 #[test]
 fn known_inodes_fit_into_the_budget() {
     if cannot_mount() {
@@ -70,7 +70,7 @@ fn known_inodes_fit_into_the_budget() {
     assert_eq!(look_at_all(&rig.dir), files);
     rss("looked at all", &rig);
     wait_for("the kernel keeps few", || known(&rig) as u64 > files / 2);
-    // Pages come on top: more than fit, written and read.
+    // Pages are added: more than fit are written and read.
     for i in 0..4 {
         std::fs::write(rig.dir.join(format!("large{i}")), vec![i; (mib << 20) as usize / 3]).unwrap();
     }
@@ -90,7 +90,7 @@ fn known_inodes_fit_into_the_budget() {
     fsck(&rig.image);
 }
 
-/// Pages that the kernel keeps are not kept twice; those that it reads around its own cache are.
+/// Pages that the kernel caches are not kept here, too; pages that it reads around its cache are.
 #[test]
 fn pages_that_the_kernel_has_read_are_let_go() {
     const PAGE: usize = 4096;
@@ -118,7 +118,7 @@ fn pages_that_the_kernel_has_read_are_let_go() {
     vfs.unmount().unwrap();
 }
 
-/// A listing of a large directory reads the inodes of its first entries alone, until a name is looked up.
+/// A listing of a large directory reads only the inodes of its first entries, until a name is looked up.
 #[test]
 fn a_large_directory_is_listed_by_names_alone() {
     const FILES: usize = 20_000;
@@ -137,7 +137,7 @@ fn a_large_directory_is_listed_by_names_alone() {
         loop {
             let (from, mut taken) = (pos, 0);
             let mut add = |e: &tidegate::vfs::DirEntry, entry: Option<&tidegate_fuse::server::Entry>| {
-                // As many as one answer of the kernel's holds.
+                // As many entries as one answer holds.
                 if taken == 400 {
                     return false;
                 }
@@ -155,7 +155,7 @@ fn a_large_directory_is_listed_by_names_alone() {
     let (all, few) = list();
     assert_eq!(all, FILES + made + 2);
     assert!(few > 0 && few < FILES / 2, "{few} inodes were read");
-    // Somebody does look at them, as a walk does that looks at each name when it comes.
+    // A name is looked up, as by a walk that looks at each name when it comes.
     server.lookup(tidegate_fuse::server::ROOT_NODE, name(1).as_bytes()).unwrap().unwrap();
     let first = server.known_nodes().0;
     assert!(first <= few + 1, "{first} inodes are known");

@@ -1,5 +1,5 @@
-//! Scripts of system calls: one call a line, `as UID:GID` changes who makes them. Each line's outcome is
-//! text, so that two file systems can be compared.
+//! Scripts of system calls: one call a line; `as UID:GID` changes the calling user. The outcome of each line
+//! is text, so that two file systems can be compared.
 
 use rustix::fs::*;
 use rustix::io::Errno;
@@ -15,7 +15,7 @@ const PART: &str = "TIDEGATE_TEST_PART";
 const DIR: &str = "TIDEGATE_TEST_DIR";
 const MARK: &str = ">> ";
 
-/// Runs `script` in `dir`; a line of outcome for each line of it.
+/// Runs `script` in `dir`. Returns the outcome of each line.
 pub fn run(dir: &Path, script: &str) -> Vec<String> {
     let mut out = Vec::new();
     let mut who = (0, 0);
@@ -41,7 +41,7 @@ pub fn run(dir: &Path, script: &str) -> Vec<String> {
 }
 
 fn run_as(dir: &Path, part: &str, (uid, gid): (u32, u32)) -> Vec<String> {
-    // The shell drops rights before the program starts, groups included.
+    // The shell drops rights, including groups, before the program starts.
     let out = Command::new("/proc/self/exe")
         .args(["--exact", "script_process", "--nocapture"])
         .env(PART, part)
@@ -58,7 +58,7 @@ fn run_as(dir: &Path, part: &str, (uid, gid): (u32, u32)) -> Vec<String> {
     lines
 }
 
-/// Runs the part that the environment holds.
+/// Runs the part of a script that is in the environment.
 pub fn run_if_asked() {
     let Ok(part) = std::env::var(PART) else { return };
     std::env::set_current_dir(std::env::var(DIR).unwrap()).unwrap();
@@ -320,7 +320,7 @@ impl State {
         done(utimensat(CWD, path, &t, AtFlags::SYMLINK_NOFOLLOW))
     }
 
-    /// Which times are others than when it was marked; also whether none went back.
+    /// Which times differ from those when the file was marked; also whether none went back.
     fn changed(&self, path: &str) -> Outcome {
         let (old, new) = (self.marks[path], times(path)?);
         let letters = ["a", "m", "c"];

@@ -1,4 +1,4 @@
-//! The same system calls on the host kernel's ext4 and on a mounted volume, outcome by outcome.
+//! System calls on the host kernel's ext4 and on a mounted volume, compared outcome by outcome.
 
 use crate::ops;
 use crate::rig::{Rig, cannot_mount};

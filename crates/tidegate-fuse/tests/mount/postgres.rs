@@ -1,5 +1,5 @@
-//! A PostgreSQL cluster whose disk goes away: the serving process is killed under pgbench, the volume mounted
-//! again, and the server recovers with every row that it said was committed.
+//! A PostgreSQL cluster whose disk goes away: the serving process is killed under pgbench, the volume is
+//! mounted again, and the server recovers every row that it reported as committed.
 
 use crate::rig::{Rig, Rng, cannot_mount, number, seed};
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// It refuses to run as the superuser.
+/// PostgreSQL refuses to run as the superuser.
 const NOBODY: u32 = 65534;
 const CLIENTS: u64 = 3;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -24,7 +24,7 @@ fn program(name: &str) -> Command {
 
 struct Cluster {
     data: PathBuf,
-    /// Where its socket and log are: not on the volume.
+    /// The directory of its socket and log, which is not on the volume.
     beside: PathBuf,
     server: Option<Child>,
 }
@@ -87,7 +87,7 @@ impl Cluster {
         String::from_utf8_lossy(&out.stdout).trim().to_string()
     }
 
-    /// Commits one row after the other until the server is gone; those that it said it has.
+    /// Commits one row after the other until the server is gone. Returns the rows that the server confirmed.
     fn commit_rows(&self, from: u64) -> std::thread::JoinHandle<Vec<u64>> {
         let mut child =
             self.psql().stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -116,7 +116,7 @@ impl Cluster {
         })
     }
 
-    /// Ends the server by `signal`, and by force if that does not.
+    /// Ends the server by `signal`, or by SIGKILL if that does not end it.
     fn stop(&mut self, signal: rustix::process::Signal) {
         let Some(mut server) = self.server.take() else { return };
         let pid = rustix::process::Pid::from_child(&server);
@@ -136,7 +136,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Every account's history adds up, and nothing that was committed is missing.
+/// Checks that the history of every account adds up, and that no committed row is missing.
 fn judge(cluster: &Cluster, kept: &BTreeSet<u64>) {
     let rows = cluster.ask("select n from kept where pad = repeat(n || ' ', 50)");
     let rows: BTreeSet<u64> = rows.lines().map(|l| l.parse().unwrap()).collect();

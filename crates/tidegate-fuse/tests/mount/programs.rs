@@ -1,11 +1,11 @@
-//! Programs that know what they wrote: fio, sqlite, git, make.
+//! Programs that can verify what they wrote: fio, sqlite, git, make.
 
 use crate::rig::{Rig, Rng, cannot_mount, number, seed};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// The output of a shell; it must end well.
+/// The output of a shell, which must succeed.
 pub fn sh(dir: &Path, script: &str) -> String {
     let out = Command::new("sh").args(["-ec", script]).current_dir(dir).output().unwrap();
     assert!(out.status.success(), "{script}\n{}", said(&out));
@@ -16,7 +16,7 @@ fn said(out: &Output) -> String {
     format!("{}\n{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
 }
 
-/// Each way of writing at once, every block with a checksum of itself.
+/// All ways of writing at once. Every block has a checksum of itself.
 const JOBS: &str = "
 size=8m
 verify=crc32c
@@ -70,10 +70,10 @@ fn fio_reads_what_it_wrote() {
     rig.finish();
 }
 
-/// Rows that each of several processes commits one by one.
+/// The number of processes, each of which commits rows one by one.
 const WRITERS: u64 = 4;
 
-/// Writers at once; every commit is synced, so all of it outlives the mount.
+/// Several writers at once. Every commit is synced, so all rows survive the mount.
 fn sqlite(mode: &str) {
     if cannot_mount() || tidegate_testing::oracle::skip_or_fail("sqlite3") {
         return;
@@ -129,7 +129,8 @@ fn sqlite_with_a_wal() {
     sqlite("wal");
 }
 
-/// The serving process is killed under a writer: what that was told is committed is there, and the database is whole.
+/// The serving process is killed under a writer: every row that was reported as committed is there, and the database is
+/// whole.
 fn sqlite_killed(mode: &str) {
     if cannot_mount() || tidegate_testing::oracle::skip_or_fail("sqlite3") {
         return;
@@ -152,7 +153,7 @@ fn sqlite_killed(mode: &str) {
             .spawn()
             .unwrap();
         let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        // It ends when the mount does.
+        // The thread ends when the mount ends.
         let feed = std::thread::spawn(move || std::io::Write::write_all(&mut input, sql.as_bytes()));
         let until = committed + 20 + rng.below(100);
         let mut lines = BufReader::new(output).lines().map_while(Result::ok);
@@ -186,7 +187,7 @@ fn sqlite_with_a_wal_outlives_a_kill() {
     sqlite_killed("wal");
 }
 
-/// A project of many files is built, on its own and under a kill, and what comes out runs.
+/// A project of many files is built, undisturbed and under a kill, and the result runs.
 #[test]
 fn a_program_is_built() {
     if cannot_mount() || ["make", "cc"].into_iter().any(tidegate_testing::oracle::skip_or_fail) {

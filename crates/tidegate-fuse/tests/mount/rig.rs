@@ -25,7 +25,7 @@ pub fn serve_if_asked() {
     end(serve(&image, &dir, &options, open, |_| say_ready()));
 }
 
-/// Tells who started this process that the mount works.
+/// Tells the parent process that the mount works.
 pub fn say_ready() {
     println!("ready");
 }
@@ -67,7 +67,7 @@ impl Rig {
 
     pub fn unmounted(mib: u64) -> Rig {
         let scratch = tempfile::tempdir().unwrap();
-        // Other users go through it.
+        // Other users must be able to enter it.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(scratch.path(), open).unwrap();
         let (image, dir) = (scratch.path().join("a.img"), scratch.path().join("mnt"));
@@ -76,23 +76,23 @@ impl Rig {
         Rig { scratch, image, dir, child: None }
     }
 
-    /// Mounts it; what the process said if it did not work.
+    /// Mounts the volume. If that fails, returns the output of the process.
     pub fn mount(&mut self, words: &str) -> Result<(), String> {
         self.mount_by("serving_process", words)
     }
 
-    /// Mounts it; the test called `process` serves.
+    /// Mounts the volume. The test called `process` serves it.
     pub fn mount_by(&mut self, process: &str, words: &str) -> Result<(), String> {
         self.child = Some(start(process, &self.image, &self.dir, words, None)?);
         Ok(())
     }
 
-    /// Mounts it as an ordinary user, who owns the image and the directory from then on.
+    /// Mounts the volume as an ordinary user, who owns the image and the directory from then on.
     pub fn mount_as(&mut self, user: u32, words: &str) -> Result<(), String> {
         for path in [&self.image, &self.dir] {
             std::os::unix::fs::chown(path, Some(user), Some(user)).unwrap();
         }
-        // In a container it may be the superuser's alone.
+        // In a container only the superuser may be allowed to open it.
         let (device, open) = ("/dev/fuse", std::os::unix::fs::PermissionsExt::from_mode(0o666));
         let before = std::fs::metadata(device).unwrap().permissions();
         std::fs::set_permissions(device, open).unwrap();
@@ -106,7 +106,7 @@ impl Rig {
         self.child.as_ref().unwrap().id()
     }
 
-    /// Unmounts; whether the process ended well.
+    /// Unmounts. Returns whether the process succeeded.
     pub fn unmount(&mut self) -> bool {
         let busy = Instant::now();
         while !Command::new("fusermount3").arg("-u").arg(&self.dir).status().unwrap().success() {
@@ -116,12 +116,12 @@ impl Rig {
         self.child.take().unwrap().wait().unwrap().success()
     }
 
-    /// kill -9, and what the mount's user would do next.
+    /// kill -9, and then what the user of the mount would do.
     pub fn kill(&mut self) {
         self.kill_then(|| ());
     }
 
-    /// kill -9; calls `f` while the dead mount is still there. It must not panic.
+    /// kill -9. Calls `f` while the dead mount is still there. `f` must not panic.
     pub fn kill_then<T>(&mut self, f: impl FnOnce() -> T) -> T {
         let mut child = self.child.take().unwrap();
         child.kill().unwrap();
@@ -133,8 +133,8 @@ impl Rig {
         r
     }
 
-    /// Runs `f` while the root of a fresh volume holds nothing: mke2fs puts a directory there, which e2fsck
-    /// wants back.
+    /// Runs `f` while the root of a fresh volume is empty: mke2fs puts a directory there, which e2fsck
+    /// expects afterwards.
     pub fn with_empty_root<T>(&self, f: impl FnOnce(&Path) -> T) -> T {
         let made = self.dir.join("lost+found");
         let was_there = std::fs::remove_dir(&made).is_ok();
@@ -145,16 +145,16 @@ impl Rig {
         r
     }
 
-    /// Unmounts and has stock fsck and our own check judge the image.
+    /// Unmounts, and checks the image with stock fsck and with Tidegate's own check.
     pub fn finish(mut self) {
         assert!(self.unmount(), "the serving process failed");
         fsck(&self.image);
     }
 }
 
-/// Whether each request is refused, and soon in the words of a connection that has ended. The kernel takes an
-/// io_uring apart in the background, after the process was waited for: until then it gives up requests as if they
-/// had been in flight when the process died.
+/// Whether each request is refused, and soon with the error of a connection that has ended. The kernel tears an
+/// io_uring down in the background, after the process was waited for. Until then it ends requests as if they had been
+/// in flight when the process died.
 fn says_it_is_dead(dir: &Path) -> Result<(), String> {
     use rustix::io::Errno;
     let since = Instant::now();
@@ -180,7 +180,7 @@ impl Drop for Rig {
 }
 
 fn start(process: &str, image: &Path, dir: &Path, words: &str, user: Option<u32>) -> Result<Child, String> {
-    // For all tests with another transport, say. The test's own options go before.
+    // Options for all tests, such as another transport. The test's own options take precedence.
     let given = std::env::var("TIDEGATE_MOUNT_OPTIONS").unwrap_or_default();
     let asked = format!("{}\n{}\n{given},{words}", image.display(), dir.display());
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -211,15 +211,15 @@ pub fn is_ext4() -> bool {
     std::env::var("TIDEGATE_TEST_FORMAT").is_ok_and(|f| f == "ext4")
 }
 
-/// Bytes of a block of this test's volumes. For ext4 it is what the environment says, or one of all sizes, always the same
-/// for one test.
+/// Bytes of a block of this test's volumes. For ext4 it is the value in the environment, or one of all sizes, which is
+/// fixed for each test.
 pub fn block() -> u64 {
     if !is_ext4() {
         return 4096;
     }
     const SIZES: [u64; 3] = [4096, 1024, 2048];
-    /// Tests that need blocks of 4 KiB: two have targets of symlinks and attributes of that length, and the third compares
-    /// where holes begin, which the engine tells in pages.
+    /// Tests that need blocks of 4 KiB: two have targets of symlinks and attributes of that length, and the third
+    /// compares where holes begin, which the engine reports in pages.
     const PAGES: [&str; 3] = ["trees::every_corner_of_a_tree", "whole::trees_go_in_and_out", "posix::ranges"];
     let thread = std::thread::current();
     let name = thread.name().unwrap_or_default();
@@ -269,7 +269,7 @@ pub fn make_ext4(path: &Path, mib: u64, args: &[&str]) {
     let bytes = tidegate_testing::ext4::made(&scratch, mib << 20, args).unwrap();
     let file = std::fs::File::create(path).unwrap();
     file.set_len(bytes.len() as u64).unwrap();
-    // Zeros take no room of the disk.
+    // Zeros take no space on the disk.
     for (n, piece) in bytes.chunks(4096).enumerate().filter(|(_, piece)| piece.iter().any(|b| *b != 0)) {
         std::os::unix::fs::FileExt::write_all_at(&file, piece, n as u64 * 4096).unwrap();
     }
@@ -293,7 +293,8 @@ fn has_ext4(image: &Path) -> bool {
     std::os::unix::fs::FileExt::read_exact_at(&file, &mut magic, 0x438).is_ok() && magic == [0x53, 0xef]
 }
 
-/// The seed of a random test: from the environment, or the clock. Printed, to replay a failure.
+/// The seed of a random test: from the environment, or the clock. It is printed, so that a failure can be
+/// replayed.
 pub fn seed() -> u64 {
     let seed = std::env::var("TIDEGATE_SEED").ok().and_then(|s| s.parse().ok());
     let seed = seed.unwrap_or_else(tidegate_rt::clock::entropy);

@@ -1,10 +1,10 @@
-//! Set-id bits go when somebody changes a file, as on ext4: at once, and for good.
+//! A change of a file removes its set-id bits, as on ext4: at once, and for good.
 
 use crate::ops;
 use crate::posix::{Ext4, no_ext4};
 use crate::rig::{Rig, cannot_mount};
 
-/// Each way to change a file whose name is its own. The file has 20,000 bytes.
+/// Each way to change a file, which is also the name of the file. The file has 20,000 bytes.
 const WAYS: [&str; 8] = [
     "write printf x | dd of=write bs=1 conv=notrunc status=none",
     "append printf x >> append",
@@ -16,7 +16,8 @@ const WAYS: [&str; 8] = [
     "empty : > empty",
 ];
 
-/// Makes the files with `mode`, has `who` change each, and looks right after, with and without opening.
+/// Makes the files with `mode`, has `who` change each, and checks the mode right after, with and without
+/// opening.
 fn script(mode: &str, who: &str, by: &str) -> String {
     let mut s = "umask 0\nas 0:0\n".to_string();
     for (name, _) in WAYS.iter().map(|w| w.split_once(' ').unwrap()) {
@@ -31,7 +32,7 @@ fn script(mode: &str, who: &str, by: &str) -> String {
     s
 }
 
-/// Runs the scripts on ext4 and on ours, and looks again after mounting anew.
+/// Runs the scripts on ext4 and on a mounted volume, and checks again after another mount.
 fn compare(modes: &[&str], who: &str, by: &str) {
     if cannot_mount() || no_ext4() || tidegate_testing::oracle::skip_or_fail("setpriv") {
         return;
@@ -67,13 +68,13 @@ fn a_stranger_s_change_takes_set_id_bits() {
     compare(&["4757", "6757", "2757"], "1001:1001", "");
 }
 
-/// Without the right to run it as the group, too, where a stranger to the group writes.
+/// Set-group-id without group execution is also removed, where a user outside the group writes.
 #[test]
 fn a_stranger_s_change_takes_the_mark_of_mandatory_locks() {
     compare(&["2747", "6747"], "1001:1001", "");
 }
 
-/// The superuser keeps them by a capability (CAP_FSETID), not by a number.
+/// The superuser keeps the bits by a capability (CAP_FSETID), not by the user id.
 #[test]
 fn a_superuser_without_the_capability_is_a_stranger() {
     compare(&["4757", "6757"], "0:0", "setpriv --bounding-set=-fsetid");
@@ -84,7 +85,7 @@ fn the_superuser_keeps_set_id_bits() {
     compare(&["4757", "6757"], "0:0", "");
 }
 
-/// The kernel starts a program by the mode it remembers, and nobody asks for it in between.
+/// The kernel starts a program with the mode that it cached, and no program asks for the mode in between.
 #[test]
 fn a_changed_program_runs_as_who_starts_it() {
     if cannot_mount() {

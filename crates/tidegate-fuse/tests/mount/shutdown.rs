@@ -1,4 +1,4 @@
-//! Ending a volume as FS_IOC_SHUTDOWN does, with more or less of it saved, and syncing all of it.
+//! The shutdown of a volume by FS_IOC_SHUTDOWN, with more or less of it saved, and a full sync.
 
 use crate::rig::{Rig, cannot_mount};
 use std::fs::File;
@@ -9,7 +9,8 @@ use std::process::Command;
 const FS_IOC_SHUTDOWN: u32 = 0x8004_587d;
 const EINVAL: i32 = 22;
 
-/// An ioctl whose argument points to `word`; 0 or the errno. Perl is on every Debian, and needs no unsafe code.
+/// Calls an ioctl whose argument points to `word`. Returns 0 or the errno. Perl is on every Debian, and needs no unsafe
+/// code.
 pub fn ioctl(path: &Path, cmd: u32, word: u32) -> i32 {
     let program = "open(F,'<',$ARGV[0]) or exit 255; $w = pack('L',$ARGV[2]); \
                    exit(defined(ioctl(F,$ARGV[1],$w)) ? 0 : $!+0)";
@@ -18,8 +19,8 @@ pub fn ioctl(path: &Path, cmd: u32, word: u32) -> i32 {
     perl.status().unwrap().code().unwrap()
 }
 
-/// Three files, of which one is synced, one has its name and one its pages in memory only; the volume ended in
-/// way `how`; whether name and bytes of each are there afterwards.
+/// Makes three files: one is synced, of one only the name is in memory, and of one only the pages. Shuts the volume
+/// down in way `how`. Returns whether name and bytes of each are there afterwards.
 fn after(how: u32) -> [(bool, bool); 3] {
     let mut rig = Rig::new(256, "");
     let data = vec![6; 300_000];
@@ -28,7 +29,7 @@ fn after(how: u32) -> [(bool, bool); 3] {
         f.write_all_at(&data, 0).unwrap();
         f
     };
-    // The first fsync after opening is a checkpoint, which has all that is there.
+    // The first fsync after opening is a checkpoint, which saves all existing content.
     make("synced").sync_all().unwrap();
     make("closed");
     let open = make("open");
@@ -64,7 +65,7 @@ fn a_sync_of_metadata_before_the_end_keeps_names() {
         let found = after(1);
         assert_eq!(found[0], (true, true));
         assert!(found[1].0 && found[2].0, "{found:?}");
-        // Nobody wrote its pages.
+        // Its pages were never written.
         assert!(!found[2].1, "all was saved");
     }
 }

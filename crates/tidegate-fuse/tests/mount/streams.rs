@@ -29,7 +29,7 @@ fn a_program_chooses_streams() {
         let rig = Rig::new(256, &format!("warm_streams=3,stream_policy=amfs{transport}"));
         let (file, set) = (rig.dir.join("f"), TIDEGATE_IOC_SET_STREAMS);
         std::fs::write(&file, "x").unwrap();
-        // From open on: a file that is not open may go from memory.
+        // The file is kept open: an inode that is not open may leave memory.
         let open = std::fs::File::open(&file).unwrap();
         if is_ext4() {
             assert_eq!(ioctl(&file, set, 0b100), EOPNOTSUPP, "ext4 has no streams");
@@ -47,7 +47,8 @@ fn a_program_chooses_streams() {
     }
 }
 
-/// The caller's groups are those that /proc tells: a member of the file's may choose, another may not.
+/// The caller's groups are read from /proc: a member of the file's group may choose streams, another user may
+/// not.
 #[test]
 fn a_program_chooses_streams_as_a_member_of_a_group() {
     if cannot_mount() || is_ext4() {
@@ -67,7 +68,7 @@ fn a_program_chooses_streams_as_a_member_of_a_group() {
                        ioctl(F,$ARGV[1],$w) ? exit 0 : exit $!+0";
         let mut setpriv = Command::new("setpriv");
         setpriv.args(["--reuid", "1000", "--regid", "1000", "--groups", groups, "perl", "-e", program]);
-        // The way to the mount is the superuser's: it begins in there.
+        // Only the superuser may enter the path to the mount, so the program starts inside.
         setpriv
             .current_dir(&rig.dir)
             .arg("f")

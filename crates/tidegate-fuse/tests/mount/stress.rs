@@ -1,4 +1,5 @@
-//! stress-ng's file-system stressors. A stressor that fails on the kernel's ext4 too is no fault of ours.
+//! stress-ng's file-system stressors. A failure of a stressor counts only if it succeeds on the kernel's
+//! ext4.
 
 use crate::posix::{Ext4, no_ext4};
 use crate::rig::{Rig, cannot_mount, number};
@@ -6,14 +7,14 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-/// Those that make, change, lock, map and remove files. Left out are those that want what FUSE does not have
-/// (fiemap, leases, verity) or that work outside the directory they are given.
+/// The stressors that make, change, lock, map and remove files. Left out are those that need features that
+/// FUSE does not have (fiemap, leases, verity) or that work outside the given directory.
 const STRESSORS: &str = "access aio aiol chdir chmod chown copy-file dentry dir dirdeep dirmany dup fallocate \
                          fcntl filename flock fpunch fstat getdent handle hdd inode-flags io iomix link locka \
                          lockf lockofd mknod mmap mmapfork mmapmany open readahead rename seek sendfile splice \
                          symlink sync-file touch truncate unlink utime xattr";
 
-/// Mebibytes; nothing is to run full.
+/// Size in MiB: so large that no volume runs full.
 const SIZE: u64 = 8192;
 
 /// The stressors of `names` that this stress-ng has.
@@ -24,15 +25,15 @@ fn known(names: &str) -> Vec<&str> {
     names.split_whitespace().filter(|n| has(n)).collect()
 }
 
-/// Runs a command where no other test's mount is seen: `io` syncs every file system there is, and fails with those
-/// whose device or process other tests have fail. $1 is the mount to keep.
+/// Runs a command where no other test's mount is visible: `io` syncs every file system, and fails with those whose
+/// device or process fails in other tests. $1 is the mount to keep.
 const ALONE: &str = r#"keep=$1; shift
 while read -r from at type rest; do
     case "$from $type" in *" fuse"*|/dev/loop*) [ "$at" = "$keep" ] || umount -l "$at";; esac
 done < /proc/mounts
 exec "$@""#;
 
-/// Runs them all at once; those that found something wrong, and what they said.
+/// Runs all of them at once. Returns the stressors that failed, and their output.
 fn stress(dir: &Path, names: &[&str], seconds: u64) -> (BTreeSet<String>, String) {
     let work = dir.join("stress");
     std::fs::create_dir(&work).unwrap();
@@ -44,7 +45,7 @@ fn stress(dir: &Path, names: &[&str], seconds: u64) -> (BTreeSet<String>, String
         .args(each)
         .args(["--verify", "--timeout", &seconds.to_string(), "--temp-path"])
         .arg(&work)
-        // Less than they write by themselves: a gigabyte each.
+        // This is less than their default: a gigabyte each.
         .args(["--hdd-bytes", "16M", "--fallocate-bytes", "32M", "--dirdeep-inodes", "2000"])
         .args(["--sync-file-bytes", "16M", "--readahead-bytes", "16M", "--seek-size", "16M"])
         .args(["--copy-file-bytes", "128M", "--iomix-bytes", "16M"])

@@ -1,19 +1,20 @@
-//! Trees in and out by rsync and tar, with all they know of a file, judged by our own walk and by rsync's.
+//! Trees are copied in and out by rsync and tar, with all attributes that they know, and compared by our own
+//! walk and by rsync.
 
 use crate::programs::sh;
 use crate::rig::{Rig, cannot_mount};
 use std::path::{Path, PathBuf};
 use tidegate_testing::manifest::{Options, compare, walk};
 
-/// Archives, with hard links, ACLs, extended attributes, numbers for owners; holes stay holes.
-/// Without the window of less than nothing it takes times within one second for the same.
+/// Archive mode, with hard links, ACLs, extended attributes, and numbers for owners; holes stay holes.
+/// Without the negative window it takes times within one second as equal.
 const RSYNC: &str = "rsync -aHAXS --numeric-ids --modify-window=-1";
 const TAR: &str = "tar --xattrs --xattrs-include='*' --acls --sparse --numeric-owner";
 
 fn same(want: &Path, got: &Path) {
     let diff = compare(&walk(want).unwrap(), &walk(got).unwrap(), &Options::default());
     assert!(diff.is_empty(), "{} and {}:\n{}", want.display(), got.display(), diff.join("\n"));
-    // Its own opinion, content included.
+    // rsync's own comparison, content included.
     let (want, got) = (want.display(), got.display());
     let changes = sh(Path::new("/"), &format!("{RSYNC} -c --delete -n -i {want}/ {got}/"));
     assert!(changes.is_empty(), "rsync would change\n{changes}");
@@ -62,7 +63,7 @@ fn every_corner_of_a_tree() {
     there_and_back(&src, 512);
 }
 
-/// The trees of a whole system.
+/// A tree of the machine is copied.
 #[test]
 fn a_tree_of_the_machine() {
     if !ready() {

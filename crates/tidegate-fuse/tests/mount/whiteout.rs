@@ -1,4 +1,4 @@
-//! Renames that leave a whiteout, and the union mount that wants them.
+//! Renames that leave a whiteout, and the union mount that needs them.
 
 use crate::programs::sh;
 use crate::rig::{Rig, cannot_mount};
@@ -14,7 +14,7 @@ impl Drop for Union<'_> {
     }
 }
 
-/// Whether `path` is what stands for "nothing".
+/// Whether `path` is a whiteout.
 fn is_whiteout(path: &Path) -> bool {
     rustix::fs::lstat(path)
         .is_ok_and(|s| FileType::from_raw_mode(s.st_mode).is_char_device() && s.st_rdev == 0)
@@ -29,13 +29,13 @@ fn a_whiteout_is_part_of_the_rename() {
     let (d, e) = (rig.dir.join("d"), rig.dir.join("e"));
     std::fs::create_dir(&d).unwrap();
     std::fs::create_dir(&e).unwrap();
-    // Enough names that the directories grow out of their inodes.
+    // So many names that the directories no longer fit in their inodes.
     for i in 0..300 {
         std::fs::write(d.join(format!("f{i}")), format!("{i}")).unwrap();
     }
     std::fs::write(e.join("f7"), "replaced").unwrap();
     std::fs::create_dir(d.join("sub")).unwrap();
-    // The data is no part of the renames: ext4 keeps it to itself when another file is fsynced.
+    // The data does not belong to the renames: ext4 does not write it when another file is fsynced.
     tidegate_fuse::ioctl::full_sync(&rig.dir).unwrap();
     for name in (0..300).step_by(7).map(|i| format!("f{i}")).chain(["sub".to_string()]) {
         renameat_with(CWD, d.join(&name), CWD, e.join(&name), RenameFlags::WHITEOUT).unwrap();

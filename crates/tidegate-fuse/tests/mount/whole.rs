@@ -1,4 +1,4 @@
-//! Two mounts, a full disk, trees copied in and out.
+//! Two mounts, a full disk, and trees that are copied in and out.
 
 use crate::rig::{Rig, cannot_mount, fsck, is_ext4, make_image, mkfs_request};
 use std::fs;
@@ -43,7 +43,7 @@ fn read_only_and_other_owners() {
     rig.finish();
 }
 
-/// The directory of a process that died can be mounted at again without a word.
+/// The directory of a dead mount can be mounted at again without any other step.
 #[test]
 fn a_dead_mount_gives_way() {
     if cannot_mount() {
@@ -116,8 +116,8 @@ impl Drop for Disk {
     }
 }
 
-/// Somebody else fills the disk while the volume is written: what was fsynced stays, and the volume can be
-/// used again when there is room.
+/// Another program fills the disk while the volume is written: fsynced data stays, and the volume can be used
+/// again when there is space.
 #[test]
 fn a_disk_that_others_fill_is_no_damage() {
     if cannot_mount() {
@@ -137,7 +137,7 @@ fn a_disk_that_others_fill_is_no_damage() {
     for i in 0..20 {
         put(i).unwrap();
     }
-    // Written and not fsynced when the disk fills: that may be lost, but nothing else.
+    // This data is not fsynced when the disk fills: it may be lost, but nothing else.
     fs::write(rig.dir.join("dirty"), vec![9; 3 << 20]).unwrap();
     let _ = Command::new("dd")
         .args(["if=/dev/zero", "bs=64k", "status=none"])
@@ -159,7 +159,7 @@ fn a_disk_that_others_fill_is_no_damage() {
     fsck(&rig.image);
 }
 
-/// The image promises more than its disk has: a program that writes is told, and the volume stays whole.
+/// The image promises more than its disk has: a writing program gets an error, and the volume stays whole.
 #[test]
 fn a_full_disk_is_no_damage() {
     if cannot_mount() {
@@ -189,13 +189,13 @@ fn a_full_disk_is_no_damage() {
         }
     };
     intact(&rig, 0);
-    // Room can be made, and used.
+    // Space can be freed and used again.
     for i in 0..kept / 2 {
         fs::remove_file(rig.dir.join(format!("f{i}"))).unwrap();
     }
     fs::File::open(&rig.dir).unwrap().sync_all().unwrap();
     if is_ext4() {
-        // It gives nothing back to the disk by itself.
+        // The volume gives no space back to the disk by itself.
         sh(rig.scratch.path(), "fstrim mnt");
     }
     let again = (0..100).any(|_| {
@@ -214,7 +214,8 @@ fn a_full_disk_is_no_damage() {
     fsck(&rig.image);
 }
 
-/// The disk below the second file of a volume is full: programs are told as with one, and the volume stays whole.
+/// The disk below the second file of a volume is full: programs get errors as with one file, and the volume stays
+/// whole.
 #[test]
 fn a_full_disk_below_a_second_file_is_no_damage() {
     if cannot_mount() {
@@ -245,7 +246,7 @@ fn a_full_disk_below_a_second_file_is_no_damage() {
     assert!(rig.unmount(), "the volume was damaged");
 }
 
-/// A volume that is full says so to who writes, closes or syncs, and goes on when there is room.
+/// A full volume returns errors to programs that write, close or sync, and goes on when there is space.
 #[test]
 fn a_full_volume_says_so() {
     if cannot_mount() {

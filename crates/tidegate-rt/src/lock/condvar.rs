@@ -17,14 +17,14 @@ impl Condvar {
         Condvar(parking_lot::Condvar::new())
     }
 
-    /// Gives the lock up, waits for a wake-up, takes the lock again: another acquisition. Time asleep is not time
-    /// held.
+    /// Releases the lock, waits for a wake-up, and takes the lock again, which is another acquisition. Time asleep is
+    /// not time held.
     #[track_caller]
     pub fn wait<T: ?Sized>(&self, g: &mut MutexGuard<'_, T>) {
         self.asleep(g, None, Location::caller());
     }
 
-    /// As [`Condvar::wait`], for at most `d`; false when the time ran out.
+    /// As [`Condvar::wait`], for at most `d`. False when the time ran out.
     #[track_caller]
     pub fn wait_for<T: ?Sized>(&self, g: &mut MutexGuard<'_, T>, d: Duration) -> bool {
         self.asleep(g, Some(d), Location::caller())

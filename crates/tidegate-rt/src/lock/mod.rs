@@ -13,7 +13,7 @@ mod condvar;
 
 pub use condvar::Condvar;
 
-/// A lock underneath, to be taken in one way.
+/// The underlying lock, and one way to take it.
 trait Raw: Copy {
     type Guard;
     const SHARED: bool;
@@ -82,8 +82,8 @@ impl Head {
         Head { class, taken_at: TakenAt::nowhere() }
     }
 
-    /// The lock has been taken at a place in the source; from when on its hold is to be timed. Arguments one
-    /// by one: a struct would be put into memory for every lock.
+    /// Notes that the lock has been taken at a place in the source. Returns the beginning of its hold if that
+    /// is to be timed. The arguments are separate, since a struct would be stored in memory for every lock.
     #[inline]
     fn acquired(&self, taken: Taken, shared: bool, at: &'static Location<'static>) -> Option<Since> {
         if !taken.counted {
@@ -94,7 +94,7 @@ impl Head {
     }
 }
 
-/// The facts that a guard needs to account for itself when it goes.
+/// The facts that a guard needs for its accounting when it is dropped.
 struct Held<'a> {
     head: &'a Head,
     lock: Address,
@@ -102,9 +102,9 @@ struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
-    /// Takes a lock, and counts it when statistics are on. Code for waiting threads and for simulated worlds
-    /// stays out of the way, in one piece for each kind of lock; code for observers is the same piece for
-    /// all, so that looking does not drive something else out of the processor's caches.
+    /// Takes a lock, and counts it when statistics are on. The code for waiting threads and for simulated
+    /// worlds is out of line, in one copy for each kind of lock. The code for observers is one copy for all,
+    /// so that observation evicts little from the processor's caches.
     #[inline]
     fn acquire<R: Raw>(
         raw: R,
@@ -120,7 +120,7 @@ impl<'a> Held<'a> {
 
     #[inline]
     fn take<R: Raw>(raw: R, head: &Head, at: &'static Location<'static>) -> R::Guard {
-        // In the simulated world only that knows whose turn it is.
+        // Inside a simulated world, only the world knows whose turn it is.
         let free = if sim::active() { None } else { raw.try_take() };
         free.unwrap_or_else(|| Self::waiting(raw, head, at))
     }
@@ -131,14 +131,14 @@ impl<'a> Held<'a> {
         if !lockstat::enabled() && !trace::recording() {
             let (g, waited) = Self::simulated(raw, head.class, at);
             if waited && trace::causes::wanted() {
-                // A look that began meanwhile learns of the wait from its own beginning on.
+                // A search for causes that began meanwhile records the wait from its own beginning on.
                 let (since, lock) = (trace::causes::began(), raw.address().number());
                 trace::contention(head.class.name(), lock, (since, clock::stamp()), at);
             }
             return g;
         }
         trace::causes::calls();
-        // Asked before it is waited for: then it is another's.
+        // The holder's place is read before the wait: afterwards it would be another holder's.
         let (t, holder) = (clock::stamp(), head.taken_at.get());
         let (g, waited) = Self::simulated(raw, head.class, at);
         if waited {
@@ -147,7 +147,7 @@ impl<'a> Held<'a> {
         g
     }
 
-    /// Takes a lock as the calling thread's world does, and whether it was not free at first.
+    /// Takes a lock in the calling thread's world. Also returns whether the lock was not free at first.
     #[cold]
     #[inline(never)]
     fn simulated<R: Raw>(
@@ -160,7 +160,7 @@ impl<'a> Held<'a> {
         taken.unwrap_or_else(|| (raw.take(), true))
     }
 
-    /// Takes a lock if it is free, and in a simulated world if those who wait for it let others go first.
+    /// Takes a lock if it is free, and in a simulated world only if waiting tasks do not go first.
     fn attempt<R: Raw>(
         raw: R,
         head: &'a Head,
@@ -178,7 +178,8 @@ impl<'a> Held<'a> {
     }
 }
 
-/// Goes before a lock is free: time that the holder was charged with the lock in its hands is time it was held.
+/// Dropped before the lock is released: CPU time that the holder was charged under the lock passes while the lock is
+/// held.
 struct Paid;
 
 impl Drop for Paid {
@@ -218,14 +219,14 @@ impl<T> Mutex<T> {
         Mutex { head: Head::new(class), inner: parking_lot::Mutex::new(value) }
     }
 
-    /// The value, when nobody else can hold the lock.
+    /// The value. No other thread can hold the lock.
     pub fn into_inner(self) -> T {
         self.inner.into_inner()
     }
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Takes the lock, waiting for it.
+    /// Takes the lock, and waits for it if need be.
     #[track_caller]
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
@@ -253,7 +254,7 @@ impl<T: ?Sized> Mutex<T> {
         Some(MutexGuard { _paid: Paid, inner, held })
     }
 
-    /// The value, by a borrow that proves nobody else has it.
+    /// The value. The exclusive borrow proves that no thread holds the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }
@@ -299,7 +300,8 @@ impl<T> RwLock<T> {
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Takes the lock shared, waiting for it. Not re-entrant: a waiting writer blocks a second read.
+    /// Takes the lock shared, and waits for it if need be. Not re-entrant: a waiting writer blocks a second
+    /// read.
     #[track_caller]
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
@@ -307,7 +309,7 @@ impl<T: ?Sized> RwLock<T> {
         RwLockReadGuard { _paid: Paid, inner, _held: held }
     }
 
-    /// Takes the lock shared unless somebody has it exclusive or waits for that.
+    /// Takes the lock shared unless a thread holds it exclusive or waits for that.
     #[track_caller]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         let at = Location::caller();
@@ -315,7 +317,7 @@ impl<T: ?Sized> RwLock<T> {
         Some(RwLockReadGuard { _paid: Paid, inner, _held: held })
     }
 
-    /// Takes the lock exclusive, waiting for it.
+    /// Takes the lock exclusive, and waits for it if need be.
     #[track_caller]
     #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
@@ -335,7 +337,7 @@ impl<T: ?Sized> RwLock<T> {
         RwLockWriteGuard { _paid: Paid, inner, _held: held }
     }
 
-    /// Takes the lock exclusive if it is free; in a simulated world not before those who wait for it.
+    /// Takes the lock exclusive if it is free; in a simulated world not before waiting tasks.
     #[track_caller]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         let at = Location::caller();

@@ -1,28 +1,28 @@
-//! Figures and places that are told of a class of locks.
+//! The figures and places that are reported for a class of locks.
 
 /// One class's figures.
 #[derive(Clone, Debug, Default)]
 pub struct LockStat {
     /// The class's name.
     pub class: &'static str,
-    /// Of those who took a lock alone.
+    /// The figures of exclusive acquisitions.
     pub alone: Figures,
-    /// Of those who shared one.
+    /// The figures of shared acquisitions.
     pub shared: Figures,
-    /// Where waiting threads were about to take the lock, the most frequent place first.
+    /// The places where waiting threads were about to take the lock, the most frequent first.
     pub waiting: Vec<CallPoint>,
-    /// Where it had been taken last by then: the holder that was in the way.
+    /// The places where the lock had been taken: those of the holders that the threads waited for.
     pub holding: Vec<CallPoint>,
 }
 
 impl LockStat {
-    /// Of all who took a lock.
+    /// The figures of all acquisitions.
     pub fn all(&self) -> Figures {
         self.alone.and(&self.shared)
     }
 }
 
-/// Figures of one way to take locks of a class; times in nanoseconds.
+/// Figures of one way to take locks of a class. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Figures {
     /// Acquisitions that had to wait.
@@ -55,11 +55,11 @@ impl Figures {
 /// A place in the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallPoint {
-    /// Its file, as the compiler was told it.
+    /// Its file, in the spelling of the compiler.
     pub file: &'static str,
     /// The line, from 1.
     pub line: u32,
-    /// How often it was there.
+    /// How often the place was counted.
     pub count: u64,
 }
 
@@ -77,9 +77,9 @@ pub struct Span {
 }
 
 impl Span {
-    /// Both, of so many times each.
+    /// The sum of two, of so many times each.
     fn and(&self, other: &Span, (mine, others): (u64, u64)) -> Span {
-        // Not by how many there are: a lock that is held still is counted and has no time yet.
+        // The counts do not decide: a lock that is still held is counted and has no time yet.
         let min = match (self.max, other.max) {
             (_, 0) => self.min,
             (0, _) => other.min,

@@ -1,12 +1,12 @@
-//! Lock statistics by class, with the columns of `/proc/lock_stat`: exclusive holds apart from shared ones,
+//! Lock statistics by class, with the columns of `/proc/lock_stat`: exclusive and shared holds separately,
 //! and the places where contended locks were taken.
 //!
-//! Off by default: a lock then pays one relaxed load. On, each thread counts for itself. All acquisitions are
-//! counted and all waits are timed. Of holds, those are all timed that others cannot share, of the outer
-//! classes (below rank [`MOMENTS`]), which operations and checkpoints hold for long. Others are taken all the
-//! time and held for a moment: of these one in [`ONE_IN`], drawn by lot, is timed and stands for the rest, so
-//! that totals and means are unbiased; the least and the longest are of those that were timed. `acq_bounces` is
-//! a share of all acquisitions, from some that were followed up to the next.
+//! Statistics are off by default: a lock then costs one relaxed load. When they are on, each thread has its own counts.
+//! All acquisitions are counted and all waits are timed. All exclusive holds of the outer classes (below rank
+//! [`MOMENTS`]) are timed: operations and checkpoints hold them for long. Other locks are taken all the time and held
+//! for a moment: one hold in [`ONE_IN`], drawn at random, is timed and stands for the rest, so that totals and means
+//! are unbiased; minimum and maximum are those of the timed holds. `acq_bounces` is estimated from some acquisitions
+//! for which the next one was observed.
 
 use crate::class::LockClass;
 use crate::clock::{self, Nanos};
@@ -25,25 +25,25 @@ mod places;
 mod slots;
 mod sum;
 
-/// The fields that acquisitions look at: in a cache line that is seldom written to.
+/// The fields that acquisitions read, in a cache line that is seldom written.
 #[repr(align(64))]
 struct Looking {
-    /// The lookers: holders of [`Collecting`], and [`enable`].
+    /// The number of users of statistics: holders of [`Collecting`], and [`enable`].
     users: AtomicUsize,
-    /// Number of the last reset: counts that are older are of no use.
+    /// The number of the last reset. Older counts are not used.
     epoch: AtomicU64,
 }
 
 static LOOKING: Looking = Looking { users: AtomicUsize::new(0), epoch: AtomicU64::new(1) };
 static SWITCHED: AtomicBool = AtomicBool::new(false);
-/// By number, from 1: a class, and whether it is those who share.
+/// The entries by number, from 1: a class, and whether its shared acquisitions are meant.
 static REGISTRY: parking_lot::Mutex<Vec<(&'static LockClass, bool)>> = parking_lot::Mutex::new(Vec::new());
 
-/// Places told of each class, as many as the kernel tells.
+/// The number of places that are reported for each class, as many as in the kernel.
 const POINTS: usize = 4;
-/// The first rank of the classes that are held for a moment only.
+/// The first rank of the classes that are held only for a moment.
 pub const MOMENTS: u16 = 110;
-/// Of holds that are not all timed, one in so many is.
+/// Where not all holds are timed, one in so many is.
 pub const ONE_IN: u16 = 32;
 
 /// Switches collection on or off, for every lock of the process.
@@ -65,7 +65,7 @@ fn look() -> Collecting {
     Collecting(())
 }
 
-/// Switches collection on for as long as somebody holds what this returns. The first begins from nothing.
+/// Switches collection on until the result is dropped. The first user begins with empty counts.
 pub fn collect() -> Collecting {
     if !enabled() {
         reset();
@@ -94,7 +94,8 @@ pub fn reset() {
     }
 }
 
-/// The figures of every class that was used since the last [`reset`], most waited first; of equals, by name.
+/// The figures of every class that was used since the last [`reset`], in descending order of waiting time,
+/// then by name.
 pub fn snapshot() -> Vec<LockStat> {
     let registered = REGISTRY.lock().clone();
     let mut classes: Vec<&'static LockClass> = Vec::new();
@@ -110,9 +111,9 @@ pub fn snapshot() -> Vec<LockStat> {
     all.into_iter().map(|(_, s)| s).collect()
 }
 
-/// Figures that all threads count together of one way to take locks of a class.
+/// The figures of one way to take locks of a class that all threads count together.
 pub(crate) struct Counted {
-    /// Among all that are counted, from 1; 0 before it was used.
+    /// The number among all counted ways, from 1; 0 before it was used.
     number: AtomicUsize,
     bounces: Bounces,
     last_waited: LastWaited,
@@ -130,7 +131,7 @@ impl Counted {
 
     /// The figures, and the places.
     fn read(&self) -> (Figures, slots::Sum) {
-        // Threads that were never here have no number.
+        // A way that was never used has no number.
         let sum = match self.number.load(Relaxed) {
             0 => slots::Sum::default(),
             n => slots::sum(n),
@@ -147,8 +148,8 @@ impl Counted {
     }
 }
 
-/// The thread that waited last for a lock of a class. Begins at a cache line: these writes are not beside the
-/// fields that every acquisition reads of a class.
+/// The thread that waited last for a lock of a class. It begins a cache line, so that its writes do not
+/// disturb the fields of a class that every acquisition reads.
 #[repr(align(64))]
 struct LastWaited(AtomicU32);
 
@@ -157,7 +158,7 @@ impl LastWaited {
         LastWaited(AtomicU32::new(0))
     }
 
-    /// Notes that `me` waited; whether another thread had.
+    /// Notes that `me` waited. Returns whether another thread had waited before.
     fn is_new(&self, me: u32) -> bool {
         let other = self.0.load(Relaxed) != me;
         if other {
@@ -167,10 +168,10 @@ impl LastWaited {
     }
 }
 
-/// How often a class goes from thread to thread. Of some acquisitions it is found out whether the next one of
+/// How often a class goes from thread to thread. For some acquisitions it is observed whether the next one of
 /// the class is another thread's: these stand for all.
 struct Bounces {
-    /// The thread of such an acquisition until the next one.
+    /// The thread of such an acquisition, until the next acquisition.
     asks: AtomicU32,
     asked: AtomicU64,
     other: AtomicU64,
@@ -186,7 +187,7 @@ impl Bounces {
         self.asks.load(Relaxed) != 0
     }
 
-    /// An acquisition; `asks` whether the next one is another's.
+    /// Notes an acquisition. `asks` says that the next one is to be observed.
     fn taken(&self, asks: bool) {
         if self.is_asked() {
             let (me, before) = (thread::id(), self.asks.swap(0, Relaxed));
@@ -223,7 +224,7 @@ impl LockClass {
         if shared { &self.shared } else { &self.alone }
     }
 
-    /// The number of a way to take its locks, given when it is first asked for.
+    /// The number of a way to take its locks, which is assigned at first use.
     #[inline]
     fn number(&'static self, shared: bool) -> usize {
         match self.counted(shared).number.load(Relaxed) {
@@ -252,8 +253,8 @@ impl LockClass {
             causes::hold(self.name(), lock, since.at(), now);
         }
     }
-    /// Counts a wait for the lock numbered `lock` that began at `since` and is over now, and has it traced. With the
-    /// place that waited and the place where it had been taken.
+    /// Counts and traces a wait for the lock numbered `lock` that began at `since` and is over now, with the place that
+    /// waited and the place where the lock had been taken.
     pub(crate) fn waited(
         &'static self,
         lock: u64,
@@ -270,8 +271,8 @@ impl LockClass {
         slots::waited(self.number(shared), now.since(since), bounced, (at, holder));
     }
 
-    /// Counts an acquisition that is about to be, together with others if `shared`. Before it, not after: a
-    /// thread that waits for the lock need not wait for this.
+    /// Counts an acquisition that is about to happen, a shared one if `shared`. It is counted before, so that
+    /// threads that wait for the lock do not wait for the counting.
     #[inline]
     pub(crate) fn taking(&'static self, shared: bool) -> Taken {
         if enabled() { self.count(shared) } else { Taken::default() }
@@ -279,13 +280,14 @@ impl LockClass {
 
     #[inline(never)]
     fn count(&'static self, shared: bool) -> Taken {
-        // A look for causes is to tell who kept others waiting: all who share are among them, and holders of
-        // inner locks that lost their processor, or wait for a device.
+        // A search for causes needs all threads that kept others waiting: also shared holders, and holders of
+        // inner locks that lost their processor or wait for a device.
         let always = causes::wanted() || (self.rank() < MOMENTS && !shared);
         slots::taken(self.number(shared), always, ONE_IN)
     }
 
-    /// An acquisition that was counted has happened, at a place in the source; from when on its hold is to be timed.
+    /// Notes that a counted acquisition has happened, at a place in the source. Returns the beginning of its hold if
+    /// that is to be timed.
     #[inline]
     pub(crate) fn acquired(
         &'static self,
@@ -306,7 +308,8 @@ impl LockClass {
     }
 }
 
-/// From when on a lock is held that is timed, and in the low three bits how: a word, since every guard has one.
+/// The beginning of a timed hold, with the kind of timing in the low three bits. It is one word, since every guard has
+/// it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Since(NonZeroU64);
 

@@ -1,25 +1,25 @@
-//! Places in the source that take locks. A lock remembers where it was taken last, by a store alone; the
-//! places that this may mean are those whose holds were timed, and a thread that has to wait asks for them.
+//! Places in the source that take locks. A lock remembers where it was taken last, by a single store of a
+//! key. Only places with timed holds are known by their keys, and a thread that has to wait looks them up.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-/// Places that there is room for; more are not told.
+/// The most places. More are not reported.
 const PLACES: usize = 4096;
-/// Where a key may be, from the entry that it says.
+/// The number of entries in which a key may be, from its own entry on.
 const PROBES: usize = 16;
 
-/// A short name of a place: the low half of its address. Two have the same if four gigabytes lie between them, which
-/// no program is large enough for.
+/// A short name of a place: the low half of its address. Two places share a key only if four gigabytes lie between
+/// them, and no program is that large.
 type Key = u32;
 
 fn key(at: &'static Location<'static>) -> Key {
     ptr::from_ref(at).addr() as u32
 }
 
-/// Where a lock was taken last, while somebody looked; 0 for nowhere.
+/// The place where a lock was last taken while statistics were on; 0 for none.
 pub(crate) struct TakenAt(AtomicU32);
 
 impl TakenAt {
@@ -27,30 +27,31 @@ impl TakenAt {
         TakenAt(AtomicU32::new(0))
     }
 
-    /// Notes it. By the thread that has just taken the lock, in whose cache it therefore is.
+    /// Notes the place. Called by the thread that has just taken the lock, in whose cache the lock therefore
+    /// is.
     #[inline]
     pub(crate) fn set(&self, at: &'static Location<'static>) {
         self.0.store(key(at), Relaxed);
     }
 
-    /// The place; none where nobody looked, or no hold from there was timed since counts began.
+    /// The place. `None` where statistics were off, or where no hold from there was timed since counts began.
     pub(crate) fn get(&self) -> Option<&'static Location<'static>> {
         TABLE.all.lock().get(&self.0.load(Relaxed)).copied()
     }
 }
 
-/// Knows no place any more: what is told depends on nothing that was before.
+/// Forgets all places, so that reports do not depend on earlier ones.
 pub(super) fn reset() {
     TABLE.reset();
 }
 
-/// From now on [`TakenAt::get`] knows this place.
+/// Lets [`TakenAt::get`] know this place from now on.
 pub(super) fn tell(at: &'static Location<'static>) {
     TABLE.tell(at);
 }
 
 struct Table {
-    /// Keys of what is in `all`, to be looked for without its lock; 0 in free entries.
+    /// The keys of the places in `all`, to be looked up without its lock; 0 in free entries.
     known: [AtomicU32; PLACES],
     all: parking_lot::Mutex<BTreeMap<Key, &'static Location<'static>>>,
 }
@@ -62,23 +63,23 @@ impl Table {
         Table { known: [const { AtomicU32::new(0) }; PLACES], all: parking_lot::Mutex::new(BTreeMap::new()) }
     }
 
-    /// Entries that may have a key.
+    /// The entries that may hold `key`.
     fn probes(&self, key: Key) -> impl Iterator<Item = &AtomicU32> {
-        // Places lie in read-only memory, some words from each other.
+        // Places lie in read-only memory, some words apart.
         let first = ((key >> 3).wrapping_mul(0x9E37_79B1) >> 12) as usize;
         (0..PROBES).map(move |i| &self.known[(first + i) % PLACES])
     }
 
     fn tell(&self, at: &'static Location<'static>) {
         let key = key(at);
-        // No single entry is given up: a free one ends the search.
+        // No single entry is ever freed, so a free entry ends the search.
         let found = self.probes(key).map(|k| k.load(Acquire)).find(|k| [0, key].contains(k));
         if found == Some(0) {
             self.insert(at, key);
         }
     }
 
-    /// A thread that tells of a place at the same time may be too early; its next one of there is not.
+    /// A place that another thread adds at this time may be lost; its next acquisition there adds it again.
     fn reset(&self) {
         let mut all = self.all.lock();
         all.clear();

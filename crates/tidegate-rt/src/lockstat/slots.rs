@@ -1,6 +1,5 @@
-//! The counts of threads, each for itself: no other thread writes there, so that counting is neither an
-//! atomic operation nor a cache line that processors take from each other. Places of waits, which are rarer,
-//! are under a lock.
+//! The counts of each thread. No other thread writes to them, so that counting needs no atomic operation and
+//! no cache line moves between processors. Places of waits, which are rarer, are under a lock.
 
 use super::LOOKING;
 pub(super) use super::sum::{Sum, most_frequent};
@@ -10,16 +9,16 @@ use std::cell::Cell;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-/// Classes that can be counted; more are left out.
+/// The most classes that can be counted. More are left out.
 const CLASSES: usize = 256;
-/// Of acquisitions that are drawn, one in so many asks for the next thread.
+/// Of drawn acquisitions, one in so many observes the next one.
 const ASKS: u64 = 8;
 
 static THREADS: parking_lot::Mutex<Threads> =
     parking_lot::Mutex::new(Threads { live: Vec::new(), ended: Vec::new(), spare: Vec::new() });
 
 thread::local!(
-    /// The thread's counts, once it has any. Nothing is to be dropped here, so that looking is a load.
+    /// The thread's counts, once it has any. The value needs no drop, so that access is a single load.
     static MINE: Cell<Option<&'static Slots>> = const { Cell::new(None) }
 );
 thread::local!(static OWNER: Owner = Owner::of_this_thread());
@@ -29,11 +28,11 @@ struct Threads {
     live: Vec<&'static Slots>,
     /// The counts of threads that have ended, by class.
     ended: Vec<Sum>,
-    /// And their memory, for those that come: as many as there ever were at once.
+    /// The memory of ended threads, for new threads: as many as there ever were at once.
     spare: Vec<&'static Slots>,
 }
 
-/// Has the counts of a thread until it ends.
+/// Owns the counts of a thread until it ends.
 struct Owner(&'static Slots);
 
 impl Owner {
@@ -41,8 +40,8 @@ impl Owner {
         let mut threads = THREADS.lock();
         let slots = threads.spare.pop().unwrap_or_else(Slots::made);
         slots.begin_anew();
-        // The thread's own, whichever thread had it before: in a simulated world lots are part of the seed's
-        // decisions.
+        // The state of the generator depends on the thread, not on the former owner of the memory: in a
+        // simulated world, draws must depend only on the seed.
         slots.lots.store(u64::from(thread::id()).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, Relaxed);
         threads.live.push(slots);
         MINE.set(Some(slots));
@@ -52,7 +51,7 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // A task's goes when the task has ended: then the caller is another.
+        // A task's value is dropped after the task has ended, when the caller is another task.
         if MINE.get().is_some_and(|mine| std::ptr::eq(mine, self.0)) {
             MINE.set(None);
         }
@@ -69,7 +68,7 @@ impl Drop for Owner {
     }
 }
 
-/// The calling thread's counts, of the present epoch; none when it is about to end.
+/// The calling thread's counts, of the present epoch. `None` when the thread is about to end.
 #[cold]
 fn mine() -> Option<&'static Slots> {
     let mine = OWNER.try_with(|owner| owner.0)?;
@@ -98,40 +97,41 @@ pub(super) fn sum(class: usize) -> Sum {
 /// How an acquisition is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timed {
-    /// As all of its kind are.
+    /// Like all of its kind.
     Always,
-    /// As one of several, drawn by lot.
+    /// As one of several, drawn at random.
     Drawn,
-    /// As its thread's first, though others like it are drawn.
+    /// As the first of its thread, of a kind of which others are drawn.
     First,
 }
 
 /// The counts of one thread.
 pub(super) struct Slots {
     epoch: AtomicU64,
-    /// State of what draws lots.
+    /// The state of the random generator.
     lots: AtomicU64,
     /// Classes from here on were not counted in this epoch.
     pub used: AtomicUsize,
-    /// The counts that every acquisition looks at, apart from the rest: several classes share a cache line.
+    /// The counts that every acquisition uses, apart from the rest, so that several classes share a cache
+    /// line.
     pub counts: [Count; CLASSES],
     pub times: [Times; CLASSES],
     pub waits: [Waits; CLASSES],
-    /// Where it waited and for whom, by class. Only others who look wait for this lock, or let the thread
-    /// wait.
+    /// The places where the thread waited, and those of the holders, by class. The lock is contended only
+    /// with readers of statistics.
     pub places: parking_lot::Mutex<Vec<(usize, Place)>>,
 }
 
-/// At which end of a wait a place is.
+/// The end of a wait at which a place is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// A lock was waited for there.
+    /// A thread waited for a lock there.
     Waits,
-    /// It had been taken there.
+    /// The lock had been taken there.
     Holds,
 }
 
-/// A place in the source, and how often it was at that end.
+/// A place in the source, and how often it was at that end of a wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub end: End,
@@ -140,7 +140,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Whether the other is the same but for its count.
+    /// Whether the other differs at most in its count.
     pub fn is(&self, other: &Place) -> bool {
         self.end == other.end && (std::ptr::eq(self.at, other.at) || self.at == other.at)
     }
@@ -153,11 +153,11 @@ pub(super) struct Waits {
     pub total: AtomicU64,
     pub min: AtomicU64,
     pub max: AtomicU64,
-    /// Those after which another thread had waited.
+    /// Waits before which another thread had waited.
     pub bounces: AtomicU64,
 }
 
-/// Acquisitions, and in the low sixteen bits how many are left until one is drawn.
+/// The number of acquisitions, and in the low sixteen bits how many are left until one is drawn.
 #[derive(Default)]
 pub(super) struct Count(AtomicU64);
 
@@ -177,14 +177,14 @@ pub(super) struct Holds {
     pub total: AtomicU64,
 }
 
-/// Only the thread itself adds.
+/// Adds to a count. Only the thread itself does so.
 fn add(to: &AtomicU64, n: u64) {
     to.store(to.load(Relaxed) + n, Relaxed);
 }
 
 impl Slots {
-    /// Apart from the code that takes used ones: it needs more stack than the C library lets an ending thread
-    /// keep, and giving stack back interrupts all processors.
+    /// Separate from the code that reuses slots: it needs more stack than the C library leaves to an ending
+    /// thread, and giving stack back interrupts all processors.
     #[cold]
     #[inline(never)]
     fn made() -> &'static Slots {
@@ -224,7 +224,7 @@ impl Slots {
         self.times.iter().take(used).for_each(Times::clear);
         self.waits.iter().take(used).for_each(Waits::clear);
         self.places.lock().clear();
-        // After all that: a thread that finds the epoch finds the rest cleared.
+        // The epoch is set last: a thread that finds it finds the counts cleared.
         self.epoch.store(LOOKING.epoch.load(Relaxed), Release);
     }
 }
@@ -238,7 +238,7 @@ impl Count {
         self.0.load(Relaxed) & 0xFFFF
     }
 
-    /// Counts an acquisition that is not drawn; false when it is drawn, and then it is not counted.
+    /// Counts an acquisition that is not drawn. False when it is drawn: then it is not counted here.
     #[inline]
     fn pass(&self) -> bool {
         let n = self.0.load(Relaxed);
@@ -267,20 +267,21 @@ impl Waits {
     }
 }
 
-/// The work on an acquisition besides counting it.
+/// The result of counting an acquisition, and the further work on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
-    /// It was counted.
+    /// Whether it was counted.
     pub counted: bool,
     /// How it is timed, if it is.
     pub timed: Option<Timed>,
-    /// It asks whether the next acquisition of the class is another thread's.
+    /// Whether to observe if the next acquisition of the class is another thread's.
     pub asks: bool,
 }
 
-/// Counts an acquisition of a class. One in `one_in` is drawn, and a thread's first is in any case: a class
-/// that is seldom taken would have no times at all. Those are timed, or all of them `always`. Of those that
-/// are drawn, one in [`ASKS`] asks for the next thread: others see it do so, at the price of a cache line.
+/// Counts an acquisition of a class. One in `one_in` is drawn, and a thread's first in any case: a class that
+/// is seldom taken would else have no times at all. Drawn acquisitions are timed, with `always` all are. Of
+/// the drawn ones, one in [`ASKS`] observes the next acquisition: other threads see that, at the cost of a
+/// cache line.
 #[inline]
 pub(super) fn taken(class: usize, always: bool, one_in: u16) -> Taken {
     let mine = MINE.get().filter(|mine| !always && mine.is_current());
@@ -301,7 +302,7 @@ fn taken_and_timed(class: usize, always: bool, one_in: u16) -> Option<Taken> {
         mine.used.fetch_max(class + 1, Relaxed);
     }
     let lot = if drawn { mine.draw() } else { 0 };
-    // Gaps of one_in in the mean, none of them likelier: an event that comes at every so-manieth is not
+    // The gaps are uniformly distributed with a mean of `one_in`, so that periodic acquisitions are not
     // missed.
     let left = if drawn { (lot >> 8) % (2 * u64::from(one_in) - 1) } else { left - 1 };
     count.set(before + 1, left);
@@ -320,7 +321,7 @@ fn taken_and_timed(class: usize, always: bool, one_in: u16) -> Option<Taken> {
 /// Counts a hold that was timed.
 pub(super) fn held(class: usize, timed: Timed, time: Nanos) {
     let Some(mine) = MINE.get().filter(|mine| mine.is_current()) else { return };
-    // The lock was taken before the counts began anew.
+    // The lock was taken before the counts were reset.
     if class >= mine.used.load(Relaxed) {
         return;
     }
@@ -337,8 +338,8 @@ pub(super) fn held(class: usize, timed: Timed, time: Nanos) {
     }
 }
 
-/// Counts a wait; `bounced` whether another thread had waited last. With the place that waited, and the place
-/// that the lock had been taken at, if that is known.
+/// Counts a wait, with the place that waited, and the place where the lock had been taken, if known.
+/// `bounced` says whether another thread had waited last.
 pub(super) fn waited(
     class: usize,
     time: Nanos,
@@ -346,7 +347,7 @@ pub(super) fn waited(
     (waiter, holder): (&'static Location<'static>, Option<&'static Location<'static>>),
 ) {
     let Some(mine) = MINE.get().filter(|mine| mine.is_current()) else { return };
-    // The acquisition was counted before the counts began anew.
+    // The acquisition was counted before the counts were reset.
     if class >= mine.used.load(Relaxed) {
         return;
     }

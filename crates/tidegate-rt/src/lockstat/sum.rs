@@ -1,4 +1,4 @@
-//! Counts of several threads, together.
+//! The sums of the counts of several threads.
 
 use super::slots::{Count, End, Place, Slots, Times, Waits};
 use super::{CallPoint, Span};
@@ -11,8 +11,8 @@ fn count_at(places: &mut Vec<Place>, more: Place) {
     }
 }
 
-/// So many places at that end that were there most often; of equal ones by their names, since threads end in
-/// any order.
+/// The most frequent places at that end, at most `most`. Places of equal count are in order of name, since
+/// threads end in any order.
 pub(super) fn most_frequent<'a>(
     places: impl Iterator<Item = &'a Place>,
     end: End,
@@ -32,11 +32,11 @@ pub(super) fn most_frequent<'a>(
 pub(super) struct Sum {
     pub taken: u64,
     always: u64,
-    /// Number and total of holds that were timed, by [`Timed`].
+    /// Number and total time of timed holds, by [`Timed`].
     holds: [(u64, u64); 3],
     min: Option<u64>,
     max: u64,
-    /// Times waited; the mean is not in it.
+    /// Times waited, without the mean.
     wait: Span,
     pub waits: u64,
     pub bounces: u64,
@@ -88,7 +88,7 @@ impl Sum {
         }
     }
 
-    /// Times held: those that were drawn stand for the others, where none was each thread's first.
+    /// Times held. Drawn holds stand for the others; where there are none, each thread's first does.
     pub fn span(&self) -> Span {
         let [always, drawn, first] = self.holds;
         let (n, of) = if drawn.0 > 0 { drawn } else { first };
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn drawn_holds_stand_for_those_that_were_not() {
         let mut sum = Sum::default();
-        // One that was always timed and took long does not stand for others.
+        // A long hold that is always timed does not stand for others.
         add(&mut sum, 101, 1, [(1, 5000), (10, 50), (0, 0)]);
         assert_eq!(sum.span().total, 5000 + 100 * 5);
         add(&mut sum, 50, 50, [(50, 100), (0, 0), (0, 0)]);

@@ -1,8 +1,8 @@
-//! A thread's tree while it grows: the thread adds to it, others read it meanwhile.
+//! A thread's tree while it grows: the thread adds to it, and other threads read it meanwhile.
 //!
-//! Entering and leaving take no lock. The tree's shape is under a lock, for its reader and for a new node;
-//! its figures are the thread's alone to write. They only grow, but for maxima, and the taker remembers how
-//! far they were. A node stays as long as its thread.
+//! Entering and leaving take no lock. The shape of the tree is under a lock, for readers and for new nodes.
+//! Only the thread writes the figures. They only grow, except for maxima, and the reader remembers their last
+//! values. A node stays as long as its thread.
 
 use super::{NONE, Shape, Tree};
 use crate::clock::Nanos;
@@ -11,42 +11,42 @@ use std::sync::atomic::{
     AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence,
 };
 
-/// Nodes of a thread's tree; later ones are counted to the span around them, and so are those that lie
-/// deeper.
+/// The most nodes of a thread's tree. Spans beyond these, or nested deeper than [`DEPTH`], count to the span
+/// around them.
 const MAX_NODES: usize = 4096;
 const DEPTH: usize = 64;
-/// Nodes that there is room for at first.
+/// The number of nodes for which there is room at first.
 const FIRST_NODES: usize = 32;
-/// Looks at figures until they are taken as they are, which may be in the midst of a change.
+/// The most attempts to read figures; after that they are taken as they are, perhaps during a change.
 const LOOKS: u32 = 200;
 
 /// A thread's own part of its tree.
 #[derive(Default)]
 pub(crate) struct Live {
     shapes: Vec<Shape>,
-    /// There once there is a node.
+    /// `None` before the first node.
     figures: Option<Arc<Figures>>,
-    /// Spans that last and have no node.
+    /// The number of open spans that have no node.
     beyond: usize,
 }
 
-/// The part of it that others see.
+/// The part of a tree that other threads see.
 #[derive(Default)]
 pub(crate) struct Shown {
-    /// Of each node, the one around it, its name, and whether that is a lock's.
+    /// For each node: its parent, its name, and whether it is a wait for a lock.
     paths: Vec<(u32, &'static str, bool)>,
     figures: Option<Arc<Figures>>,
-    /// The figures that were taken already, by node.
+    /// The figures that were already taken, by node.
     taken: Vec<Sum>,
 }
 
 struct Figures {
-    /// Odd while the thread changes the others.
+    /// Odd while the thread changes the other fields.
     version: AtomicU64,
-    /// Counts takings.
+    /// The number of times that figures were taken.
     period: AtomicU64,
     depth: AtomicUsize,
-    /// Spans that last, outermost first.
+    /// The open spans, outermost first.
     open: [Open; DEPTH],
     nodes: Box<[Counts]>,
 }
@@ -61,10 +61,10 @@ struct Open {
 struct Counts {
     count: AtomicU64,
     total: AtomicU64,
-    /// Of that, in spans within.
+    /// The part of the total in spans within.
     inside: AtomicU64,
     max: AtomicU64,
-    /// The period in which this is the maximum.
+    /// The period of the maximum.
     period: AtomicU64,
 }
 
@@ -113,7 +113,7 @@ impl Figures {
         new
     }
 
-    /// Changes what others read.
+    /// Changes fields that other threads read.
     #[inline]
     fn change(&self, f: impl FnOnce()) {
         let version = self.version.load(Relaxed);
@@ -123,8 +123,8 @@ impl Figures {
         self.version.store(version + 2, Release);
     }
 
-    /// The figures of all nodes, with spans that last up to `now`: of these, the nodes. Maxima are those of a
-    /// period.
+    /// The figures of all nodes, with open spans counted up to `now`; and the nodes of the open spans. Maxima
+    /// are those of a period.
     fn read(&self, nodes: usize, now: Nanos, period: u64) -> (Vec<Sum>, Vec<u32>) {
         let mut looks = 0;
         loop {
@@ -169,7 +169,7 @@ impl Counts {
         }
     }
 
-    /// Counts a span that took so long.
+    /// Counts a span.
     fn count(&self, took: u64, period: u64) {
         add(&self.count, 1);
         add(&self.total, took);
@@ -222,13 +222,13 @@ impl Live {
         });
     }
 
-    /// The node of this name in the span entered last, made if there is room.
+    /// The node of this name in the span entered last. It is made if it is new and there is room.
     #[inline]
     fn child(&mut self, shown: &parking_lot::Mutex<Shown>, name: &'static str, is_lock: bool) -> Option<u32> {
         let parent = self.innermost();
         let mut at = self.first_child(parent);
         while let Some(shape) = self.shapes.get(at as usize) {
-            // Of two texts that are equal, one is found the long way.
+            // Equal texts at different addresses are compared below.
             if shape.is_lock == is_lock && std::ptr::eq(shape.name, name) {
                 return Some(at);
             }
@@ -242,7 +242,7 @@ impl Live {
         open.map_or(NONE, |o| o.node.load(Relaxed))
     }
 
-    /// Nodes without one around them are in a row from the first on.
+    /// Root nodes are in a list that begins with the first node.
     fn first_child(&self, parent: u32) -> u32 {
         if parent == NONE { 0 } else { self.shapes[parent as usize].first_child }
     }
@@ -286,24 +286,25 @@ impl Live {
 }
 
 impl Shown {
-    /// Whether nothing was added since the last taking, by a thread that has left all spans.
+    /// Whether nothing was added since the last taking. The thread has left all spans.
     pub fn is_empty(&self) -> bool {
         let taken = |i: usize| self.taken.get(i).map_or(0, |t| t.count);
         let mut nodes = self.figures.iter().flat_map(|f| &f.nodes).enumerate();
         nodes.all(|(i, n)| n.count.load(Relaxed) == taken(i))
     }
 
-    /// The growth since the last taking, with spans that last up to `now`: such a span counts each time.
+    /// The growth since the last taking, with open spans counted up to `now`: such a span counts each time.
     pub fn take(&mut self, now: Nanos) -> Tree {
         let mut tree = Tree::default();
         let Some(figures) = &self.figures else { return tree };
-        // First, so that no maximum is in neither period; a span that ends right now may be in both.
+        // The period ends first, so that no maximum is lost. A span that ends right now may be in both
+        // periods.
         let period = figures.period.fetch_add(1, Relaxed);
         let (sums, open) = figures.read(self.paths.len(), now, period);
         self.taken.resize(sums.len(), Sum::default());
         for (i, (now, before)) in sums.iter().zip(&self.taken).enumerate() {
             let (parent, name, is_lock) = self.paths[i];
-            // Names differ within a node: each gets the place that it has here.
+            // Names differ within a node, so each path gets its own node here.
             let node = tree.child(parent, name, is_lock) as usize;
             let node = &mut tree.nodes[node];
             node.count = now.count - before.count + u64::from(open.contains(&(i as u32)));
@@ -321,7 +322,7 @@ mod tests {
     use super::*;
     use parking_lot::Mutex;
 
-    /// A tree of one thread with what others see of it.
+    /// The two parts of one thread's tree.
     #[derive(Default)]
     struct Both(Live, Mutex<Shown>);
 
@@ -343,7 +344,7 @@ mod tests {
         both.enter("inner", 20);
         both.0.leave(Nanos(50));
         assert_eq!(both.take(100), [("outer", 1, 90, 60, 90), ("inner", 1, 30, 30, 30)]);
-        // A text that is the same, elsewhere.
+        // An equal text at another address.
         both.enter("inner".to_string().leak(), 110);
         both.0.leave(Nanos(115));
         both.0.leave(Nanos(120));
@@ -394,7 +395,7 @@ mod tests {
         assert_eq!(both.take(3000), []);
     }
 
-    /// With any takings while the thread goes on, in all they are as much as there was.
+    /// However often figures are taken while the thread goes on, their sum is right.
     #[test]
     fn one_takes_while_another_adds() {
         const ROUNDS: u64 = 300_000;
@@ -414,7 +415,7 @@ mod tests {
             });
             loop {
                 let was_done = done.load(Acquire) == 1;
-                // At no time do spans that last have taken any.
+                // At time 0, open spans have taken no time.
                 let taken = shown.lock().take(Nanos(0));
                 for call in &taken.clone().finish("t".into()).nodes {
                     assert!(call.self_ns <= call.total_ns && call.max_ns <= 3, "{call:?}");
@@ -428,7 +429,7 @@ mod tests {
         let nodes = sum.finish("t".into()).nodes;
         let found: Vec<_> = nodes.iter().map(|n| (n.name, n.is_lock, n.total_ns, n.self_ns)).collect();
         assert_eq!(found, [("outer", false, 3 * ROUNDS, 2 * ROUNDS), ("inner", true, ROUNDS, ROUNDS)]);
-        // Those that lasted when they were looked at count again.
+        // Spans that were open when figures were taken count again.
         assert!(nodes.iter().all(|n| (ROUNDS..2 * ROUNDS).contains(&n.count)));
     }
 }

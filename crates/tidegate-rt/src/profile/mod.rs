@@ -1,4 +1,4 @@
-//! Trees of calls: how often and for how long each span was entered, by the spans around it.
+//! Call trees: how often each span was entered and how long it took, by the spans around it.
 
 use crate::clock::Nanos;
 use crate::trace::{Event, Phase};
@@ -22,23 +22,23 @@ pub struct CallTree {
 pub struct Call {
     /// Its name, or a lock's class.
     pub name: &'static str,
-    /// It is a wait for a lock.
+    /// Whether it is a wait for a lock.
     pub is_lock: bool,
-    /// The span around it, an index of the nodes.
+    /// The span around it, as an index of the nodes.
     pub parent: Option<usize>,
-    /// How often it ended, or was still there when it was looked at.
+    /// How often it ended, or was open when figures were taken.
     pub count: u64,
     /// Time in it, in nanoseconds.
     pub total_ns: u64,
-    /// Of this, outside of the spans in it.
+    /// The part of it outside the spans in it.
     pub self_ns: u64,
     /// The longest, in nanoseconds.
     pub max_ns: u64,
 }
 
 impl CallTree {
-    /// The trees of events that were kept elsewhere, as a simulated world keeps them; `name` is that of a
-    /// thread. Spans without an end are not counted, nor is what lost its beginning.
+    /// The trees of events that were kept elsewhere, as by a simulated world. `name` gives the name of a
+    /// thread. Spans without an end or without a beginning are not counted.
     pub fn of_events(events: &[Event], name: impl Fn(u32) -> String) -> Vec<CallTree> {
         let mut trees: BTreeMap<u32, (Tree, Vec<(u32, Nanos)>)> = BTreeMap::new();
         for e in events {
@@ -66,7 +66,7 @@ impl CallTree {
     }
 }
 
-/// Where a node is.
+/// The place of a node in the tree.
 #[derive(Clone, Copy)]
 struct Shape {
     name: &'static str,
@@ -85,7 +85,7 @@ struct Node {
     max: u64,
 }
 
-/// Nodes, a parent before its children. Those without one are in a row from the first on.
+/// Nodes, a parent before its children. Root nodes are in a list that begins with the first node.
 #[derive(Clone, Default)]
 pub(crate) struct Tree {
     nodes: Vec<Node>,
@@ -108,7 +108,7 @@ impl Tree {
         }
     }
 
-    /// The child of `parent` (or root) of this name, made if it is new.
+    /// The child of `parent` (or root) of this name. It is made if it is new.
     fn child(&mut self, parent: u32, name: &'static str, is_lock: bool) -> u32 {
         let mut at = if parent == NONE { 0 } else { self.nodes[parent as usize].shape.first_child };
         let mut last = NONE;
@@ -144,7 +144,7 @@ impl Tree {
         }
     }
 
-    /// The tree as it is shown. Nodes that nothing was counted of are in it only above others.
+    /// The tree in its final form. Nodes without counts are in it only above others.
     pub(crate) fn finish(self, thread: String) -> CallTree {
         let mut wanted = vec![false; self.nodes.len()];
         for i in (0..self.nodes.len()).rev() {

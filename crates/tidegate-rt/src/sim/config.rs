@@ -2,34 +2,34 @@
 
 use crate::clock::Nanos;
 
-/// The time that the program's work takes on the simulated CPUs. Everything else is free.
+/// The time that the program's work takes on the simulated CPUs. All other work takes no time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
-    /// Into a system call and out of it.
+    /// Entry into a system call and return from it.
     pub syscall: Nanos,
     /// A copy of 4096 bytes.
     pub copy_page: Nanos,
-    /// Taking or releasing a lock that nobody else wants.
+    /// Taking or releasing an uncontended lock.
     pub lock: Nanos,
-    /// Waking a task that sleeps, for the task that wakes it and goes on afterwards.
+    /// Waking a sleeping task: the time of the waking task.
     pub wake: Nanos,
-    /// From a wake-up until the woken task is ready: no CPU is busy with it.
+    /// The time from a wake-up until the woken task is ready. No CPU is busy with it.
     pub wake_up: Nanos,
-    /// Getting another task onto a CPU.
+    /// A switch of a CPU to another task.
     pub switch: Nanos,
-    /// The time of writing to a page of the cache, beside its copy.
+    /// Writing to a page of the cache, beside its copy.
     pub cache_page: Nanos,
     /// Taking a dirty page for writing and putting it into a bio.
     pub write_page: Nanos,
-    /// Finding and noting a place on the device: for each page where pages are placed one by one, for each run
-    /// of pages where these are placed at once.
+    /// Finding and noting a place on the device: for each page where pages are placed one by one, for each run of pages
+    /// where runs are placed at once.
     pub place: Nanos,
     /// A bio, from its beginning to its completion.
     pub bio: Nanos,
 }
 
 impl Costs {
-    /// Nothing costs anything.
+    /// No work takes time.
     pub const FREE: Costs = Costs {
         syscall: Nanos(0),
         copy_page: Nanos(0),
@@ -45,9 +45,9 @@ impl Costs {
 }
 
 impl Costs {
-    /// Of a virtual machine, where the hypervisor sends the interrupt to another CPU: a wake-up takes 7 µs of
-    /// the task that wakes, and the other runs after 4. Measured by `cargo run --release -p tidegate-rt
-    /// --example wake_up` (the quicker tenth) on two CPUs of an AMD EPYC under Firecracker.
+    /// The costs in a virtual machine, where the hypervisor sends the interrupt to another CPU: a wake-up
+    /// takes 7 µs of the waking task, and the other task runs after 4. Measured by `cargo run --release -p
+    /// tidegate-rt --example wake_up` (the quicker tenth) on two CPUs of an AMD EPYC under Firecracker.
     pub fn of_virtual_machine() -> Costs {
         Costs { wake: Nanos(7_000), wake_up: Nanos(4_000), ..Costs::default() }
     }
@@ -90,21 +90,22 @@ impl Default for Costs {
 /// A simulated run.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Decides every choice of the run.
+    /// The seed of every choice of the run.
     pub seed: u64,
     /// CPUs; at least 1.
     pub cpus: usize,
     /// The costs of work.
     pub costs: Costs,
-    /// Whether a task that wants a lock alone spins while every holder is on a CPU, for a slice at most, before it
-    /// sleeps: as Linux's mutexes and rw semaphores have it (`MUTEX_SPIN_ON_OWNER`, `RWSEM_SPIN_ON_OWNER`).
+    /// Whether a task that wants a lock exclusive spins while every holder is on a CPU, for at most a slice, before it
+    /// sleeps: as Linux's mutexes and rw semaphores do (`MUTEX_SPIN_ON_OWNER`, `RWSEM_SPIN_ON_OWNER`).
     pub spin: bool,
-    /// Charges that may come together before others move: less finds more orders, more is faster.
+    /// The charges that may add up before other tasks move. A smaller value finds more orders, a larger one
+    /// is faster.
     pub quantum: Nanos,
     /// How long a task keeps its CPU while others are ready for it.
     pub slice: Nanos,
-    /// One in so many meetings of tasks is put off by up to [`Config::slice`], so that rare orders are met as
-    /// well; 0 for none.
+    /// One in so many meetings of tasks is delayed by up to [`Config::slice`], so that rare orders also
+    /// occur; 0 for none.
     pub jitter: u32,
     /// The wall clock at the beginning, in seconds since 1970.
     pub epoch: i64,

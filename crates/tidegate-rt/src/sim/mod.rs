@@ -1,30 +1,31 @@
-//! The simulated world: the same program in virtual time, in an order that a seed decides.
+//! The simulated world: runs a program in virtual time, in an order that a seed decides.
 //!
-//! It does: run tasks (coroutines on one thread of the operating system) on a number of simulated CPUs; jump over time in which nobody has anything to do; charge CPU time for the work in
-//! [`Costs`]; record trace events of its own; tell a deadlock from a wait, with the waiting tasks, their lock
-//! classes and the holders. It does not: see what goes around this crate. Memory accesses cost nothing, and a
-//! task that waits for the real world (a device, a socket) stops the simulated one.
+//! It does: run tasks (coroutines on one thread of the operating system) on a number of simulated CPUs; jump over time
+//! in which no task has anything to do; charge CPU time for the work in [`Costs`]; record trace events of its own;
+//! detect a deadlock, and report the waiting tasks, their lock classes and the holders. It does not: see calls that
+//! bypass this crate. Memory accesses cost nothing, and a task that waits for the real world (a device, a socket) stops
+//! the simulated one.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `config` | [`Config`], [`Costs`] |
-//! | `sched` | CPUs, events in virtual time, who is next |
-//! | `state` | tasks, their waits, what happens when |
-//! | `task` | a task: the current one, paying for CPU time, its end |
-//! | `world` | the thread that a world runs on, and its coroutines |
+//! | `sched` | CPUs, events in virtual time, the next task |
+//! | `state` | tasks, their waits, events to come |
+//! | `task` | a task: the current task, payment of CPU time, its end |
+//! | `world` | the thread on which a world runs, and its coroutines |
 //! | `sync` | waiting for locks, condition variables and wait queues |
 //! | `report` | [`Deadlock`] |
 //!
-//! **Time.** A task's code takes no time but its charges. Charges add up until the task meets others (a lock,
-//! a wake-up, a wait) and more than [`Config::quantum`] has come together; then the task holds its CPU for so
-//! long while others move. A task that became ready waits for a free CPU; which of the ready ones gets it,
-//! and which of those due at the same instant moves first, is drawn from the seed.
+//! **Time.** A task's code takes no time except its charges. Charges add up until the task meets others (a
+//! lock, a wake-up, a wait) and the sum exceeds [`Config::quantum`]. Then the task holds its CPU for that
+//! time while other tasks move. A task that became ready waits for a free CPU. The seed decides which of the
+//! ready tasks gets it, and which of those due at one instant moves first.
 //!
-//! **Same seed, same run.** Everything a run depends on comes from the seed and from its program. A program
-//! must not look at addresses, at the order of a hash map, or at threads outside.
+//! **Same seed, same run.** A run depends only on its seed and its program. A program must not depend on
+//! addresses, on the order of a hash map, or on threads outside.
 //!
-//! Worlds do not mix: things that are made in one run (a lock that is held, a thread) are of no use in
-//! another. Several runs may go on in one process, each on the thread that began it.
+//! Worlds do not mix: objects of one run (a held lock, a thread) must not be used in another. Several runs
+//! may go on in one process, each on the thread that began it.
 
 mod config;
 #[cfg(test)]
@@ -71,10 +72,10 @@ pub fn run<R: Send + 'static>(seed: u64, cpus: usize, f: impl FnOnce() -> R + Se
     }
 }
 
-/// As [`run`], with everything that can be chosen; it returns when every task has ended.
+/// As [`run`], with all settings. Returns when every task has ended.
 ///
 /// # Errors
-/// [`Deadlock`] when tasks are left that can never go on. Their stacks stay as they are for good.
+/// [`Deadlock`] when tasks are left that can never go on. Their stacks are never freed.
 ///
 /// # Panics
 /// When `f` or a task that it joins panics, or there is no memory for a stack.
@@ -85,7 +86,7 @@ pub fn run_with<R: Send + 'static>(
     let sim = Sim::new(config);
     let main = task::start(&sim, "main", f).expect("a stack for the simulated world");
     let ended = world::run(&sim);
-    // A task that panicked may have left others waiting for it: the panic is the cause.
+    // Other tasks may wait for a task that panicked: the panic is then the cause.
     match main.result() {
         Some(Ok(value)) => {
             ended?;
@@ -103,18 +104,18 @@ pub fn active() -> bool {
     task::is_simulated()
 }
 
-/// Sets the wall clock forward, or back, by so many seconds; nothing outside a simulated world.
+/// Sets the wall clock forward, or back, by so many seconds. Does nothing outside a simulated world.
 pub fn set_wall_clock(by: i64) {
     task::with(|t| t.sim().set_wall_clock(by));
 }
 
-/// Charges CPU time to the calling task; nothing outside a simulated world.
+/// Charges CPU time to the calling task. Does nothing outside a simulated world.
 #[inline]
 pub fn charge(time: Nanos) {
     task::with(|t| t.charge(time.0));
 }
 
-/// Charges the entry into and the way out of a system call.
+/// Charges the entry into a system call and the return from it.
 #[inline]
 pub fn syscall() {
     task::with(|t| t.charge(t.sim().costs().syscall.0));
@@ -126,13 +127,13 @@ pub fn copy(bytes: usize) {
     task::with(|t| t.charge((bytes as u64).saturating_mul(t.sim().costs().copy_page.0) / 4096));
 }
 
-/// Charges so many pages of the cache that are written to, beside their copy.
+/// Charges writes to so many pages of the cache, beside their copy.
 #[inline]
 pub fn cache_pages(pages: usize) {
     task::with(|t| t.charge((pages as u64).saturating_mul(t.sim().costs().cache_page.0)));
 }
 
-/// Charges so many dirty pages that are taken for writing.
+/// Charges taking so many dirty pages for writing.
 #[inline]
 pub fn write_pages(pages: usize) {
     task::with(|t| t.charge((pages as u64).saturating_mul(t.sim().costs().write_page.0)));
@@ -150,8 +151,8 @@ pub fn bio() {
     task::with(|t| t.charge(t.sim().costs().bio.0));
 }
 
-/// CPU time that was used since the world began, spinning for locks and switches included, by all of its
-/// tasks; and the calling one's charges. `None` outside a simulated world.
+/// The CPU time that all tasks used since the world began, including spinning for locks and switches; and the
+/// charges of the calling task. `None` outside a simulated world.
 pub fn cpu_time() -> Option<(Nanos, Nanos)> {
     task::with(|t| {
         t.settle();

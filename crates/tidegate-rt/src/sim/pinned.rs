@@ -1,4 +1,5 @@
-//! The costs of a run and the order of its tasks: each of these tests fails when one of them is left out.
+//! The costs of a run and the rules for the order of its tasks. Each of these tests fails when one cost or
+//! rule is left out.
 
 use super::*;
 use crate::{LockClass, Mutex, WaitQueue, clock, thread};
@@ -16,7 +17,7 @@ fn value<R: Send + 'static>(config: &Config, f: impl FnOnce() -> R + Send + 'sta
     run_with(config, f).unwrap().value
 }
 
-/// A sleep is over when its time is, and then the task has to get onto a CPU.
+/// A sleep ends at its time, and then the task has to get onto a CPU.
 #[test]
 fn a_switch_takes_its_time() {
     for switch in [0, 1_500, 20_000] {
@@ -97,15 +98,15 @@ fn a_time_slice_ends() {
             log.lock().clone()
         });
         let turns: Vec<usize> = log.chunk_by(|a, b| a == b).map(<[u64]>::len).collect();
-        // While both are at it: the task that is left alone at the end goes on, and the one that is drawn may be the
-        // same again.
+        // Only the time in which both tasks run counts: the last task goes on alone, and the same task may be drawn
+        // again.
         let longest = turns[..turns.len() - 1].iter().max().unwrap();
         assert!(*longest <= 12 * steps as usize && turns.len() > 100 / steps as usize / 2, "{turns:?}");
         assert!(turns.iter().filter(|n| **n <= steps as usize + 1).count() > turns.len() / 4, "{turns:?}");
     }
 }
 
-/// Which of several ready tasks moves is the seed's choice.
+/// The seed chooses which of several ready tasks moves.
 #[test]
 fn the_seed_chooses_who_is_next() {
     const TASKS: u64 = 6;
@@ -131,7 +132,7 @@ fn the_seed_chooses_who_is_next() {
     assert!(all.len() > 50, "{} orders of 60 seeds", all.len());
 }
 
-/// Locks that nobody else wants cost CPU time, which tasks pay side by side as far as there are CPUs.
+/// Uncontended locks cost CPU time, which tasks pay in parallel on as many CPUs as there are.
 #[test]
 fn charges_are_paid_on_as_many_cpus_as_there_are() {
     let took = |cpus| {
@@ -158,8 +159,8 @@ fn charges_are_paid_on_as_many_cpus_as_there_are() {
     assert_eq!([1, 2, 4].map(took), [800_000, 400_000, 200_000]);
 }
 
-/// One task holds a lock while `hold` lasts, another wants it 2 µs after that began: when it has it, and the CPU time
-/// of both, in nanoseconds.
+/// One task holds a lock during `hold`, and another wants it 2 µs after the beginning. Returns when the other has it,
+/// and the CPU time of both, in nanoseconds.
 fn second(spin: bool, hold: fn()) -> (u64, u64) {
     let costs = Costs { wake_up: Nanos(3_000), switch: Nanos(500), ..FREE };
     value(&Config { costs, spin, quantum: Nanos(0), ..Config::default() }, move || {
@@ -177,24 +178,24 @@ fn second(spin: bool, hold: fn()) -> (u64, u64) {
     })
 }
 
-/// Its CPU is the waiter's meanwhile, and it needs no wake-up and no switch.
+/// A spinning task keeps its CPU, and needs no wake-up and no switch.
 #[test]
 fn a_task_spins_while_the_holder_runs() {
     let work = || charge(Nanos(10_000));
     let (slept, spun) = (second(false, work), second(true, work));
     assert_eq!(slept.0 - spun.0, 3_500);
-    // From 2.5 µs, when it is awake, to 10.5; less the switch.
+    // It spins from 2.5 µs, when it is awake, to 10.5, and saves the switch.
     assert_eq!(spun.1 - slept.1, 8_000 - 500);
 }
 
-/// Nobody spins for a task that sleeps.
+/// No task spins for a holder that sleeps.
 #[test]
 fn a_task_does_not_spin_while_the_holder_sleeps() {
     let sleep = || thread::sleep(Duration::from_micros(10));
     assert_eq!(second(false, sleep), second(true, sleep));
 }
 
-/// A task that spins gives its CPU up when the holder loses its own, and to others after a slice.
+/// A spinning task gives its CPU up when the holder loses its own, and in favour of others after a slice.
 #[test]
 fn a_task_stops_spinning() {
     let work_then_sleep = || {
@@ -209,8 +210,8 @@ fn a_task_stops_spinning() {
     assert_eq!((slept.0, spun.1 - slept.1), (spun.0, slice));
 }
 
-/// A task that sleeps for a lock is woken, finds that one that spins has it, and gets it from that one,
-/// though a third spins for it as well.
+/// A task that sleeps for a lock is woken, finds that a spinning task has taken it, and gets it from that
+/// task, though a third also spins for it.
 #[test]
 fn a_task_that_sleeps_is_overtaken_once() {
     let costs = Costs { wake_up: Nanos(3_000), ..FREE };
@@ -242,7 +243,7 @@ fn a_task_that_sleeps_is_overtaken_once() {
     assert_eq!(before, 1);
 }
 
-/// Two tasks on CPUs of their own that spin for each other's locks are found.
+/// The deadlock of two tasks that spin for each other's locks, each on its own CPU, is detected.
 #[test]
 fn spinning_for_each_other_is_a_deadlock() {
     let crossed = || {

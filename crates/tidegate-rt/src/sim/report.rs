@@ -1,4 +1,4 @@
-//! A deadlock, told so that it can be mended.
+//! The report of a deadlock, with the facts that are needed to repair it.
 
 use super::state::{Key, Reason, State, TaskState};
 use std::fmt::Write;
@@ -6,8 +6,7 @@ use std::fmt::Write;
 /// Tasks are left that can never go on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deadlock {
-    /// A line for each such task: the thing that it waits for and where, the holder of that, and its own
-    /// locks.
+    /// A line for each such task: what it waits for and where, the holder of that, and its own locks.
     pub tasks: Vec<String>,
 }
 
@@ -20,7 +19,7 @@ impl std::fmt::Display for Deadlock {
 
 impl std::error::Error for Deadlock {}
 
-/// The waits of the tasks that are left.
+/// The report of the tasks that are left.
 pub(super) fn of(s: &State) -> Deadlock {
     Deadlock { tasks: s.tasks.iter().filter(|t| !t.done).map(|t| line(s, t)).collect() }
 }

@@ -17,16 +17,16 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tidegate_sys::coroutine::{self, Stack};
 
-/// Virtual time in which a run must come to its end, in nanoseconds: a day. A task that only waits for timers that
-/// others set again and again would never be found otherwise.
+/// The virtual time within which a run must end, in nanoseconds: a day. Otherwise a task that only waits, while other
+/// tasks set timers again and again, would never be found.
 const LIMIT: u64 = 86_400_000_000_000;
 
-/// How long another task may come between a lock's release and its waiter, in nanoseconds: `parking_lot`
-/// hands a lock over every 0.5 ms in the mean (its documentation, "eventual fairness"). A task that goes
-/// round in a loop that is shorter than a wake-up would keep others from a lock for ever.
+/// How long other tasks may take a lock before a waiter, in nanoseconds: `parking_lot` hands a lock over
+/// every 0.5 ms in the mean (its documentation, "eventual fairness"). Otherwise a task in a loop shorter than
+/// a wake-up would keep others from a lock for ever.
 const FAIR: u64 = 500_000;
 
-/// One simulated world, told apart from others of the process by its number.
+/// One simulated world. Its number distinguishes it from others of the process.
 pub(crate) struct Sim {
     number: u64,
     cpus: usize,
@@ -37,11 +37,11 @@ pub(crate) struct Sim {
     pub(super) jitter: u32,
     epoch: Cell<i64>,
     keep: usize,
-    /// As [`State::now`].
+    /// A copy of [`State::now`].
     clock: Cell<u64>,
-    /// Borrowed by nobody while another task moves.
+    /// The state. It is not borrowed while another task moves.
     state: RefCell<State>,
-    /// The task that moves next, as [`Sim::next_task`] has it.
+    /// The task that moves next, for [`Sim::next_task`].
     next: Cell<Option<TaskId>>,
 }
 
@@ -107,23 +107,23 @@ impl Sim {
         task.body.take().map(|body| (task.name.clone(), body))
     }
 
-    /// Chooses the first task; called from outside.
+    /// Chooses the first task. Called from outside the world.
     pub fn begin(&self) {
         let next = self.next(&mut self.state.borrow_mut());
         self.next.set(next);
     }
 
-    /// The task that the last one passed on to; none at the end of the run.
+    /// The next task. `None` at the end of the run.
     pub fn next_task(&self) -> Option<TaskId> {
         self.next.get()
     }
 
-    /// How the run has ended, once nobody moves.
+    /// How the run has ended, once no task moves.
     pub fn end(&self) -> Result<(), Deadlock> {
         self.state.borrow_mut().ended.take().unwrap_or(Ok(()))
     }
 
-    /// A stack for a task of `size` bytes: one of a task that has ended, or a new one.
+    /// A stack of `size` bytes for a task: that of an ended task, or a new one.
     pub fn stack(&self, size: usize) -> io::Result<Stack> {
         let used = self.state.borrow_mut().stacks.pop();
         used.map_or_else(|| Stack::map(size).map_err(io::Error::from), Ok)
@@ -169,7 +169,7 @@ impl Sim {
         self.state.borrow_mut().tasks[me].delayed
     }
 
-    /// The task `me` holds its CPU for `time`.
+    /// Lets the task `me` hold its CPU for `time`.
     pub fn pay(&self, me: TaskId, time: u64) {
         let mut s = self.state.borrow_mut();
         s.tasks[me].used += time;
@@ -186,7 +186,7 @@ impl Sim {
         self.give_way(s, me);
     }
 
-    /// Puts `me` on the list of those who wait at `key`. It still moves.
+    /// Puts `me` on the list of waiters at `key`. The task still moves.
     pub fn enroll(&self, me: TaskId, key: Key, mode: Mode, first: bool) -> Ticket {
         let mut s = self.state.borrow_mut();
         s.numbered += 1;
@@ -209,7 +209,7 @@ impl Sim {
         s.strike(key, ticket);
     }
 
-    /// Sleeps, or spins for a lock, until somebody wakes `ticket` or `limit` is over; whether it was woken.
+    /// Sleeps, or spins for a lock, until `ticket` is woken or `limit` is over. Returns whether it was woken.
     pub fn sleep(
         &self,
         me: TaskId,
@@ -242,7 +242,7 @@ impl Sim {
         !self.state.borrow_mut().tasks[me].timed_out
     }
 
-    /// Wakes at most `most` of those who wait at `key`, the first first; how many slept.
+    /// Wakes at most `most` waiters at `key`, in order. Returns how many slept.
     pub fn wake(&self, key: Key, most: usize) -> u64 {
         let mut s = self.state.borrow_mut();
         let mut slept = 0;
@@ -253,9 +253,9 @@ impl Sim {
         slept
     }
 
-    /// A lock at `key` is free again: wakes the first task that wants it, and with a reader those right
-    /// behind. A task that spins sees that it is free before one that sleeps is awake. How many of them
-    /// slept.
+    /// Called when the lock at `key` is free again. Wakes the first task that wants it, and with a reader
+    /// also the readers right behind. A spinning task sees that the lock is free before a sleeping task is
+    /// awake. Returns how many of them slept.
     pub fn released(&self, me: TaskId, key: Key) -> u64 {
         let mut s = self.state.borrow_mut();
         let held = &mut s.tasks[me].held;
@@ -265,7 +265,7 @@ impl Sim {
         if s.waiting.is_empty() || !s.waiting.contains_key(&key) {
             return 0;
         }
-        // Of several that share a lock the last lets others have it.
+        // Only the last of several shared holders releases the lock.
         if s.tasks.iter().any(|t| t.held.iter().any(|(k, _)| *k == key)) {
             return 0;
         }
@@ -288,9 +288,9 @@ impl Sim {
         self.state.borrow_mut().tasks[me].held.push((key, class));
     }
 
-    /// Whether a task that comes to take the lock at `key` goes behind others, though it may be free: to
-    /// share it, behind one that wants it alone; in any case behind one that was woken for it in vain or has
-    /// wanted it for [`FAIR`].
+    /// Whether a task that comes to take the lock at `key` must wait behind others, though the lock may be
+    /// free. A reader waits behind a writer. A task of any kind waits behind one that was woken for the lock
+    /// in vain or has wanted it for [`FAIR`], unless both are readers.
     pub fn goes_behind(&self, key: Key, mode: Mode) -> bool {
         let s = self.state.borrow();
         if s.wanting.is_empty() {
@@ -309,14 +309,14 @@ impl Sim {
         self.state.borrow().wanting.contains_key(&key)
     }
 
-    /// From now on `me` wants the lock at `key`.
+    /// Notes that `me` wants the lock at `key` from now on.
     pub fn want(&self, me: TaskId, key: Key, mode: Mode) {
         let mut s = self.state.borrow_mut();
         let since = s.now;
         s.wanting.entry(key).or_default().push(Wanting { task: me, mode, since, failed: false });
     }
 
-    /// It has got it.
+    /// Notes that `me` has got the lock at `key`.
     pub fn got(&self, me: TaskId, key: Key) {
         let mut s = self.state.borrow_mut();
         if let Some(list) = s.wanting.get_mut(&key) {
@@ -336,7 +336,7 @@ impl Sim {
         self.state.borrow_mut().tasks[task].done
     }
 
-    /// The end of a task, which passes on to the next.
+    /// Ends a task, and passes on to the next.
     pub fn exit(&self, me: TaskId) {
         let mut s = self.state.borrow_mut();
         s.tasks[me].done = true;
@@ -349,7 +349,7 @@ impl Sim {
         self.next.set(next);
     }
 
-    /// Lets a waiter go on; whether it slept.
+    /// Lets a waiter go on. Returns whether it slept.
     fn wake_one(&self, s: &mut State, waiter: Waiter) -> bool {
         let task = &mut s.tasks[waiter.task];
         if task.blocked.is_some_and(|b| b.ticket == waiter.ticket) {
@@ -367,7 +367,7 @@ impl Sim {
         }
     }
 
-    /// Passes on to the next task and comes back when `me` is.
+    /// Passes on to the next task, and returns when `me` is the next.
     fn give_way(&self, mut s: RefMut<'_, State>, me: TaskId) {
         let next = self.next(&mut s);
         if next == Some(me) {
@@ -379,7 +379,7 @@ impl Sim {
         coroutine::suspend();
     }
 
-    /// The task that moves next, at what is then the time. With nobody left the run has ended.
+    /// Advances the time to the next move and returns its task. Without one, the run has ended.
     fn next(&self, s: &mut State) -> Option<TaskId> {
         loop {
             if !s.ready.is_empty() && s.busy < self.cpus {
@@ -408,7 +408,7 @@ impl Sim {
                     self.set_now(s, at);
                     s.get_ready(id);
                 }
-                // So that two tasks which spin for each other's locks are found.
+                // Spinning is bounded, so that two tasks that spin for each other's locks are found.
                 Event::SpinOver(id, ticket) => {
                     let same = |b: Blocked| b.ticket == Ticket(ticket);
                     if s.tasks[id].spins.is_some() && s.tasks[id].blocked.is_some_and(same) {

@@ -11,24 +11,26 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::panic::Location;
 use tidegate_sys::coroutine::Stack;
 
-/// A task, by the order in which they were started.
+/// The number of a task, in the order of starting.
 pub(super) type TaskId = usize;
 
-/// The thing that a task waits at: addresses are only compared, so they decide nothing.
+/// The object at which a task waits. Addresses are only compared for equality, so they do not influence the
+/// order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
     /// A lock, condition variable or queue at this address.
     At(usize),
     /// The end of a task.
     End(TaskId),
-    /// Nothing but time.
+    /// Only time.
     Time,
 }
 
-/// A map of keys, which nobody walks. Keys are the program's own: nobody makes them collide.
+/// A map of keys, which is never iterated. Keys come from the program itself, so no attacker makes them
+/// collide.
 pub(super) type ByKey<V> = HashMap<Key, V, BuildHasherDefault<KeyHasher>>;
 
-/// Mixes the two numbers that are in a key, as `rustc-hash` does.
+/// Mixes the two numbers in a key, as `rustc-hash` does.
 #[derive(Default)]
 pub(super) struct KeyHasher(u64);
 
@@ -51,17 +53,17 @@ impl Hasher for KeyHasher {
         self.add(n as u64);
     }
 
-    /// Maps look at the highest and at the lowest bits, and those mix little.
+    /// Maps use the highest and the lowest bits, and the lowest mix little.
     fn finish(&self) -> u64 {
         self.0.rotate_left(26)
     }
 }
 
-/// Names one wait; never used again.
+/// The number of one wait. It is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket(pub(super) u64);
 
-/// The companions with which a waiter can go on.
+/// Which other waiters may go on together with a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Exclusive,
@@ -74,12 +76,12 @@ pub(super) struct Waiter {
     pub mode: Mode,
 }
 
-/// A task that wants a lock, and since when.
+/// A task that wants a lock, with the time since when.
 pub(super) struct Wanting {
     pub task: TaskId,
     pub mode: Mode,
     pub since: u64,
-    /// It was woken, and another task had taken the lock.
+    /// The task was woken, but another task had taken the lock.
     pub failed: bool,
 }
 
@@ -93,7 +95,7 @@ pub(crate) enum Reason {
     Join,
 }
 
-/// A wait as a report tells it.
+/// A wait, as shown in a report.
 #[derive(Clone, Copy)]
 pub(super) struct Blocked {
     pub ticket: Ticket,
@@ -102,7 +104,7 @@ pub(super) struct Blocked {
     pub at: &'static Location<'static>,
 }
 
-/// A task, as the scheduler sees it.
+/// The scheduler's state of a task.
 pub(super) struct TaskState {
     pub name: String,
     /// Its work, until it begins.
@@ -111,9 +113,9 @@ pub(super) struct TaskState {
     /// Waits that ended before the task went to sleep for them.
     pub woken: Vec<Ticket>,
     pub timed_out: bool,
-    /// It has a CPU: it moves, pays or spins.
+    /// The task has a CPU: it moves, pays or spins.
     pub on_cpu: bool,
-    /// Since when it spins for the lock that it is blocked at.
+    /// Since when it spins for the lock at which it is blocked.
     pub spins: Option<u64>,
     /// How long it has spun for locks since it began.
     pub spun: u64,
@@ -129,17 +131,17 @@ pub(super) struct TaskState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
-    /// The task's time on its CPU is paid for.
+    /// A task has paid its time on its CPU.
     Paid(TaskId),
     /// A woken task becomes ready.
     Ready(TaskId),
-    /// A wait is over its time.
+    /// The time of a wait is over.
     Timeout(TaskId, u64),
     /// A task has spun for a time slice.
     SpinOver(TaskId, u64),
 }
 
-/// When, a number from the seed for those of one instant, and which came first.
+/// The time; a number from the seed, for events of one instant; the order of scheduling; the event.
 pub(super) type Due = Reverse<(u64, u64, u64, Event)>;
 
 pub(super) struct State {
@@ -148,7 +150,7 @@ pub(super) struct State {
     pub events: BinaryHeap<Due>,
     pub numbered: u64,
     pub ready: Vec<TaskId>,
-    /// CPUs that a task is on: the one that moves, those that pay and those that spin.
+    /// The number of CPUs with a task: the one that moves, those that pay and those that spin.
     pub busy: usize,
     pub live: usize,
     pub tasks: Vec<TaskState>,
@@ -159,7 +161,7 @@ pub(super) struct State {
     /// CPU time that all tasks have used, in nanoseconds.
     pub cpu_time: u64,
     pub trace: VecDeque<TraceEvent>,
-    /// Of tasks that have ended.
+    /// The stacks of tasks that have ended.
     pub stacks: Vec<Stack>,
     pub ended: Option<Result<(), Deadlock>>,
 }
@@ -209,7 +211,7 @@ impl State {
         id
     }
 
-    /// The task `id`, ready before, has a CPU from now on.
+    /// Gives a CPU to the task `id`, which was ready.
     pub fn get_cpu(&mut self, id: TaskId) {
         self.busy += 1;
         let task = &mut self.tasks[id];
@@ -218,7 +220,7 @@ impl State {
         task.delayed += self.now - task.ready_since;
     }
 
-    /// The task `id` gives up its CPU; those who spin for what it holds sleep from now on.
+    /// Takes the CPU from the task `id`. Tasks that spin for its locks sleep from now on.
     pub fn leave_cpu(&mut self, id: TaskId) {
         self.busy -= 1;
         self.tasks[id].on_cpu = false;
@@ -231,14 +233,14 @@ impl State {
         }
     }
 
-    /// A task that spins sleeps from now on.
+    /// Lets a spinning task sleep from now on.
     pub fn sleep_on(&mut self, id: TaskId) {
         if self.end_spin(id) {
             self.leave_cpu(id);
         }
     }
 
-    /// Counts the time that a task has spun as used; whether it was spinning.
+    /// Counts the time that a task has spun as used. Returns whether it was spinning.
     pub fn end_spin(&mut self, id: TaskId) -> bool {
         let Some(since) = self.tasks[id].spins.take() else { return false };
         let spun = self.now - since;
@@ -248,7 +250,7 @@ impl State {
         true
     }
 
-    /// Whether tasks hold the lock at `key`, all of them on a CPU.
+    /// Whether the lock at `key` has holders, and all of them are on a CPU.
     pub fn holders_run(&self, key: Key) -> bool {
         let mut holders = self.tasks.iter().filter(|t| t.held.iter().any(|(k, _)| *k == key)).peekable();
         holders.peek().is_some() && holders.all(|t| t.on_cpu)
@@ -274,8 +276,8 @@ impl State {
         waiter
     }
 
-    /// Takes off the list the first task that spins at `key`, if it gets the lock before the first of all, which
-    /// sleeps: that one is let down once (`MUTEX_FLAG_HANDOFF`, `RWSEM_FLAG_HANDOFF`).
+    /// Takes off the list the first task that spins at `key`, if it may get the lock before the first waiter, which
+    /// sleeps. A waiter is overtaken in this way only once (`MUTEX_FLAG_HANDOFF`, `RWSEM_FLAG_HANDOFF`).
     pub fn overtaking(&mut self, key: Key) -> Option<Waiter> {
         let list = self.waiting.get_mut(&key)?;
         let spins = |w: &Waiter| self.tasks[w.task].spins.is_some();
@@ -285,8 +287,8 @@ impl State {
         if self.wanting.get(&key).is_some_and(|w| w.iter().any(failed)) { None } else { list.remove(at) }
     }
 
-    /// Whether the task that waits with `ticket` for the lock at `key` may spin: it wants that alone, as for
-    /// Linux's mutexes and semaphores, and all that hold it are on a CPU.
+    /// Whether the task that waits with `ticket` for the lock at `key` may spin: it wants the lock exclusive,
+    /// as with Linux's mutexes and semaphores, and all holders are on a CPU.
     pub fn may_spin(&self, key: Key, ticket: Ticket) -> bool {
         let of = |w: &&Waiter| w.ticket == ticket;
         let mode = self.waiting.get(&key).and_then(|l| l.iter().find(of)).map(|w| w.mode);
@@ -302,7 +304,7 @@ impl State {
         }
     }
 
-    /// Ends a wait whose time is over; whether it was still one, so that its task gets ready.
+    /// Ends a wait whose time is over. Returns whether the task was still waiting, so that it becomes ready.
     pub fn time_out(&mut self, id: TaskId, ticket: Ticket) -> bool {
         let task = &mut self.tasks[id];
         let Some(blocked) = task.blocked.take_if(|b| b.ticket == ticket) else { return false };

@@ -1,9 +1,9 @@
 //! Waiting in virtual time: for locks, condition variables and wait queues.
 //!
-//! The locks themselves stay those of the other world. Since one task moves at a time, a lock that cannot be
-//! taken at once is held by a task that sleeps or pays, and a task that wants it sleeps here until it is
-//! released. Unless it is one of the process (a pool of buffers, say) and held outside: then the whole world
-//! waits, in no time of its own.
+//! The locks themselves are the real ones. Since one task moves at a time, a lock that cannot be taken at
+//! once is held by a task that sleeps or pays, and a task that wants the lock sleeps here until it is
+//! released. An exception is a lock of the process (such as that of a pool of buffers) that is held outside:
+//! then the whole world waits, and no virtual time passes.
 
 use super::state::{Key, Mode, Reason, Ticket};
 use super::task::{self, Task};
@@ -11,7 +11,7 @@ use crate::class::LockClass;
 use std::panic::Location;
 use std::time::Duration;
 
-/// Where a lock, condition variable or queue is.
+/// The address of a lock, condition variable or queue.
 #[derive(Clone, Copy)]
 pub(crate) struct Address(usize);
 
@@ -21,7 +21,7 @@ impl Address {
         Address(std::ptr::from_ref(of).cast::<()>().addr())
     }
 
-    /// A number that tells it from most others, in half a word.
+    /// A number of half a word that distinguishes it from most others.
     pub fn number(self) -> u64 {
         u64::from((self.0 >> 3) as u32)
     }
@@ -31,7 +31,7 @@ impl Address {
     }
 }
 
-/// How a lock is wanted.
+/// The way in which a task wants a lock.
 pub(crate) struct Want {
     pub lock: Address,
     pub class: &'static LockClass,
@@ -39,7 +39,7 @@ pub(crate) struct Want {
     pub at: &'static Location<'static>,
 }
 
-/// How a lock is taken by those who do not wait for it.
+/// The way to take a lock without waiting for it.
 #[derive(Clone, Copy)]
 pub(crate) enum Entry {
     Mutex,
@@ -47,9 +47,9 @@ pub(crate) enum Entry {
     Write,
 }
 
-/// Whether one who does not wait may take `lock` if it is free. As in Linux,
-/// `down_read_trylock` fails where a writer waits and `down_write_trylock` where anybody does;
-/// `mutex_trylock` goes before those who wait, unless the lock is handed to one of them.
+/// Whether a task that does not wait may take `lock` if it is free. As in Linux, `down_read_trylock` fails
+/// where a writer waits and `down_write_trylock` where any task waits; `mutex_trylock` goes before waiters,
+/// unless the lock is handed to one of them.
 pub(crate) fn may_try(lock: Address, entry: Entry) -> bool {
     let may = task::with(|t| {
         let key = lock.key();
@@ -66,7 +66,7 @@ pub(crate) fn may_try(lock: Address, entry: Entry) -> bool {
     may.unwrap_or(true)
 }
 
-/// Takes a lock by trying, and by sleeping while it is not free; with it, whether a task held it at first.
+/// Takes a lock by trying, and sleeps while it is not free. Also returns whether a task held it at first.
 /// `None` outside a simulated world.
 #[inline]
 pub(crate) fn acquire<G>(
@@ -97,7 +97,8 @@ fn take<G>(
             break lock();
         }
         waited = true;
-        // Others move while this pays, so it looks again. From the look to its sleep nobody else moves.
+        // Other tasks move while this one pays, so it checks again. Between the check and its sleep no other
+        // task moves.
         if t.settle() {
             continue;
         }
@@ -115,7 +116,7 @@ fn take<G>(
     (guard, waited)
 }
 
-/// Notes a lock that was there to be taken.
+/// Notes a lock that was taken at once.
 #[inline]
 pub(crate) fn acquired(lock: Address, class: &'static LockClass) {
     task::with(|t| {
@@ -124,13 +125,13 @@ pub(crate) fn acquired(lock: Address, class: &'static LockClass) {
     });
 }
 
-/// A lock is about to be released: its holder pays what has come together.
+/// Called before a lock is released. Its holder pays the charges so far.
 #[inline]
 pub(crate) fn pay() {
     task::with(Task::pay);
 }
 
-/// A lock has been released.
+/// Called after a lock was released.
 #[inline]
 pub(crate) fn released(lock: Address) {
     task::with(|t| {
@@ -141,7 +142,7 @@ pub(crate) fn released(lock: Address) {
     });
 }
 
-/// Wakes those who wait at `queue`: how many slept. `None` outside a simulated world.
+/// Wakes at most `most` waiters at `queue`. Returns how many slept. `None` outside a simulated world.
 #[inline]
 pub(crate) fn wake(queue: Address, most: usize) -> Option<u64> {
     task::with(|t| {
@@ -152,7 +153,7 @@ pub(crate) fn wake(queue: Address, most: usize) -> Option<u64> {
     })
 }
 
-/// A place in a list of waiters, given up when it goes.
+/// A place in a list of waiters. It is given up when dropped.
 pub(crate) struct Place<'a> {
     task: &'a Task,
     key: Key,
@@ -165,7 +166,7 @@ impl<'a> Place<'a> {
         Place { task, key, ticket: task.sim().enroll(task.id(), key, Mode::Exclusive, false) }
     }
 
-    /// Sleeps until woken or `limit` is over; whether woken.
+    /// Sleeps until woken or until `limit` is over. Returns whether it was woken.
     pub fn sleep(&self, limit: Option<Duration>, reason: Reason, at: &'static Location<'static>) -> bool {
         self.task.sim().sleep(self.task.id(), (self.key, self.ticket), limit, reason, at)
     }
@@ -177,8 +178,8 @@ impl Drop for Place<'_> {
     }
 }
 
-/// Waits at the condition variable `condvar` with the lock of `guard` given up, and takes that again; whether it
-/// was woken. `None` outside a simulated world.
+/// Waits at the condition variable `condvar` with the lock of `guard` released, and takes that lock again. Returns
+/// whether it was woken. `None` outside a simulated world.
 pub(crate) fn wait<T: ?Sized>(
     condvar: Address,
     lock: &Want,
@@ -191,7 +192,7 @@ pub(crate) fn wait<T: ?Sized>(
         parking_lot::MutexGuard::unlocked(guard, || {
             t.sim().released(t.id(), lock.lock.key());
             let woken = place.sleep(limit, Reason::Condvar, lock.at);
-            // The lock is really taken when this returns: it must be free then.
+            // The real lock is taken when this returns, so it must be free then.
             let free = || (!mutex.is_locked()).then_some(());
             take(t, lock, free, &|| {
                 while mutex.is_locked() {
@@ -203,7 +204,7 @@ pub(crate) fn wait<T: ?Sized>(
     })
 }
 
-/// Waits at `queue` until `cond` holds or `limit` is over; whether it holds. `None` outside a simulated world.
+/// Waits at `queue` until `cond` holds or `limit` is over. Returns whether it holds. `None` outside a simulated world.
 pub(crate) fn wait_until(
     queue: Address,
     limit: Option<Duration>,

@@ -1,4 +1,4 @@
-//! A task: the current one, its debt of CPU time, its end.
+//! A task: the current task, its debt of CPU time, its end.
 
 use super::sched::Sim;
 use super::state::{Key, Mode, Reason, TaskId};
@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tidegate_sys::coroutine::Stack;
 
-/// Simulated tasks of the process: while there are none, nobody looks further.
+/// The number of simulated tasks of the process. While it is 0, no thread looks for its task.
 static TASKS: AtomicUsize = AtomicUsize::new(0);
 
 thread_local!(
@@ -30,11 +30,11 @@ pub(crate) struct Task {
     sim: Rc<Sim>,
     id: TaskId,
     name: String,
-    /// Nanoseconds charged and not paid for.
+    /// Nanoseconds charged and not paid yet.
     debt: Cell<u64>,
-    /// All that was ever charged.
+    /// All nanoseconds that were ever charged.
     ran: Cell<u64>,
-    /// Its own of each [`Local`](crate::thread::Local), by number.
+    /// Its value of each [`Local`](crate::thread::Local), by number.
     own: RefCell<Vec<Option<Rc<dyn Any>>>>,
 }
 
@@ -48,7 +48,7 @@ impl Task {
         &self.name
     }
 
-    /// Its own of the local `number`, made if it has none.
+    /// Its value of the local `number`, which is made if it has none.
     pub fn own<T: 'static>(&self, number: usize, initial: fn() -> T) -> Rc<T> {
         let own = self.own.borrow().get(number).cloned().flatten();
         match own.map(Rc::downcast) {
@@ -57,7 +57,7 @@ impl Task {
         }
     }
 
-    /// Making one may ask for others.
+    /// Makes a value. That may need other locals.
     #[cold]
     fn make_own<T: 'static>(&self, number: usize, initial: fn() -> T) -> Rc<T> {
         let made = Rc::new(initial());
@@ -82,7 +82,7 @@ impl Task {
         self.ran.set(self.ran.get() + time);
     }
 
-    /// Nanoseconds that it was charged or spun since it began.
+    /// Nanoseconds that it was charged or has spun since it began.
     pub fn ran(&self) -> u64 {
         self.ran.get() + self.sim.spun(self.id)
     }
@@ -97,7 +97,7 @@ impl Task {
         self.sim.now() + self.debt.get()
     }
 
-    /// Pays what is owed; whether that was anything, so that others may have moved.
+    /// Pays the debt. Returns whether there was any, so that other tasks may have moved.
     pub fn settle(&self) -> bool {
         let debt = self.debt.take();
         if debt > 0 {
@@ -106,14 +106,14 @@ impl Task {
         debt > 0
     }
 
-    /// Pays what is owed, if enough has come together.
+    /// Pays the debt, if it is large enough.
     pub fn pay(&self) {
         if self.debt.get() >= self.sim.quantum {
             self.settle();
         }
     }
 
-    /// Comes to where it may meet others.
+    /// Called where the task may meet others.
     pub fn meet(&self) {
         self.pay();
         if self.sim.jitter > 0 && self.sim.random().is_multiple_of(u64::from(self.sim.jitter)) {
@@ -137,33 +137,33 @@ pub(crate) fn any() -> bool {
     TASKS.load(Relaxed) > 0
 }
 
-/// Whether the calling thread is.
+/// Whether the calling thread is a task of a simulated world.
 #[inline]
 pub(crate) fn is_simulated() -> bool {
     with(|_| ()).is_some()
 }
 
-/// Does something with the calling task, if the thread is one.
+/// Calls `f` with the calling task, if the thread is one.
 #[inline]
 pub(crate) fn with<R>(f: impl FnOnce(&Task) -> R) -> Option<R> {
     if any() { look(f) } else { None }
 }
 
-/// Apart from the code that asks, which is everywhere.
+/// Out of line, since the calling code is everywhere.
 #[cold]
 #[inline(never)]
 fn look<R>(f: impl FnOnce(&Task) -> R) -> Option<R> {
-    // Others move, and are the current one, before this is over.
+    // The task is cloned, as other tasks become current before `f` returns.
     let current = CURRENT.try_with(|c| c.borrow().clone()).ok().flatten()?;
     Some(f(&current))
 }
 
-/// Makes a task the current one of the thread, or none; the one before.
+/// Makes a task, or none, the current one of the thread. Returns the previous one.
 pub(super) fn make_current(task: Option<Rc<Task>>) -> Option<Rc<Task>> {
     CURRENT.with(|c| c.replace(task))
 }
 
-/// The calling task has done its work.
+/// Ends the calling task.
 pub(super) fn end() {
     with(|t| {
         t.settle();
@@ -172,7 +172,7 @@ pub(super) fn end() {
     });
 }
 
-/// Bytes for a task's calls: as many as the standard library gives a thread.
+/// The stack size of a task: that which the standard library gives a thread.
 fn stack_size() -> usize {
     static SIZE: OnceLock<usize> = OnceLock::new();
     *SIZE.get_or_init(|| {
@@ -181,7 +181,7 @@ fn stack_size() -> usize {
     })
 }
 
-/// A new task of `sim`, which moves when its turn comes.
+/// Starts a new task of `sim`, which moves when it is its turn.
 pub(crate) fn start<T: Send + 'static>(
     sim: &Rc<Sim>,
     name: &str,
@@ -214,7 +214,7 @@ impl<T> Ended<T> {
         self.told.notify_all();
     }
 
-    /// Waits in real time, which nobody in its world needs to.
+    /// Waits in real time, for threads outside the task's world.
     fn wait(&self) -> std::thread::Result<T> {
         let mut result = self.result.lock();
         loop {
@@ -234,7 +234,7 @@ pub(crate) struct Joined<T> {
 }
 
 impl<T> Joined<T> {
-    /// Waits for the task's end, a task of its world in virtual time.
+    /// Waits for the task's end. A task of the same world waits in virtual time.
     #[track_caller]
     pub fn join(self) -> std::thread::Result<T> {
         let at = Location::caller();
@@ -249,7 +249,7 @@ impl<T> Joined<T> {
         self.ended.wait()
     }
 
-    /// The result of its work, if that has ended.
+    /// The result of its work, if the work has ended.
     pub fn result(&self) -> Option<std::thread::Result<T>> {
         self.ended.result.lock().take()
     }

@@ -41,7 +41,7 @@ fn work_takes_as_long_as_there_are_cpus_for_it() {
     }
 }
 
-/// Writers, readers, a queue and a channel; the result of it all.
+/// Runs writers, readers, a queue and a channel. Returns the results.
 fn bustle() -> Vec<u64> {
     let shared = Arc::new((Mutex::new(&A, Vec::new()), RwLock::new(&B, 0u64), Condvar::new()));
     let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
@@ -84,7 +84,7 @@ fn bustle() -> Vec<u64> {
     shared.0.lock().clone()
 }
 
-/// Its own events: whether locks are traced is switched for the process, by other tests as well.
+/// The events of the test itself. Tracing of locks is switched for the process, also by other tests.
 fn pushes(events: &[crate::trace::Event]) -> Vec<&crate::trace::Event> {
     events.iter().filter(|e| e.name == "push").collect()
 }
@@ -177,7 +177,7 @@ fn a_writer_is_not_starved_by_readers() {
         };
         let readers = [reader(0), reader(1), reader(2)];
         thread::sleep(Duration::from_micros(50));
-        // Its wake-up takes longer than a reader waits for the next.
+        // The writer's wake-up takes longer than the time between two readers.
         for _ in 0..20 {
             *lock.write() += 1;
         }
@@ -186,8 +186,9 @@ fn a_writer_is_not_starved_by_readers() {
     });
 }
 
-/// One that only tries, and waits where that fails, is behind a writer as one that waits at once is. Its hold
-/// reaches over the writer's wake-up, and a page lies between two of them as in a pass of write-back.
+/// A task that tries first, and waits where that fails, comes behind a writer like a task that waits at once.
+/// Its hold lasts longer than the writer's wake-up, and between two holds it copies a page, as in a pass of
+/// write-back.
 #[test]
 fn a_writer_is_not_overtaken_by_those_who_try() {
     for seed in 0..10 {
@@ -214,8 +215,8 @@ fn a_writer_is_not_overtaken_by_those_who_try() {
     }
 }
 
-/// By `how` the lock is taken while it is free and another task, which was woken for it or has waited long,
-/// does not have it yet.
+/// Tries to take the lock by `how` while the lock is free and another task, which was woken for it or has
+/// waited long, does not have it yet.
 fn tried_in_between(
     wants: fn(&RwLock<()>, &Mutex<()>),
     held: u64,
@@ -234,7 +235,7 @@ fn tried_in_between(
     })
 }
 
-/// As Linux's `down_read_trylock`, `down_write_trylock` and `mutex_trylock` have it.
+/// As in Linux's `down_read_trylock`, `down_write_trylock` and `mutex_trylock`.
 #[test]
 fn tries_fail_where_the_order_of_waiters_says_so() {
     let read: fn(&RwLock<()>, &Mutex<()>) = |rw, _| drop(rw.read());
@@ -250,8 +251,8 @@ fn tries_fail_where_the_order_of_waiters_says_so() {
     assert!(!tried_in_between(lock, 5_000, try_lock), "unless it is handed over");
 }
 
-/// A task that takes a lock again sooner than anybody wakes up does not keep others from it; where holds are longer
-/// than others should wait, it does not have a third.
+/// A task that takes a lock again sooner than a waiter wakes up does not keep others from it. Where holds are longer
+/// than others should wait, it does not get a third hold.
 #[test]
 fn nobody_is_kept_from_a_lock_by_a_short_loop() {
     let ways = |seed| [(seed, false, 100, 2), (seed, true, 100, 2), (seed, false, 10_000, 25)];
@@ -291,7 +292,7 @@ fn a_panic_comes_out() {
     run(1, 2, || thread::spawn("t", || panic!("broken on purpose")).unwrap().join());
 }
 
-/// A lock of the process, held by another world or by none.
+/// A lock of the process that is held by another world or outside of all.
 #[test]
 fn a_lock_of_the_process_is_waited_for_outside_of_time() {
     static POOL: Mutex<u64> = Mutex::new(&A, 0);

@@ -1,4 +1,4 @@
-//! The thread that a world runs on: its tasks are coroutines there, and it goes from one to the next.
+//! The thread on which a world runs. The tasks are coroutines on it, and it switches from one to the next.
 
 use super::report::Deadlock;
 use super::sched::Sim;
@@ -13,7 +13,7 @@ struct Begun {
     coroutine: Coroutine,
 }
 
-/// Lets tasks move until none can.
+/// Runs tasks until none can move.
 pub(super) fn run(sim: &Rc<Sim>) -> Result<(), Deadlock> {
     let mut tasks: Vec<Option<Begun>> = Vec::new();
     sim.begin();
@@ -38,7 +38,7 @@ fn begin(sim: &Rc<Sim>, id: TaskId) -> Option<Begun> {
     Some(Begun { task: Rc::new(Task::new(sim.clone(), id, name)), coroutine })
 }
 
-/// The task that was current before, and is again once this is dropped: in a panic as well.
+/// The task that was current before. It becomes current again when this is dropped, also in a panic.
 struct Outer(Option<Rc<Task>>);
 
 impl Drop for Outer {
@@ -47,9 +47,9 @@ impl Drop for Outer {
     }
 }
 
-/// Lets a task move until it passes on; the task, if it has not ended.
+/// Runs a task until it passes on. Returns the task if it has not ended.
 fn go_on(mut moving: Begun, sim: &Sim) -> Option<Begun> {
-    // The caller may be a task of another world, or even code that is run by one of this.
+    // The caller may be a task of another world, or code that a task of this world runs.
     let outer = Outer(task::make_current(Some(moving.task.clone())));
     let ended = moving.coroutine.resume();
     drop(outer);

@@ -1,4 +1,4 @@
-//! Values of which each thread has its own.
+//! Thread-local values.
 
 use crate::sim::task;
 use std::cell::Cell;
@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::LocalKey;
 
-/// Declares statics of which each thread has its own, and each task of a simulated world, as [`Local`]:
+/// Declares statics as [`Local`], of which each thread, and each task of a simulated world, has its own:
 /// `thread::local!(static X: Cell<u32> = const { … })`.
 #[macro_export]
 macro_rules! thread_local {
@@ -26,12 +26,12 @@ macro_rules! thread_local {
     };
 }
 
-/// A value of which each thread has its own, and each task of a simulated world: those share a thread. It is
-/// dropped when its owner has ended.
+/// A value of which each thread has its own, and so has each task of a simulated world, though tasks share a
+/// thread. It is dropped when its owner has ended.
 pub struct Local<T: 'static> {
     of_thread: &'static LocalKey<T>,
     initial: fn() -> T,
-    /// Its place among those of a task; 0 while it has none.
+    /// Its number among the locals of tasks; 0 while it has none.
     number: AtomicUsize,
 }
 
@@ -44,7 +44,7 @@ impl<T: 'static> Local<T> {
         Local { of_thread, initial, number: AtomicUsize::new(0) }
     }
 
-    /// Does something with the caller's; nothing when a thread is about to end and has none any more.
+    /// Calls `f` with the caller's value. `None` when the thread is about to end and has no value any more.
     #[inline]
     pub fn try_with<R>(&'static self, f: impl FnOnce(&T) -> R) -> Option<R> {
         match self.of_task() {
@@ -53,10 +53,10 @@ impl<T: 'static> Local<T> {
         }
     }
 
-    /// Does something with the caller's.
+    /// Calls `f` with the caller's value.
     ///
     /// # Panics
-    /// When the thread is about to end and has none any more.
+    /// When the thread is about to end and has no value any more.
     #[inline]
     pub fn with<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
         match self.of_task() {
@@ -65,7 +65,7 @@ impl<T: 'static> Local<T> {
         }
     }
 
-    /// The calling task's, if the caller is one.
+    /// The calling task's value, if the caller is a task.
     #[inline]
     fn of_task(&'static self) -> Option<Rc<T>> {
         task::with(|t| t.own(self.number(), self.initial))
@@ -78,7 +78,7 @@ impl<T: 'static> Local<T> {
         }
     }
 
-    /// Of two threads that give it a number at once one is too late.
+    /// If two threads assign a number at once, one of them is too late and uses the other's.
     #[cold]
     fn numbered(&self) -> usize {
         let new = NUMBERED.fetch_add(1, Relaxed) + 1;
@@ -87,7 +87,7 @@ impl<T: 'static> Local<T> {
 }
 
 impl<T: 'static> Local<Cell<T>> {
-    /// A copy of the caller's.
+    /// A copy of the caller's value.
     #[inline]
     pub fn get(&'static self) -> T
     where
@@ -96,13 +96,13 @@ impl<T: 'static> Local<Cell<T>> {
         self.with(Cell::get)
     }
 
-    /// Sets the caller's.
+    /// Sets the caller's value.
     #[inline]
     pub fn set(&'static self, value: T) {
         self.with(|own| own.set(value));
     }
 
-    /// Sets the caller's; its value before.
+    /// Sets the caller's value. Returns the previous one.
     #[inline]
     pub fn replace(&'static self, value: T) -> T {
         self.with(|own| own.replace(value))

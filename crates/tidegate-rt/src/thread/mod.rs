@@ -10,7 +10,7 @@ pub use local::Local;
 
 mod local;
 
-/// Waits for a thread and takes its result.
+/// A handle to wait for a thread and take its result.
 pub struct JoinHandle<T>(Handle<T>);
 
 enum Handle<T> {
@@ -19,7 +19,7 @@ enum Handle<T> {
 }
 
 impl<T> JoinHandle<T> {
-    /// Waits for the thread to end. A panic in it goes on in the caller.
+    /// Waits for the thread to end. A panic in it continues in the caller.
     #[track_caller]
     pub fn join(self) -> T {
         let ended = match self.0 {
@@ -41,7 +41,7 @@ impl<T> JoinHandle<T> {
     }
 }
 
-/// Starts a named thread; fails when the operating system refuses another one.
+/// Starts a named thread. Fails when the operating system refuses another one.
 pub fn spawn<T: Send + 'static>(
     name: &str,
     f: impl FnOnce() -> T + Send + 'static,
@@ -67,8 +67,8 @@ pub fn parallelism() -> usize {
     task::with(|t| t.sim().cpus()).unwrap_or_else(machine)
 }
 
-/// The processor that runs the calling thread, as Linux numbers them; none in a simulated world, whose tasks
-/// have none of their own.
+/// The number of the processor that runs the calling thread. `None` in a simulated world, whose tasks have no
+/// fixed processor.
 pub fn cpu() -> Option<u32> {
     (!task::is_simulated()).then(|| rustix::thread::sched_getcpu() as u32)
 }

@@ -1,8 +1,8 @@
-//! Events that say why others waited: long holds of locks, sleeps with their wakers, and how long a processor
-//! had an operation.
+//! Events that say why threads waited: long holds of locks, sleeps with their wakers, and how long operations
+//! ran on a processor.
 //!
-//! They are recorded beside others while somebody looks for causes ([`super::enable_causes`]), and not into
-//! the events that a simulated world keeps for itself.
+//! They are recorded beside other events while a search for causes is on ([`super::enable_causes`]), but not
+//! among the events that a simulated world keeps for itself.
 
 use super::points::{self, Named};
 use super::record::{Kind, Record};
@@ -16,58 +16,60 @@ use std::os::unix::fs::FileExt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// A thread's time on a processor, and how long it was ready to run while others had them, since it began.
+/// A thread's time on processors, and how long it was ready and waited for one, since it began.
 pub const PROCESSOR: &str = "thread_cpu";
-/// The number of [`PROCESSOR`] for time that a processor had the thread.
+/// The number of [`PROCESSOR`] for the time that the thread ran.
 pub const RAN: &str = "ran";
-/// The number of [`PROCESSOR`] for time that it waited for one; [`UNKNOWN`] where the system does not say.
+/// The number of [`PROCESSOR`] for the time that the thread waited for a processor; [`UNKNOWN`] where the
+/// system does not tell.
 pub const DELAYED: &str = "delayed";
-/// The value of [`DELAYED`] where nobody knows.
+/// The value of [`DELAYED`] where the time is not known.
 pub const UNKNOWN: u64 = u64::MAX;
-/// The number of an event at the end of a hold, called as the lock's class, that says how long it was.
+/// The number of an event at the end of a hold that says how long the hold was. The event has the name of the
+/// lock's class.
 pub const HELD: &str = "held";
-/// The number of such an event, and of a wait, that tells a lock from others of its class.
+/// The number of such an event, and of a wait, that distinguishes a lock from others of its class.
 pub const LOCK: &str = "lock";
-/// Shorter holds are not recorded. Several in a row keep others waiting for long, so this is little more than such a
-/// hold takes to end and the next to begin.
+/// Shorter holds are not recorded. Several in a row keep others waiting for long, so the bound is little more than the
+/// time from the end of one hold to the beginning of the next.
 pub const LONG_HOLD: Nanos = Nanos(20_000);
 
-/// A thread that was in a call for at least so long may have waited for a processor when it was over.
+/// A thread that was in a call for at least so long may have waited for a processor at its end.
 pub const LONG_CALL: Nanos = Nanos(100_000);
 
-/// A span: the thread sleeps until another wakes it, or for a time. Its first number is where in the source:
-/// a file and a line.
+/// A span in which the thread sleeps until another wakes it, or for a time. Its first number is the place in
+/// the source: a file and a line.
 pub const SLEEP: &str = "schedule";
-/// A thread wakes those who sleep at a queue.
+/// A thread wakes the sleepers of a queue.
 pub const WAKE: &str = "sched_wakeup";
-/// The number of [`SLEEP`] and [`WAKE`] that tells a queue from others; 0 where nobody but time wakes the thread.
+/// The number of [`SLEEP`] and [`WAKE`] that distinguishes a queue from others; 0 where only time wakes the thread.
 pub const QUEUE: &str = "queue";
 
 static WOKE: Named = Named::new(Kind::Instant, WAKE, [QUEUE]);
 static THREAD: Named = Named::new(Kind::Instant, PROCESSOR, [RAN, DELAYED]);
 
-/// Whether somebody looks for causes.
+/// Whether a search for causes is on.
 #[inline]
 pub(crate) fn wanted() -> bool {
     mode() & (CAUSES | EVENTS | KEPT) == CAUSES | EVENTS
 }
 
-/// The calling thread is about to call what may sleep.
+/// Called before a call that may sleep.
 pub fn calls() {
     if wanted() {
         processor();
     }
 }
 
-/// The calling thread was in a call since `since` that may have slept: if that was long, records how long it
-/// waited for a processor then.
+/// Called after a call that may have slept, which began at `since`. If it was long, records how long the
+/// thread has waited for a processor.
 pub fn called(since: Nanos) {
     if wanted() && clock::stamp().since(since) >= LONG_CALL {
         processor();
     }
 }
 
-/// Records how long processors have had the calling thread; when that was.
+/// Records how long the calling thread has run on processors. Returns the time of the record.
 #[cold]
 #[inline(never)]
 pub(super) fn processor() -> Nanos {
@@ -81,7 +83,8 @@ pub(super) fn processor() -> Nanos {
     at
 }
 
-/// A sleep of the calling thread, recorded when it goes: from its beginning, or from that of the recording.
+/// A sleep of the calling thread. It is recorded when dropped: from its beginning, or from that of the
+/// recording.
 #[must_use = "the sleep lasts as long as this"]
 pub(crate) struct Asleep {
     since: Option<Nanos>,
@@ -89,7 +92,7 @@ pub(crate) struct Asleep {
     at: &'static Location<'static>,
 }
 
-/// The calling thread is about to sleep at a queue, or for a time where that is none.
+/// Called before the calling thread sleeps at a queue, or, without one, for a time.
 #[inline]
 pub(crate) fn asleep(queue: Option<Address>, at: &'static Location<'static>) -> Asleep {
     Asleep { since: wanted().then(falls_asleep), queue, at }
@@ -98,12 +101,12 @@ pub(crate) fn asleep(queue: Option<Address>, at: &'static Location<'static>) -> 
 #[cold]
 #[inline(never)]
 fn falls_asleep() -> Nanos {
-    // Accounts at the ends of a sleep are of the same time as these.
+    // The account of the processor is taken at the same time as the end of the sleep.
     processor()
 }
 
 impl Asleep {
-    /// Nobody woke the thread: its time was over.
+    /// Notes that no thread woke this one: its time was over.
     #[inline]
     pub(crate) fn timed_out(&mut self) {
         self.queue = None;
@@ -119,12 +122,12 @@ impl Drop for Asleep {
     }
 }
 
-/// When the present look for causes began, and whether by the clock of a simulated world.
+/// When the present search for causes began, and whether by the clock of a simulated world.
 static BEGAN: AtomicU64 = AtomicU64::new(0);
 static BEGAN_SIMULATED: AtomicBool = AtomicBool::new(false);
 
-/// Processor time of the process's threads when the look began, by the system's numbers for them: one that neither
-/// sleeps nor ends anything for a while says nothing itself.
+/// The processor time of the process's threads when the search began, by their system thread ids: a thread that neither
+/// sleeps nor ends an operation for a while records nothing itself.
 static BEFORE: parking_lot::Mutex<BTreeMap<u32, [u64; 2]>> = parking_lot::Mutex::new(BTreeMap::new());
 
 pub(super) fn begins() {
@@ -133,7 +136,7 @@ pub(super) fn begins() {
     BEGAN_SIMULATED.store(task::is_simulated(), Relaxed);
 }
 
-/// The accounts from the beginning of the look, of threads numbered by the system; given once.
+/// The accounts of threads from the beginning of the search, by system thread id. They are returned once.
 pub(super) fn accounts_before() -> impl Fn(u32, u32) -> Option<Record> {
     let (all, at) = (std::mem::take(&mut *BEFORE.lock()), Nanos(BEGAN.load(Relaxed)));
     move |tid, thread| {
@@ -153,7 +156,8 @@ fn of_all_threads() -> BTreeMap<u32, [u64; 2]> {
     threads.filter_map(of).collect()
 }
 
-/// When the look began for the calling thread. A simulated world that began within it has a clock of its own.
+/// When the search began for the calling thread. A simulated world that began during the search has a clock
+/// of its own.
 pub(crate) fn began() -> Nanos {
     let same_clock = BEGAN_SIMULATED.load(Relaxed) == task::is_simulated();
     Nanos(if same_clock { BEGAN.load(Relaxed) } else { 0 })
@@ -168,14 +172,14 @@ fn slept(since: Option<Nanos>, queue: Option<Address>, at: &'static Location<'st
     with(|l| l.push(RECORDING.load(Relaxed), (since, until), point, &numbers));
 }
 
-/// The time now if the calling thread is about to wake others and somebody looks for causes.
+/// The time now, for a thread that is about to wake others, if a search for causes is on.
 #[inline]
 pub(crate) fn waking() -> Option<Nanos> {
     wanted().then(clock::stamp)
 }
 
-/// The calling thread has woken the one that slept at `queue`, and was about to at `at`. A thread that is
-/// woken may run before this is recorded.
+/// Records that the calling thread has woken a sleeper of `queue`, and was about to do so at `at`. The woken
+/// thread may run before this is recorded.
 #[cold]
 #[inline(never)]
 pub(crate) fn woke(queue: Address, at: Nanos) {
@@ -190,7 +194,7 @@ fn ran() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// How long the calling thread has waited for a processor, which Linux counts for each.
+/// How long the calling thread has waited for a processor, which Linux counts for each thread.
 fn delayed() -> Option<u64> {
     thread_local!(static STATISTICS: Option<File> = File::open("/proc/thread-self/schedstat").ok());
     let mut text = [0; 64];

@@ -1,8 +1,8 @@
-//! Trace points: named events and spans with a few numbers, kept in a ring for each thread, and call trees
-//! made of the spans.
+//! Trace points: named events and spans with a few numbers, kept in a ring for each thread, and call trees of
+//! the spans.
 //!
-//! Off by default; a trace point then costs two relaxed loads. A full ring drops its oldest events and counts
-//! them. Records of threads that end are kept, within a bound, until they are taken.
+//! Tracing is off by default; a trace point then costs two relaxed loads. A full ring drops its oldest events
+//! and counts them. Records of ended threads are kept, within a bound, until they are taken.
 
 use crate::clock::{self, Nanos};
 use crate::profile::CallTree;
@@ -23,9 +23,9 @@ mod threads;
 
 const EVENTS: u8 = 1;
 const CALLS: u8 = 2;
-/// Events are the calling thread's simulated world's.
+/// Events go to the simulated world of the calling thread.
 const KEPT: u8 = 4;
-/// Events that say why others waited are among them.
+/// Events that say why threads waited are recorded, too.
 const CAUSES: u8 = 8;
 
 static MODE: AtomicU8 = AtomicU8::new(0);
@@ -45,19 +45,20 @@ pub enum Phase {
     Instant,
     /// The beginning of a span.
     Begin,
-    /// The end of the span of the same name begun last on this thread.
+    /// The end of the span of this name that began last on this thread.
     End,
-    /// The beginning of a wait for a lock; the name is its class, the first number where it is taken: a file
-    /// and a line. The second tells it from others of its class, except in a simulated world.
+    /// The beginning of a wait for a lock. The name is its class. The first number is the place where it is
+    /// taken: a file and a line. The second distinguishes it from others of its class, except in a simulated
+    /// world.
     ContentionBegin,
-    /// Its end.
+    /// The end of a wait for a lock.
     ContentionEnd,
 }
 
 /// One recorded event.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// When, on the monotonic clock.
+    /// The time, on the monotonic clock.
     pub at: Nanos,
     /// The thread, as [`crate::thread::id`] numbers it.
     pub thread: u32,
@@ -69,20 +70,20 @@ pub struct Event {
     pub args: Args,
 }
 
-/// The records up to their taking.
+/// The records up to the time when they were taken.
 #[derive(Clone, Debug, Default)]
 pub struct Recorded {
     /// Events in order of time, those of one thread in the order in which they happened.
     pub events: Vec<Event>,
     /// Events that were dropped since rings were full.
     pub dropped: u64,
-    /// Until then events of some thread may be missing, since they were dropped; 0 where none were.
+    /// Before this time events of some thread may be missing, since they were dropped; 0 where none were.
     pub complete_from: Nanos,
     /// Names of the threads that recorded anything, by number.
     pub threads: BTreeMap<u32, String>,
-    /// A tree of calls for each name of threads.
+    /// A call tree for each name of threads.
     pub calls: Vec<CallTree>,
-    /// Timed spans that began while causes were looked for, and had not ended.
+    /// Timed spans that began during a search for causes, and had not ended.
     pub lasting: Vec<Lasting>,
 }
 
@@ -91,15 +92,15 @@ pub struct Recorded {
 pub struct Lasting {
     /// The trace point's name.
     pub name: &'static str,
-    /// The thread that is in it.
+    /// The thread in the span.
     pub thread: u32,
-    /// When it began, on the monotonic clock.
+    /// When the span began, on the monotonic clock.
     pub since: Nanos,
 }
 
-/// Switches recording of events on (each thread keeps its last `capacity` events) or off (`None`). A span is
-/// recorded when it ends, if that is in the recording in which it began; while causes are looked for, any is, from the
-/// beginning of the look at the earliest.
+/// Switches recording of events on (each thread keeps its last `capacity` events) or off (`None`). A span is recorded
+/// when it ends, if it also began in this recording. During a search for causes every span is recorded, from the
+/// beginning of the search at the earliest.
 pub fn enable(capacity: Option<usize>) {
     match capacity {
         Some(n) => ring::prepare(n),
@@ -112,8 +113,8 @@ pub fn enable(capacity: Option<usize>) {
     switch(EVENTS, capacity.is_some());
 }
 
-/// Switches on or off what says why others waited, among the events: long holds of locks, and the time that a
-/// processor had for an operation. See [`causes`].
+/// Switches events on or off that say why threads waited: long holds of locks, and the processor time of
+/// operations. See [`causes`].
 pub fn enable_causes(on: bool) {
     if on {
         causes::begins();
@@ -146,7 +147,7 @@ pub(crate) fn recording() -> bool {
     mode() != 0
 }
 
-/// The calling thread's kinds of records: a simulated world may want events of its own.
+/// The calling thread's kinds of records: a simulated world may keep events of its own.
 #[inline]
 fn mode() -> u8 {
     MODE.load(Relaxed) | if sim::records() { EVENTS | KEPT } else { 0 }
@@ -162,10 +163,10 @@ fn keep(at: Nanos, name: &'static str, phase: Phase, args: Args) {
 pub struct EventPoint<const N: usize>(Named);
 
 impl<const N: usize> EventPoint<N> {
-    /// One of this name, the kernel's where there is one, whose numbers are called so.
+    /// A point of this name, the kernel's where there is one, with numbers of these names.
     ///
     /// # Panics
-    /// A number has no name: where the point is a `static`, it does not compile.
+    /// A number has no name. Where the point is a `static`, that does not compile.
     pub const fn new(name: &'static str, keys: [&'static str; N]) -> Self {
         EventPoint(Named::new(Kind::Instant, name, keys))
     }
@@ -184,16 +185,16 @@ impl<const N: usize> EventPoint<N> {
 pub struct SpanPoint<const N: usize>(Named);
 
 impl<const N: usize> SpanPoint<N> {
-    /// One of this name, the kernel's where there is one, whose numbers are called so.
+    /// A point of this name, the kernel's where there is one, with numbers of these names.
     ///
     /// # Panics
-    /// A number has no name: where the point is a `static`, it does not compile.
+    /// A number has no name. Where the point is a `static`, that does not compile.
     pub const fn new(name: &'static str, keys: [&'static str; N]) -> Self {
         SpanPoint(Named::new(Kind::Span, name, keys))
     }
 
-    /// One that is an operation as its caller sees it, or a wait. A reader that looks for causes learns how long a
-    /// processor had its thread meanwhile, and how long that waited for one.
+    /// A span that is an operation in the eyes of its caller, or a wait. A search for causes also records how long its
+    /// thread ran on a processor meanwhile, and how long it waited for one.
     ///
     /// # Panics
     /// As [`SpanPoint::new`].
@@ -219,7 +220,7 @@ fn four<const N: usize>(numbers: [u64; N]) -> [u64; 4] {
 /// Ends its span when dropped.
 pub struct Span {
     point: &'static Named,
-    /// The kinds that were on when it began.
+    /// The kinds of records that were on when it began.
     mode: u8,
     recording: u32,
     at: Nanos,
@@ -235,8 +236,8 @@ impl Drop for Span {
     }
 }
 
-// The following code is in memory once, apart from the places that record: the engine's own code is driven
-// out of the processor's cache by every copy.
+// The following code exists once, apart from the places that record: every copy would evict the engine's own
+// code from the processor's cache.
 
 #[inline(never)]
 fn record(point: &'static Named, mode: u8, numbers: &[u64; 4]) {
@@ -247,7 +248,7 @@ fn record(point: &'static Named, mode: u8, numbers: &[u64; 4]) {
     with(|l| l.push(RECORDING.load(Relaxed), (at, at), point.id(Kind::Instant), numbers));
 }
 
-/// When a span began, and in which recording.
+/// Begins a span. Returns its time and its recording.
 #[inline(never)]
 fn begin(point: &'static Named, mode: u8, numbers: &[u64; 4]) -> (Nanos, u32) {
     if mode & (CAUSES | KEPT) == CAUSES && point.is_timed() {
@@ -317,7 +318,7 @@ pub(crate) fn contention(
         keep(since, class, Phase::ContentionBegin, args);
         keep(at, class, Phase::ContentionEnd, NO_ARGS);
     } else if mode & EVENTS != 0 {
-        // Spans around it begin no earlier.
+        // Spans around the wait begin no earlier than the search.
         let since = if causes::wanted() { since.max(causes::began()) } else { since };
         let point = points::contention(class, place.file());
         with(|l| l.push(RECORDING.load(Relaxed), (since, at), point, &[line, lock, 0, 0]));
@@ -331,7 +332,7 @@ pub(crate) fn contention(
     }
 }
 
-/// Takes what was recorded since the last call. Spans that last are in the trees up to now.
+/// Takes all records since the last call. Open spans are in the trees up to now.
 pub fn take() -> Recorded {
     threads::take()
 }

@@ -1,13 +1,12 @@
 //! Events as they are recorded: quickly, and in few bytes.
 //!
-//! Bytes that an event writes drive others out of the processor's caches, and so does the code that writes
-//! them: a record has one of two forms, and the usual one takes some twenty instructions. The usual one is a
-//! head, which says of which point it is and when it ended, counted from the end of the record before it;
-//! then for a span how long it took, and the numbers of the point, two to a word. If any of these is longer
-//! than half a word, each has a word.
+//! The bytes of an event evict others from the processor's caches, and so does the code that writes them. So
+//! a record has one of two forms, and the usual form takes some twenty instructions. It consists of a head
+//! with the point and the end time, counted from the end of the previous record; for a span its duration; and
+//! the numbers of the point, two to a word. If any of these is longer than half a word, each has a word.
 //!
-//! One thread writes a chunk, others may read it meanwhile: no lock is taken for a record, since giving one
-//! back would wait until the record has left the processor.
+//! One thread writes a chunk, and others may read it meanwhile. No lock is taken for a record, since
+//! releasing a lock would wait until the record has left the processor.
 
 use super::NO_ARGS;
 use super::points::{Point, PointId};
@@ -15,22 +14,23 @@ use super::record::Record;
 use crate::clock::Nanos;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-/// Words of a record at most: a head, two times and four numbers.
+/// The most words of a record: a head, two times and four numbers.
 const LONGEST: usize = 7;
 /// Words that events take in the mean, with some room.
 const USUAL: usize = 2;
-/// Words between a record and the memory that is asked for while it is written.
+/// The number of words between a record and the memory that is prefetched while it is written.
 const AHEAD: usize = 32;
 
-/// In a head, above the point's number: each of the others has a word.
+/// The bit in a head, above the point's number, which says that each other value has a word.
 const WIDE: u64 = 1 << 16;
-/// Where the time since the record before is, unless it has a word.
+/// The shift of the time since the previous record, unless it has a word.
 const SINCE: u32 = 32;
 
 /// Records of one thread, one after the other.
 pub(super) struct Chunk {
     words: Box<[AtomicU64]>,
-    /// Words with records in them, and above these the events that they are. Set after them.
+    /// The number of words with records and, in the upper bits, the number of their events. Set after the
+    /// records are written.
     used: AtomicU64,
     most: usize,
     thread: u32,
@@ -46,17 +46,17 @@ pub(super) struct Written {
     events: usize,
 }
 
-/// How far a chunk was written, for its writer, or read.
+/// How far a chunk was written, for its writer, or how far it was read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Position {
     words: usize,
-    /// Events up to there.
+    /// The number of events up to there.
     pub events: usize,
     last: Nanos,
 }
 
 impl Chunk {
-    /// One for so many events, or fewer that are long.
+    /// A chunk for so many events, or fewer long ones.
     pub fn of(most: usize) -> Chunk {
         Chunk {
             words: (0..most * USUAL + LONGEST + AHEAD).map(|_| AtomicU64::new(0)).collect(),
@@ -68,20 +68,20 @@ impl Chunk {
         }
     }
 
-    /// One whose memory was written to.
+    /// A chunk whose memory was already touched.
     pub fn touched(most: usize) -> Chunk {
         let chunk = Chunk::of(most);
         chunk.words.iter().for_each(|w| w.store(1, Relaxed));
         chunk
     }
 
-    /// Forgets what is in it, for events of `thread` in a recording from `at` on.
+    /// Empties the chunk, for events of `thread` in a recording from `at` on.
     pub fn begin(&mut self, thread: u32, recording: u32, at: Nanos) {
         self.used = AtomicU64::new(0);
         (self.thread, self.recording, self.first) = (thread, recording, at);
     }
 
-    /// Where its first record is.
+    /// The position of its first record.
     pub fn start(&self) -> Position {
         Position { last: self.first, ..Position::default() }
     }
@@ -101,22 +101,22 @@ impl Chunk {
         self.written().events
     }
 
-    /// How far it is written. The points of the present records are known to those that ask for them after
-    /// this.
+    /// How far the chunk is written. The points of these records are known to a thread that looks them up
+    /// after this.
     pub fn written(&self) -> Written {
         let used = self.used.load(Acquire);
         Written { words: used as u32 as usize, events: (used >> 32) as usize }
     }
 
-    /// Gives memory that nothing is in back.
+    /// Gives unused memory back.
     pub fn shrink(&mut self) {
         let mut words = std::mem::take(&mut self.words).into_vec();
         words.truncate(self.written().words);
         self.words = words.into_boxed_slice();
     }
 
-    /// Adds a record of a `point` from `at` to `until`; false when there is no room for it. Only one thread
-    /// does so, and says how far it has come.
+    /// Adds a record of a `point` from `at` to `until`. False when there is no room for it. Only one thread
+    /// does so, and `end` is its position.
     #[inline(always)]
     pub fn push(
         &self,
@@ -130,7 +130,7 @@ impl Chunk {
         fetch(&room[LONGEST + AHEAD - 1]);
         // Processors' counters differ by nanoseconds: a thread that moves to another may end before it began.
         let until = until.max(at);
-        // Before the last, too: this is long then.
+        // The time may also be before the last record: then this number is long.
         let since = until.0.wrapping_sub(end.last.0);
         let [a, b, c, d] = *numbers;
         let (values, count) = match point.is_span() {
@@ -166,7 +166,7 @@ impl Chunk {
     }
 }
 
-/// Has memory brought near that will be written to soon. Otherwise the next lock that is taken waits for it.
+/// Prefetches memory that will be written soon. Otherwise the next lock operation waits for it.
 #[inline(always)]
 fn fetch(word: &AtomicU64) {
     #[cfg(target_arch = "x86_64")]
@@ -181,7 +181,7 @@ fn push_wide(room: &[AtomicU64], head: u64, since: u64, values: &[u64; 5]) {
     room.iter().zip(words).for_each(|(to, word)| to.store(word, Relaxed));
 }
 
-/// The next record of some words; `last` is when the one before it ended.
+/// The next record in `words`. `last` is the end of the previous record.
 fn record(
     words: &mut impl Iterator<Item = u64>,
     last: Nanos,
@@ -220,7 +220,7 @@ mod tests {
 
     const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 
-    /// Of all kinds, with none to all of the numbers.
+    /// Points of all kinds, with 0 to 4 numbers.
     fn points() -> Vec<Point> {
         let of = |kind, n| Point { kind, name: "p", keys: from_fn(|i| if i < n { KEYS[i] } else { "" }) };
         Kind::ALL.into_iter().flat_map(|kind| (0..=4).map(move |n| of(kind, n))).collect()
@@ -237,7 +237,7 @@ mod tests {
         let points = points();
         let edges = [0, 1, 0xFF, 0x100, 0xFFFF, 0x1_0000, 0x7FFF_FFFF, 0xFFFF_FFFF, 0x1_0000_0000, u64::MAX];
         let mut chunk = Chunk::touched(1 << 16);
-        // The second time shows that nothing of the first is left.
+        // The second round shows that nothing of the first is left.
         for thread in [7, 8] {
             chunk.begin(thread, 1, Nanos(1 << 40));
             let (mut end, mut seen, mut found) = (chunk.start(), chunk.start(), Vec::new());
@@ -255,7 +255,7 @@ mod tests {
                     assert!(push(&chunk, &mut end, &record, number));
                     want.push(record);
                 }
-                // Records that are there are read while more come.
+                // Existing records are read while more come.
                 if i % 3 == 0 {
                     chunk.read(&mut seen, chunk.written(), &points, &mut found);
                     assert_eq!(found, want);
@@ -296,7 +296,7 @@ mod tests {
         }
     }
 
-    /// Records that a reader finds of a chunk that grows are whole.
+    /// A reader of a growing chunk only finds whole records.
     #[test]
     fn one_reads_what_another_writes() {
         const RECORDS: u64 = 200_000;

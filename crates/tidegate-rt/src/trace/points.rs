@@ -1,5 +1,5 @@
-//! The common part of all events of one place in the source, under a number: most of an event need not be
-//! written again each time.
+//! The common part of all events of one place in the source, under a number, so that most of an event need
+//! not be written each time.
 
 use super::causes::{LOCK, QUEUE, SLEEP};
 use super::record::Kind;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relax
 pub(super) struct PointId {
     pub number: u16,
     pub kind: Kind,
-    /// How many numbers its records have: the first of the four.
+    /// How many of the four numbers its records have.
     pub args: u8,
 }
 
@@ -21,7 +21,7 @@ impl PointId {
         self.kind.is_span()
     }
 
-    /// Events that each record of it makes.
+    /// The number of events of each record.
     #[inline]
     pub fn events(self) -> usize {
         self.kind.events()
@@ -44,12 +44,12 @@ struct Points {
     numbers: BTreeMap<Point, u16>,
 }
 
-/// All there are, by number.
+/// All points, by number.
 pub(super) fn all() -> Vec<Point> {
     POINTS.lock().all.clone()
 }
 
-/// A point's number, given when it is first asked for; none when there are too many.
+/// The number of a point, assigned at first use. `None` when there are too many points.
 #[cold]
 fn registered(point: Point) -> Option<u16> {
     let points = &mut *POINTS.lock();
@@ -62,13 +62,13 @@ fn registered(point: Point) -> Option<u16> {
     Some(number)
 }
 
-/// A point that the source names. Without the number of its numbers in its type: the code that records events
-/// is in memory once, since the engine's own code is driven out of the processor's cache by every copy of it.
+/// A point that the source names. The number of its numbers is not part of its type, so that the code that
+/// records events exists once: every copy would evict the engine's own code from the processor's cache.
 pub(super) struct Named {
     point: Point,
     /// How many numbers it has.
     pub args: u8,
-    /// Processor time is recorded at both of its ends, for searches for causes.
+    /// Whether processor time is recorded at both ends, for searches for causes.
     timed: bool,
     /// One more than its number; 0 while it has none.
     number: AtomicU32,
@@ -105,7 +105,8 @@ impl Named {
         self.point.name
     }
 
-    /// Its number; none when there are too many. `kind` is the point's, known where this is asked.
+    /// Its number. `None` when there are too many points. `kind` is the kind of the point, which the caller
+    /// knows.
     #[inline(always)]
     pub fn id(&self, kind: Kind) -> Option<PointId> {
         debug_assert_eq!(kind, self.point.kind, "{}", self.point.name);
@@ -128,14 +129,15 @@ impl Named {
     }
 }
 
-/// A point that no place in the source names, with its first so many numbers; none when there are too many.
+/// A point that no place in the source names, with the given first numbers. `None` when there are too many
+/// points.
 #[cold]
 pub(super) fn instant(name: &'static str, keys: [&'static str; 4], args: u8) -> Option<PointId> {
     let kind = Kind::Instant;
     registered(Point { kind, name, keys }).map(|number| PointId { number, kind, args })
 }
 
-/// The point of sleeps in a file; none when there are too many.
+/// The point of sleeps in a file. `None` when there are too many points.
 pub(super) fn sleep(file: &'static str) -> Option<PointId> {
     let kind = Kind::Span;
     let point = Point { kind, name: SLEEP, keys: [file, QUEUE, "", ""] };
@@ -143,16 +145,16 @@ pub(super) fn sleep(file: &'static str) -> Option<PointId> {
 }
 
 const PLACES: usize = 512;
-/// Places where a point may be.
+/// The number of entries in which a point may be.
 const PROBES: usize = 8;
 
-/// Points of waits for all threads to find without a lock, and without a look at more of each than a word.
-/// Once there, a point stays; those that find no place any more are found by [`registered`].
+/// Points of waits, which all threads find without a lock, by a single word of each. A point is never
+/// removed. Points that find no free entry are looked up by [`registered`].
 static FOUND: [Found; PLACES] =
     [const { Found { key: AtomicU64::new(0), number: AtomicU32::new(0) } }; PLACES];
 
 struct Found {
-    /// The value of [`key_of`]; 0 while nothing is here. Set after `number`, with [`POINTS`] locked.
+    /// The value of [`key_of`]; 0 while the entry is free. Set after `number`, with [`POINTS`] locked.
     key: AtomicU64,
     number: AtomicU32,
 }
@@ -167,24 +169,24 @@ impl Found {
     }
 }
 
-/// The key that tells pairs of texts apart: where they are. Texts that are not the same have one key as
-/// rarely as 64 bits that were drawn by lot are the same.
+/// The key of a pair of texts, made of their addresses. Different pairs share a key as rarely as two random
+/// 64-bit numbers are equal.
 #[inline]
 fn key_of(class: &'static str, file: &'static str) -> u64 {
     let at = |s: &'static str| s.as_ptr().addr() as u64 ^ (s.len() as u64) << 56;
-    // Odd numbers with nothing in common.
+    // The factors are unrelated odd numbers.
     let sum = at(class).wrapping_add(at(file).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     sum.wrapping_mul(0xFF51_AFD7_ED55_8CCD).rotate_left(32).max(1)
 }
 
-/// The point of waits for locks of a class that are taken in a file; none when there are too many.
+/// The point of waits for locks of a class that are taken in a file. `None` when there are too many points.
 pub(super) fn contention(class: &'static str, file: &'static str) -> Option<PointId> {
     let kind = Kind::Contention;
     let point = Point { kind, name: class, keys: [file, LOCK, "", ""] };
     found(class, file, point, |number| PointId { number, kind, args: 2 })
 }
 
-/// The point of these two texts, as `of` makes it of its number.
+/// The point of these two texts. `of` makes it from its number.
 #[inline(always)]
 fn found(
     name: &'static str,
@@ -199,7 +201,7 @@ fn found(
             k if k == key => return Some(of(found.number.load(Relaxed) as u16)),
             0 => {
                 let number = registered(point)?;
-                // The first has the place: this one is asked for again.
+                // If another point takes the entry first, this one is looked up again next time.
                 found.set(key, number);
                 return Some(of(number));
             }

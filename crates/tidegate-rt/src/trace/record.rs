@@ -22,7 +22,7 @@ impl Kind {
         self != Kind::Instant
     }
 
-    /// Events that it makes.
+    /// The number of its events.
     #[inline]
     pub fn events(self) -> usize {
         1 + usize::from(self.is_span())
@@ -37,13 +37,13 @@ impl Kind {
     }
 }
 
-/// Something that happened.
+/// A record of an event or a span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub at: Nanos,
-    /// The end of a span, not before `at`; `at` otherwise.
+    /// The end of a span, not before `at`. For others, `at`.
     pub until: Nanos,
-    /// Its place among all, by their ends.
+    /// Its rank among all records, by their ends.
     pub ended: u32,
     pub thread: u32,
     pub name: &'static str,
@@ -68,9 +68,9 @@ impl Record {
     }
 }
 
-/// The events of `records`, in order of time, those of one thread as they happened. A thread's records come
-/// in the order in which they ended: a record that ended before a span and not before it began is within the
-/// span.
+/// The events of `records`, in order of time; those of one thread as they happened. A thread's records come
+/// in the order in which they ended: a record that ended before a span did, and not before the span began, is
+/// within the span.
 pub(super) fn in_order(mut records: Vec<Record>) -> Vec<Event> {
     for (n, r) in (0..).zip(&mut records) {
         r.ended = n;
@@ -90,7 +90,7 @@ pub(super) fn in_order(mut records: Vec<Record>) -> Vec<Event> {
     }
     events.extend(open.into_iter().rev().map(Record::end));
     drop(records);
-    // Stable: events of one time stay in their thread's order.
+    // The sort is stable: events of one time stay in their thread's order.
     events.sort_by_key(|e| e.at);
     events
 }
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn spans_are_around_what_happened_in_them() {
-        // As threads record them: the first to end comes first.
+        // The order in which threads record: the first to end comes first.
         let records = vec![
             record("point", 15, 15, 1),
             record("inner", 10, 20, 1),

@@ -1,10 +1,10 @@
 //! The last events of a thread, in chunks of memory that was touched before it is needed.
 //!
-//! Memory that is touched for the first time costs more than the event that goes there, so as much as most
-//! recordings take is prepared when recording begins.
+//! The first touch of memory costs more than the event that goes there. So as much memory as most recordings
+//! take is prepared when recording begins.
 //!
-//! The thread writes the last chunk without a lock ([`End`]); the ring itself is locked to begin another, and
-//! by the thread that takes the records.
+//! The thread writes the last chunk without a lock ([`End`]). The ring itself is locked to begin another
+//! chunk, and by the thread that takes the records.
 
 use super::packed::{Chunk, Position};
 use super::points::{self, PointId};
@@ -14,17 +14,17 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Events that memory is prepared for.
+/// The number of events for which memory is prepared.
 const PREPARED: usize = 1 << 18;
-/// A chunk that has so many events takes no more; a full ring drops one at a time.
+/// The most events of a chunk. A full ring drops one chunk at a time.
 const CHUNK: usize = 1024;
-/// Chunks that a ring of its capacity has at least.
+/// The least number of chunks in a full ring.
 const PIECES: usize = 16;
 
 static CAPACITY: AtomicUsize = AtomicUsize::new(65_536);
 static PREPARED_CHUNKS: parking_lot::Mutex<Vec<Chunk>> = parking_lot::Mutex::new(Vec::new());
 
-/// Events that a ring keeps.
+/// The number of events that a ring keeps.
 pub(super) fn capacity() -> usize {
     CAPACITY.load(Relaxed)
 }
@@ -33,7 +33,7 @@ fn chunk_len() -> usize {
     (capacity() / PIECES).clamp(1, CHUNK)
 }
 
-/// Rings keep `capacity` events from now on.
+/// Lets rings keep `capacity` events from now on.
 pub(super) fn prepare(capacity: usize) {
     CAPACITY.store(capacity.max(1), Relaxed);
     let len = chunk_len();
@@ -52,14 +52,14 @@ fn new_chunk() -> Chunk {
     PREPARED_CHUNKS.lock().pop().unwrap_or_else(|| Chunk::of(chunk_len()))
 }
 
-/// A chunk, and how much of it was taken.
+/// A chunk, and how much of it was already taken.
 struct Piece {
     chunk: Arc<Chunk>,
     taken: Position,
 }
 
 impl Piece {
-    /// Events that were not taken.
+    /// The number of events that were not taken yet.
     fn left(&self) -> usize {
         self.chunk.len() - self.taken.events
     }
@@ -69,11 +69,11 @@ impl Piece {
 #[derive(Default)]
 pub(super) struct Ring {
     pieces: VecDeque<Piece>,
-    /// The last piece is being written.
+    /// Whether the last piece is being written.
     open: bool,
-    /// Events in the others.
+    /// The number of events in the other pieces.
     closed: usize,
-    /// Events that had to go.
+    /// The number of dropped events.
     pub dropped: u64,
 }
 
@@ -90,13 +90,13 @@ impl Ring {
         self.len() == 0 && self.dropped == 0
     }
 
-    /// The last piece gets no more.
+    /// Closes the last piece, which gets no more events.
     fn close(&mut self) {
         self.closed = self.len();
         self.open = false;
     }
 
-    /// An empty chunk for at least `events` of `thread` in a recording from `at` on; a full ring gives its oldest up
+    /// An empty chunk for at least `events` of `thread` in a recording from `at` on. A full ring drops its oldest chunk
     /// for it.
     fn begin_chunk(&mut self, events: usize, thread: u32, recording: u32, at: Nanos) -> Arc<Chunk> {
         self.close();
@@ -109,7 +109,7 @@ impl Ring {
         chunk
     }
 
-    /// Drops the oldest events, which nobody adds to; their memory.
+    /// Drops the oldest events, from a chunk that gets no more. Returns its memory.
     fn drop_oldest(&mut self) -> Option<Chunk> {
         let piece = self.pieces.pop_front()?;
         self.closed -= piece.left();
@@ -117,7 +117,7 @@ impl Ring {
         Arc::into_inner(piece.chunk)
     }
 
-    /// Takes all of `other` in, which nobody adds to any more, and drops what is more than `most`.
+    /// Appends all of `other`, which gets no more events, and drops events beyond `most`.
     pub fn append(&mut self, other: &mut Ring, most: usize) {
         other.close();
         self.closed += std::mem::take(&mut other.closed);
@@ -129,8 +129,8 @@ impl Ring {
         }
     }
 
-    /// Adds the records to `to`; how many events had been dropped. Records of the present `recording` may
-    /// grow.
+    /// Adds the records to `to`. Returns how many events had been dropped. Records of the present `recording`
+    /// may grow.
     pub fn take(&mut self, recording: u32, to: &mut Vec<Record>) -> u64 {
         to.reserve(self.len());
         let ends: Vec<_> = self.pieces.iter().map(|p| p.chunk.written()).collect();
@@ -138,7 +138,7 @@ impl Ring {
         for (p, end) in self.pieces.iter_mut().zip(ends) {
             p.chunk.read(&mut p.taken, end, &points, to);
         }
-        // Of a recording that is over, a record that a thread is just adding may be lost: one.
+        // In a recording that is over, one record that a thread is just adding may be lost.
         let grows = self.pieces.pop_back().filter(|p| self.open && p.chunk.recording() == recording);
         self.open = grows.is_some();
         self.pieces.clear();
@@ -148,7 +148,8 @@ impl Ring {
     }
 }
 
-/// Where a thread adds to its ring. It keeps its last chunk after a recording, until the next.
+/// The end of a ring at which its thread adds. It keeps its last chunk after a recording, until the next
+/// recording.
 #[derive(Default)]
 pub(super) struct End {
     chunk: Option<Arc<Chunk>>,
@@ -156,16 +157,16 @@ pub(super) struct End {
 }
 
 impl End {
-    /// Adds a record; false when it needs another chunk, see [`End::begin`].
+    /// Adds a record. False when it needs another chunk, see [`End::begin`].
     #[inline]
     pub fn push(&mut self, recording: u32, at: (Nanos, Nanos), point: PointId, numbers: &[u64; 4]) -> bool {
         let chunk = self.chunk.as_ref().filter(|c| c.recording() == recording);
         chunk.is_some_and(|c| c.push(&mut self.position, at, point, numbers))
     }
 
-    /// Goes on in a new chunk, with room for a record of any length that is so many `events`.
+    /// Goes on in a new chunk, with room for a record of any length with so many `events`.
     pub fn begin(&mut self, ring: &mut Ring, events: usize, thread: u32, recording: u32, at: Nanos) {
-        // The ring may give the old one up.
+        // The ring may drop the old chunk.
         self.chunk = None;
         let chunk = ring.begin_chunk(events, thread, recording, at);
         self.position = chunk.start();

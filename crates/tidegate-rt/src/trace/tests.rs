@@ -2,7 +2,7 @@ use super::threads::ENDED_RINGS;
 use super::*;
 use crate::thread;
 
-/// Recording is the process's: one test at a time.
+/// Recording belongs to the process, so one test runs at a time.
 static ONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
 fn event(name: &'static str, i: u64) {
@@ -76,7 +76,7 @@ fn what_is_taken_while_points_are_new_is_whole() {
         seen.extend(r.events);
     };
     while !thread.is_finished() {
-        // For some chunks to be read, while which more is written.
+        // The sleep lets some chunks be read while more are written.
         thread::sleep(std::time::Duration::from_micros(300));
         takes(&mut seen);
     }
@@ -99,7 +99,7 @@ fn what_ended_threads_recorded_is_kept_within_a_bound() {
         let body = move || (0..10).for_each(|i| event("ended", t * 10 + i));
         thread::spawn(&format!("t{t}"), body).unwrap().join();
     }
-    // A join may return before the thread's own state is gone: it is found later then.
+    // A join may return before the thread's own state is dropped: its records are then found later.
     thread::sleep(std::time::Duration::from_millis(50));
     enable(None);
     let r = take();
@@ -188,7 +188,7 @@ fn an_open_span_is_in_the_tree_up_to_now() {
     }
     enable_calls(false);
     drop(outer);
-    // Records after the taking are in the next.
+    // Records after this call are in the next one.
     let r = take();
     let nodes: Vec<_> = r.calls.iter().flat_map(|t| &t.nodes).collect();
     assert_eq!(nodes.iter().find(|n| n.name == "open inner").unwrap().count, 1);
@@ -212,7 +212,8 @@ fn events_make_the_same_trees() {
     assert_eq!((&*trees[0].thread, found), ("thread 1", vec![("outer", 100, 70), ("lock", 30, 30)]));
 }
 
-/// A look that begins outside a simulated world is from that world's beginning on: its clock is another.
+/// A search that began outside a simulated world counts from the beginning of that world, which has another
+/// clock.
 #[test]
 fn a_simulated_sleep_begins_by_its_own_clock() {
     let _one = ONE.lock();
@@ -231,7 +232,7 @@ fn a_simulated_sleep_begins_by_its_own_clock() {
     assert!(end.since(begin).duration() >= pause, "{begin:?} to {end:?}");
 }
 
-/// A wait that time ended was ended by nobody.
+/// A wait that time ended names no waker.
 #[test]
 fn a_wait_that_is_over_in_time_names_no_queue() {
     let _one = ONE.lock();
@@ -250,7 +251,7 @@ fn a_wait_that_is_over_in_time_names_no_queue() {
     assert_eq!(queues, [Some(0); 2]);
 }
 
-/// Of spans that last, those are told that a look for causes is about.
+/// Of open spans, only timed ones are reported by a search for causes.
 #[test]
 fn a_timed_span_that_lasts_is_told() {
     let _one = ONE.lock();
@@ -278,7 +279,7 @@ fn a_timed_span_that_lasts_is_told() {
     assert!(lasting().is_empty());
 }
 
-/// A look that begins in the midst of something long tells of it: spans in which threads are, and how processors had them.
+/// A search that begins during a long operation also reports the spans in which threads are, and their processor time.
 #[test]
 fn what_began_before_a_look_for_causes_is_recorded_from_its_beginning() {
     let _one = ONE.lock();
@@ -312,6 +313,6 @@ fn what_began_before_a_look_for_causes_is_recorded_from_its_beginning() {
     assert!(account.at == begin.at && account.args[0].1 > 0, "{account:?}, {begin:?}");
     let waits = named(&r, "held before the look");
     let wait = waits.iter().find(|e| e.phase == Phase::ContentionBegin).unwrap();
-    // At the same time, if that thread was waiting by then.
+    // Both times are equal if the thread was already waiting.
     assert!(wait.at >= begin.at, "{wait:?}, {begin:?}");
 }

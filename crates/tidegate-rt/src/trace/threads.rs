@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, fence};
 
-/// Rings full of events that ended threads may leave.
+/// The most full rings of events that ended threads leave.
 pub(super) const ENDED_RINGS: usize = 4;
-/// Ended threads whose names are remembered.
+/// The most ended threads whose names are remembered.
 const ENDED_NAMES: usize = 4096;
 
 static THREADS: parking_lot::Mutex<Threads> = parking_lot::Mutex::new(Threads::new());
@@ -24,16 +24,17 @@ static THREADS: parking_lot::Mutex<Threads> = parking_lot::Mutex::new(Threads::n
 /// The records of one thread.
 pub(super) struct Local {
     thread: u32,
-    /// The system's number for it; a task of a simulated world has none.
+    /// The system's thread id. A task of a simulated world has none.
     tid: Option<u32>,
     name: String,
     events: parking_lot::Mutex<Ring>,
     calls: parking_lot::Mutex<Shown>,
-    /// Timed spans that it is in, outermost first.
+    /// The open timed spans, outermost first.
     lasting: parking_lot::Mutex<Vec<Lasting>>,
 }
 
-/// A thread's own end of it. Dropped in this order: the records of an ended thread are nobody else's.
+/// The thread's own end of its records. The fields are dropped in this order, so that the records of an ended
+/// thread have no other writer.
 pub(super) struct Mine {
     end: RefCell<End>,
     calls: RefCell<Live>,
@@ -41,7 +42,7 @@ pub(super) struct Mine {
 }
 
 impl Mine {
-    /// Adds a record; `point` is none when there are too many.
+    /// Adds a record. `point` is `None` when there are too many points.
     #[inline(always)]
     pub fn push(&self, recording: u32, at: (Nanos, Nanos), point: Option<PointId>, numbers: &[u64; 4]) {
         let end = &mut *self.end.borrow_mut();
@@ -77,12 +78,12 @@ impl Mine {
         self.calls.borrow_mut().leave(at);
     }
 
-    /// A timed span begins.
+    /// Notes that a timed span begins.
     pub fn begins(&self, name: &'static str, since: Nanos) {
         self.local.lasting.lock().push(Lasting { name, thread: self.local.thread, since });
     }
 
-    /// The one that began last ends.
+    /// Notes that the timed span that began last ends.
     pub fn ends(&self) {
         self.local.lasting.lock().pop();
     }
@@ -103,11 +104,11 @@ impl Threads {
         Threads { live: Vec::new(), events: Ring::new(), calls: BTreeMap::new(), names: BTreeMap::new() }
     }
 
-    /// Takes over what ended threads left.
+    /// Takes over the records of ended threads.
     fn sweep(&mut self) {
         let (ended, live) = self.live.drain(..).partition(|l| Arc::strong_count(l) == 1);
         self.live = live;
-        // Pairs with their letting go: all that they wrote is seen.
+        // Pairs with the drop in the ended threads: all their writes are visible.
         fence(Acquire);
         let ended: Vec<Shared> = ended;
         for local in ended {
@@ -115,7 +116,7 @@ impl Threads {
             if events.is_empty() && calls.is_empty() {
                 continue;
             }
-            // A later task may have the number of one with events.
+            // A later task may reuse the number of a task with events.
             let name = self.names.entry(local.thread).or_insert_with(|| local.name.clone());
             if !events.is_empty() {
                 name.clone_from(&local.name);
@@ -145,7 +146,7 @@ thread::local!(static LOCAL: Mine = {
     Mine { end: RefCell::new(End::default()), calls: RefCell::new(Live::default()), local }
 });
 
-/// Nothing for a thread that is about to end.
+/// Calls `f` with the thread's own end. Does nothing for a thread that is about to end.
 #[inline]
 pub(super) fn with(f: impl FnOnce(&Mine)) {
     let _ = LOCAL.try_with(f);
@@ -157,7 +158,7 @@ impl Recorded {
         let before = to.len();
         let dropped = ring.take(RECORDING.load(Relaxed), to);
         if dropped > 0 {
-            // Records lie in the order of their ends, and the oldest went.
+            // Records are in the order of their ends, and the oldest were dropped.
             let first = to.get(before).map_or(now, |r| r.until);
             self.complete_from = self.complete_from.max(first);
         }
@@ -182,13 +183,13 @@ pub(super) fn take() -> Recorded {
         let account = local.tid.and_then(|tid| accounts_before(tid, local.thread));
         records.extend(account);
         let first = records.len();
-        // Looked at with the lock held: no chunk in there is of a later recording.
+        // The lock is held, so no chunk here belongs to a later recording.
         r.take(&mut events, now, &mut records);
         drop(events);
         if records.len() == first {
             records.truncate(before);
         }
-        // A task may have the number of a thread that sleeps through its world.
+        // A task may have the number of a thread that sleeps during the task's world.
         let name = r.threads.entry(local.thread).or_insert_with(|| local.name.clone());
         if records.len() > before {
             name.clone_from(&local.name);

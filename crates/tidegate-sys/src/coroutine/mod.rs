@@ -1,7 +1,7 @@
-//! Stackful coroutines: computations that give way to their resumer from any depth of calls.
+//! Stackful coroutines: computations that can suspend themselves at any depth of calls.
 //!
-//! A coroutine stays on the thread that made it. Its stack is as large as was asked for, and an overflow is told with
-//! the coroutine's name, as the standard library tells one of a thread.
+//! A coroutine stays on the thread that made it. Its stack is as large as was asked for, and an overflow is reported
+//! with the coroutine's name, as the standard library does for threads.
 
 mod overflow;
 mod stack;
@@ -17,11 +17,11 @@ use std::rc::Rc;
 type Inner = corosensei::Coroutine<(), (), (), Stack>;
 
 thread_local!(
-    /// The coroutine that moves on this thread; null while none does.
+    /// The coroutine that runs on this thread; null while none does.
     static MOVING: Cell<*const Moving> = const { Cell::new(null()) }
 );
 
-/// Facts about a coroutine that moves.
+/// Facts about a running coroutine.
 struct Moving {
     name: String,
     guard: Range<usize>,
@@ -29,7 +29,7 @@ struct Moving {
     yielder: Cell<*const Yielder<(), ()>>,
 }
 
-/// Makes the outer coroutine the one that moves again, in a panic as well.
+/// Makes the outer coroutine the running one again, also in a panic.
 struct Outer(*const Moving);
 
 impl Drop for Outer {
@@ -40,15 +40,15 @@ impl Drop for Outer {
 
 /// A computation with a stack of its own.
 ///
-/// One that is dropped while it is suspended stays as it is for good, with its stack and with all that this holds.
+/// If it is dropped while suspended, its stack and everything on the stack are leaked.
 pub struct Coroutine {
-    /// None once its stack was taken.
+    /// `None` once its stack was taken.
     inner: Option<Inner>,
     moving: Rc<Moving>,
 }
 
 impl Coroutine {
-    /// A coroutine that does `f` on `stack`; it has not begun. Its name is for the report of an overflow.
+    /// A coroutine that will run `f` on `stack`. The name is for the report of an overflow.
     pub fn new(name: &str, stack: Stack, f: impl FnOnce() + 'static) -> Coroutine {
         overflow::tell();
         let (guard, name) = (stack.guard(), name.to_owned());
@@ -61,7 +61,8 @@ impl Coroutine {
         Coroutine { inner: Some(Inner::with_stack(stack, body)), moving }
     }
 
-    /// Goes on in it until it suspends itself or ends; whether it has ended. A panic in it goes on in the caller.
+    /// Runs the coroutine until it suspends itself or ends. Returns whether it has ended. A panic in it continues in
+    /// the caller.
     pub fn resume(&mut self) -> bool {
         let _outer = Outer(MOVING.replace(Rc::as_ptr(&self.moving)));
         match self.inner.as_mut().filter(|i| !i.done()) {
@@ -70,7 +71,7 @@ impl Coroutine {
         }
     }
 
-    /// The stack of a coroutine that has ended, for the next one; none of another.
+    /// The stack of a coroutine that has ended, for the next one. `None` if it has not ended.
     pub fn into_stack(mut self) -> Option<Stack> {
         self.inner.take_if(|i| i.done()).map(Inner::into_stack)
     }
@@ -78,18 +79,18 @@ impl Coroutine {
 
 impl Drop for Coroutine {
     fn drop(&mut self) {
-        // Unwinding would run code on this stack that waits for others which never come.
+        // Unwinding would run code on this stack that may wait for other coroutines for ever.
         let suspended = self.inner.take_if(|i| i.started() && !i.done());
         std::mem::forget(suspended);
     }
 }
 
-/// Suspends the coroutine that calls, until it is resumed; false outside of one, where it does nothing.
+/// Suspends the calling coroutine until it is resumed. Outside a coroutine it does nothing and returns false.
 pub fn suspend() -> bool {
     // SAFETY: not null only while `resume` is running, which borrows the coroutine that owns it.
     let Some(moving) = (unsafe { MOVING.get().as_ref() }) else { return false };
-    // SAFETY: set by the coroutine before any other code of it, and valid until that ends. The caller runs on its
-    // stack: another coroutine's would have made itself the moving one.
+    // SAFETY: the coroutine sets it before any other code of it runs, and it is valid until the coroutine ends. The
+    // caller runs on the stack of this coroutine: any other would have made itself the running one.
     let yielder = unsafe { &*moving.yielder.get() };
     yielder.suspend(());
     true

@@ -6,20 +6,20 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, m
 use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
 
-/// Bytes below a stack that nobody can touch: whole pages of every machine, and more than a function of C puts on the
-/// stack before it writes there.
+/// The number of inaccessible bytes below a stack: whole pages on every machine, and more than a C function reserves on
+/// the stack before it writes there.
 const GUARD: usize = 64 << 10;
 
-/// A stack, with a guard below it. Memory is taken as calls get there.
+/// A stack, with a guard below it. Memory is allocated when calls reach it.
 #[derive(Debug)]
 pub struct Stack {
-    /// Where the guard begins.
+    /// The beginning of the guard.
     lowest: NonNull<u8>,
-    /// Bytes of both.
+    /// Bytes of guard and stack.
     len: usize,
 }
 
-// SAFETY: plain memory that nobody else points to.
+// SAFETY: it is plain memory without other pointers to it.
 unsafe impl Send for Stack {}
 
 impl Stack {
@@ -35,7 +35,7 @@ impl Stack {
         let all = unsafe { mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags)? };
         let lowest = NonNull::new(all.cast::<u8>()).ok_or(Errno::NOMEM)?;
         let stack = Stack { lowest, len };
-        // SAFETY: the lower end of a mapping of ours that nobody has pointers to.
+        // SAFETY: it is the lower end of a new mapping, to which no other pointers exist.
         unsafe { mprotect(all, GUARD, MprotectFlags::empty())? };
         Ok(stack)
     }
@@ -49,13 +49,13 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: the whole mapping; a coroutine that moves or is suspended owns its stack, so nobody is on it.
+        // SAFETY: it is the whole mapping; a running or suspended coroutine owns its stack, so no code is on this one.
         let _ = unsafe { munmap(self.lowest.as_ptr().cast(), self.len) };
     }
 }
 
-// SAFETY: the mapping stays where it is while the stack lives, has a guard at its lower end, and room of 64 KiB at least
-// above it. Both ends are page-aligned.
+// SAFETY: the mapping stays in place while the stack lives, has a guard at its lower end, and at least 64 KiB above it.
+// Both ends are page-aligned.
 unsafe impl corosensei::stack::Stack for Stack {
     fn base(&self) -> StackPointer {
         self.lowest.addr().saturating_add(self.len)

@@ -96,7 +96,7 @@ fn a_stack_is_used_again_and_as_large_as_said() {
     }
 }
 
-/// In a process of its own, which it ends.
+/// The overflow happens in a separate process, which it ends.
 #[test]
 fn an_overflow_is_told_by_name() {
     fn endless(n: u64) -> u64 {

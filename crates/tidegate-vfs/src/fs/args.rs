@@ -1,4 +1,4 @@
-//! The types that the methods of [`FileSystem`](super::FileSystem) take and give.
+//! The types of arguments and results of [`FileSystem`](super::FileSystem)'s methods.
 
 use crate::error::Result;
 use crate::inode::Inode;
@@ -14,11 +14,11 @@ pub struct InodeParts {
     pub ino: Ino,
     /// Attributes.
     pub attr: Attr,
-    /// The file system's part, seen again through [`Inode::private`].
+    /// The file system's part, which [`Inode::private`] returns.
     pub private: Box<dyn Any + Send + Sync>,
 }
 
-/// Takes the pages that were read, from the first on.
+/// The function that gets the pages that were read, from the first on.
 pub type ReadDone = Box<dyn FnOnce(Result<Vec<PageRun>>) + Send>;
 
 /// Attributes that a new inode begins with: full name and value, as user space sees them.
@@ -27,15 +27,15 @@ pub type NewXattrs = [(&'static [u8], Vec<u8>)];
 /// The effect of a write on its file's attributes.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteEnd {
-    /// The first byte after what is written; the file is at least as long then.
+    /// The first byte after the written data. The file is at least as long afterwards.
     pub end: u64,
     /// `mtime` and `ctime`, if they change.
     pub time: Option<Timespec>,
 }
 
 impl WriteEnd {
-    /// Changes the size and the times of `a`; whether that changed anything. Of the writes within a tick of
-    /// the clock, those after the first that make nothing longer do not, and need not be stored.
+    /// Changes the size and the times of `a`. Returns whether anything changed. A further write within one
+    /// tick of the clock that makes no file longer changes nothing and need not be stored.
     pub fn apply(&self, a: &mut Attr) -> bool {
         let before = (a.size, a.mtime, a.ctime);
         a.size = a.size.max(self.end);
@@ -48,13 +48,13 @@ impl WriteEnd {
 
 /// The arguments of [`FileSystem::rename`](super::FileSystem::rename).
 pub struct Rename<'a> {
-    /// Where the name is.
+    /// The directory of the name.
     pub old_dir: &'a Arc<Inode>,
     /// The name.
     pub old_name: &'a [u8],
     /// The inode of that name.
     pub inode: &'a Arc<Inode>,
-    /// Where it goes; may be `old_dir`.
+    /// The new directory. May be `old_dir`.
     pub new_dir: &'a Arc<Inode>,
     /// The new name.
     pub new_name: &'a [u8],
@@ -62,7 +62,7 @@ pub struct Rename<'a> {
     pub target: Option<&'a Arc<Inode>>,
     /// `target` gets the old name.
     pub exchange: bool,
-    /// An inode made of this gets the old name; never with `exchange`.
+    /// A new inode with these attributes gets the old name. Never with `exchange`.
     pub whiteout: Option<&'a NewInode<'a>>,
     /// The time of the change.
     pub now: Timespec,

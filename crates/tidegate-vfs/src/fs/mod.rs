@@ -16,15 +16,16 @@ use std::ops::Range;
 use std::sync::Arc;
 use tidegate_rt::Timespec;
 
-/// A file system: the part of a format that differs from others, below the operations of [`Vfs`](crate::Vfs).
+/// A file system: the part of a format that differs from other formats, below the operations of
+/// [`Vfs`](crate::Vfs).
 ///
-/// **Locks.** Each method names the locks that its caller holds. The format takes its own locks below that,
-/// and gives them back before it returns; with `i_rwsem` held it may wait for the device, but never for
-/// another inode's `i_rwsem`.
+/// **Locks.** Each method names the locks that its caller holds. The format takes its own locks below them,
+/// and releases them before it returns. With `i_rwsem` held it may wait for the device, but never for another
+/// inode's `i_rwsem`.
 ///
 /// **Errors.** Besides its own list of errors, each method that reads may fail with `Io` (the device) and
-/// `Corrupt` (the volume breaks a rule of its format), each that changes something with `ReadOnly` and
-/// `NoSpace`. A method that fails has changed nothing, unless it says otherwise.
+/// `Corrupt` (the volume breaks a rule of its format), and each method that changes something with `ReadOnly`
+/// and `NoSpace`. A method that fails has changed nothing, unless its text says otherwise.
 ///
 /// **Ranges** are in bytes, as a format's blocks may be smaller than a page; those of dirty pages begin and end at
 /// pages. Attributes that a method changes are set in the inode's `attr` and are part of the same atomic change.
@@ -53,7 +54,7 @@ pub trait FileSystem: Send + Sync {
     /// None.
     fn statfs(&self) -> StatFs;
 
-    /// Whether any inode keeps when it was born.
+    /// Whether inodes can have a birth time.
     ///
     /// # Locks
     /// None.
@@ -61,13 +62,14 @@ pub trait FileSystem: Send + Sync {
         true
     }
 
-    /// The largest size that `inode` can have, in bytes: it may depend on how the inode maps its blocks.
+    /// The largest size that `inode` can have, in bytes. It may depend on how the inode maps its blocks.
     ///
     /// # Locks
     /// Its `i_rwsem`, shared at least.
     fn max_file_size(&self, inode: &Inode) -> u64;
 
-    /// The step in which the volume keeps times, in nanoseconds: a billion where it keeps seconds alone.
+    /// The granularity in which the volume keeps times, in nanoseconds: a billion where it keeps only
+    /// seconds.
     ///
     /// # Locks
     /// None.
@@ -75,8 +77,8 @@ pub trait FileSystem: Send + Sync {
         1
     }
 
-    /// Called once, when the volume is mounted: from now on inodes are in memory once each, and found
-    /// through `inodes`. A file system with threads of its own starts them here.
+    /// Called once, when the volume is mounted. From now on each inode is in memory at most once, and is
+    /// found through `inodes`. A file system with threads of its own starts them here.
     ///
     /// # Locks
     /// None.
@@ -92,7 +94,7 @@ pub trait FileSystem: Send + Sync {
         false
     }
 
-    /// Flags of inodes that `FS_IOC_SETFLAGS` may change beside those that every format keeps: `FS_*_FL`.
+    /// The inode flags (`FS_*_FL`) that `FS_IOC_SETFLAGS` may change beside those that every format keeps.
     ///
     /// # Locks
     /// None.
@@ -100,7 +102,7 @@ pub trait FileSystem: Send + Sync {
         0
     }
 
-    /// Ends the work that [`FileSystem::attach`] began, before the inodes go. May be called again.
+    /// Ends the work that [`FileSystem::attach`] began, before the inodes are dropped. May be called again.
     ///
     /// # Locks
     /// None.
@@ -124,16 +126,17 @@ pub trait FileSystem: Send + Sync {
     /// `i_rwsem` of `dir`, shared at least.
     fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<Ino>>;
 
-    /// Calls `emit` for each entry from position `pos` on, "." and ".." too, until it returns false.
+    /// Calls `emit` for each entry from position `pos` on, including "." and "..", until it returns false.
     ///
     /// # Errors
     /// As every method that reads; entries before the fault are emitted.
     ///
     /// # Locks
-    /// `i_rwsem` of `dir`, shared at least. `emit` takes none of these.
+    /// `i_rwsem` of `dir`, shared at least. `emit` takes no `i_rwsem`.
     fn readdir(&self, dir: &Inode, pos: u64, emit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()>;
 
-    /// Makes an inode with its attributes under a name that is missing. All of it is one change.
+    /// Makes an inode with its attributes, under a name that does not exist yet. All of it is one atomic
+    /// change.
     ///
     /// # Errors
     /// `NameTooLong`; as every method that changes something.
@@ -148,8 +151,8 @@ pub trait FileSystem: Send + Sync {
         xattrs: &NewXattrs,
     ) -> Result<InodeParts>;
 
-    /// Makes an inode without a name, of the kind that would be made in `dir`; it goes with its last user
-    /// unless it is linked.
+    /// Makes an inode without a name, as it would be made in `dir`. It is freed with its last user unless it
+    /// is linked.
     ///
     /// # Errors
     /// `Unsupported` where the format has no such thing.
@@ -161,7 +164,7 @@ pub trait FileSystem: Send + Sync {
         Err(crate::error::ErrorKind::Unsupported.into())
     }
 
-    /// Gives `inode` another name, or one made by [`FileSystem::tmpfile`] its first.
+    /// Gives `inode` another name. For an inode of [`FileSystem::tmpfile`] it is the first.
     ///
     /// # Errors
     /// `TooManyLinks`, `NameTooLong`; as every method that changes something.
@@ -170,8 +173,8 @@ pub trait FileSystem: Send + Sync {
     /// `i_rwsem` of both, exclusive.
     fn link(&self, dir: &Arc<Inode>, name: &[u8], inode: &Inode, now: Timespec) -> Result<()>;
 
-    /// Takes a name away. An inode with no name left stays until [`FileSystem::evict_inode`]; a
-    /// directory must be empty.
+    /// Removes a name. An inode with no name left stays until [`FileSystem::evict_inode`]. A directory must
+    /// be empty.
     ///
     /// # Errors
     /// `NotEmpty`; as every method that changes something.
@@ -180,9 +183,9 @@ pub trait FileSystem: Send + Sync {
     /// `i_rwsem` of both, exclusive.
     fn unlink(&self, dir: &Arc<Inode>, name: &[u8], inode: &Inode, now: Timespec) -> Result<()>;
 
-    /// Moves a name; the whiteout made, if one is wanted. `target` is the inode that bears the new name now:
-    /// it is replaced, or with `exchange` gets the old one. The caller has checked for cycles. All of it is
-    /// one change.
+    /// Moves a name. Returns the whiteout, if one was asked for. `target` is the inode that has the new name
+    /// now: it is replaced, or with `exchange` gets the old name. The caller has checked for cycles. All of
+    /// it is one atomic change.
     ///
     /// # Errors
     /// `NotEmpty`, `TooManyLinks`, `NameTooLong`; as every method that changes something.
@@ -191,11 +194,11 @@ pub trait FileSystem: Send + Sync {
     /// `i_rwsem` of both directories and both inodes, exclusive.
     fn rename(&self, r: &Rename<'_>) -> Result<Option<Ino>>;
 
-    /// Has the data of a regular file go to these of the streams that data of its kind has, a bit each, as long
-    /// as its inode is in memory; 0 takes that back.
+    /// Chooses the streams for the data of a regular file, a bit for each stream that data of its kind has, as long as
+    /// its inode is in memory. 0 undoes the choice.
     ///
     /// # Errors
-    /// `InvalidArgument` for a stream that there is not; `Unsupported` where the format has none.
+    /// `InvalidArgument` for a stream that does not exist; `Unsupported` where the format has no streams.
     ///
     /// # Locks
     /// Any but the format's own.
@@ -204,10 +207,10 @@ pub trait FileSystem: Send + Sync {
         Err(ErrorKind::Unsupported.into())
     }
 
-    /// The streams that were chosen for it; 0 when none were.
+    /// The streams that were chosen for a file; 0 when none were.
     ///
     /// # Errors
-    /// `Unsupported` where the format has none.
+    /// `Unsupported` where the format has no streams.
     ///
     /// # Locks
     /// Any.
@@ -216,7 +219,7 @@ pub trait FileSystem: Send + Sync {
         Err(ErrorKind::Unsupported.into())
     }
 
-    /// A file that was open for writing is closed.
+    /// Called when a file that was open for writing is closed.
     ///
     /// # Locks
     /// None.
@@ -231,7 +234,7 @@ pub trait FileSystem: Send + Sync {
     /// None, or `i_rwsem`.
     fn readlink(&self, inode: &Inode) -> Result<Vec<u8>>;
 
-    /// Takes over attributes that were set in `inode.attr`.
+    /// Stores attributes that were set in `inode.attr`.
     ///
     /// # Errors
     /// As every method that changes something; the attributes in memory stay as they were set.
@@ -240,7 +243,7 @@ pub trait FileSystem: Send + Sync {
     /// `i_rwsem`, exclusive.
     fn update_inode(&self, inode: &Arc<Inode>) -> Result<()>;
 
-    /// Takes over times that were set in `inode.attr`, at the latest with the next fsync or sync.
+    /// Stores times that were set in `inode.attr`, at the latest with the next fsync or sync.
     ///
     /// # Errors
     /// As [`FileSystem::update_inode`].
@@ -252,7 +255,7 @@ pub trait FileSystem: Send + Sync {
         self.update_inode(inode)
     }
 
-    /// The value of attribute `name` (with its namespace, e.g. `user.x`), in the form user space sees.
+    /// The value of attribute `name` (with its namespace, e.g. `user.x`), in the user-space form.
     ///
     /// # Errors
     /// `NoData`, `Unsupported` for a namespace that the format does not have.
@@ -286,8 +289,8 @@ pub trait FileSystem: Send + Sync {
     /// None, or `i_rwsem`.
     fn listxattr(&self, inode: &Inode) -> Result<Vec<Vec<u8>>>;
 
-    /// The space an inode takes, in units of 512 bytes, as stat(2) shows it. Not 0 for a file with content that
-    /// is kept elsewhere than in blocks: a program that copies files takes one without blocks for a hole.
+    /// The space that an inode takes, in units of 512 bytes, as stat(2) shows it. Not 0 for a file whose content is
+    /// kept elsewhere than in blocks: a program that copies files takes a file without blocks for a hole.
     ///
     /// # Locks
     /// None, or `i_rwsem`.
@@ -295,37 +298,37 @@ pub trait FileSystem: Send + Sync {
         inode.attr().blocks
     }
 
-    /// Reads pages `index..index + pages` from the volume; holes as zeros. May return fewer.
+    /// Reads pages `index..index + pages` from the volume. Holes read as zeros. May return fewer pages.
     ///
     /// # Errors
     /// As every method that reads.
     ///
     /// # Locks
-    /// `i_rwsem`, or `invalidate_lock` shared with the pages noted as being read in.
+    /// `i_rwsem`, or `invalidate_lock` shared with the pages marked as being read in.
     fn read_pages(&self, inode: &Inode, index: u64, pages: usize) -> Result<Vec<PageRun>>;
 
-    /// Starts to read such pages, that may be wanted soon; `done` gets them, from any thread, possibly
-    /// before this returns, or an error that nobody has to know of.
+    /// Starts to read pages that may be needed soon. `done` gets the pages, in any thread, possibly before
+    /// this returns, or an error, which may be ignored.
     ///
     /// # Locks
-    /// `invalidate_lock`, shared; it may be released before `done` is called.
+    /// `invalidate_lock`, shared. It may be released before `done` is called.
     fn read_ahead(&self, inode: &Arc<Inode>, index: u64, pages: usize, done: ReadDone) {
         done(self.read_pages(inode, index, pages));
     }
 
-    /// Makes sure that the pages which hold `bytes` can be written out later: space is promised, nothing is
-    /// placed. The change of attributes by `write`, if there is one, is made together with that; it is stored
-    /// at the latest with the next fsync or sync.
+    /// Reserves space for the pages that hold `bytes`, so that they can be written out later. Nothing gets a
+    /// place yet. The change of attributes by `write`, if there is one, is made together with the
+    /// reservation; it is stored at the latest with the next fsync or sync.
     ///
     /// # Errors
-    /// As every method that changes something; the attributes are as they were then, but for blocks of nodes.
+    /// As every method that changes something. The attributes are then unchanged, except for blocks of nodes.
     ///
     /// # Locks
     /// `i_rwsem`, exclusive.
     fn reserve(&self, inode: &Arc<Inode>, bytes: Range<u64>, write: Option<&WriteEnd>) -> Result<()>;
 
-    /// Bytes were written to the page cache, and their pages are dirty. A format that keeps the order of data
-    /// and names takes the pages over now; others leave them to [`FileSystem::writepages`].
+    /// Called after bytes were written to the page cache and their pages are dirty. A format that keeps data
+    /// and names in order takes the pages over now; others leave them to [`FileSystem::writepages`].
     ///
     /// # Errors
     /// As every method that changes something; the pages stay dirty.
@@ -336,8 +339,8 @@ pub trait FileSystem: Send + Sync {
         Ok(())
     }
 
-    /// Writes into the inode itself if the file is kept there and stays small enough, and sets size and
-    /// (with `now`) `mtime` and `ctime`; false when the page cache must take it.
+    /// Writes into the inode itself if the file is kept there and stays small enough, and sets size and (with
+    /// `now`) `mtime` and `ctime`. False when the data must go to the page cache.
     ///
     /// # Errors
     /// As every method that changes something.
@@ -347,33 +350,34 @@ pub trait FileSystem: Send + Sync {
     fn write_inline(&self, inode: &Inode, pos: u64, data: &[u8], now: Option<Timespec>) -> Result<bool>;
 
     /// Writes dirty pages out: takes runs ([`AddressSpace::take_dirty`](crate::AddressSpace::take_dirty)),
-    /// gives them places, sends them. [`AddressSpace::end_writeback`](crate::AddressSpace::end_writeback) may
-    /// be called later, from any thread, when the format's work at the end of I/O is done, too.
+    /// gives them places, and submits them.
+    /// [`AddressSpace::end_writeback`](crate::AddressSpace::end_writeback) may be called later, from any
+    /// thread, once the format's work at the end of I/O is done, too.
     ///
-    /// A format that holds something first, a lock or a transaction's handle, looks for pages with
-    /// [`AddressSpace::next_dirty`](crate::AddressSpace::next_dirty), which leaves them where they are. One that takes a
-    /// run first knows it; [`Inode::end_writeback`] makes dirty again what cannot be sent.
+    /// A format that first needs a lock or a transaction's handle looks for pages with
+    /// [`AddressSpace::next_dirty`](crate::AddressSpace::next_dirty), which leaves them dirty. A format may also take a
+    /// run first. [`Inode::end_writeback`] makes pages dirty again that cannot be submitted.
     ///
     /// # Errors
-    /// The first; pages that were not written are dirty again.
+    /// The first error. Pages that were not written are dirty again.
     ///
     /// # Locks
     /// None.
     fn writepages(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()>;
 
-    /// Frees the blocks past `size` and sets it, or only sets it when the file grows. Pages past it are
-    /// gone from the cache and the rest of the last page is zero. A large file may be cut in several atomic
-    /// changes, from its end.
+    /// Frees the blocks past `size` and sets the size; only sets it when the file grows. Pages past `size`
+    /// were dropped from the cache, and the rest of the last page is zero. A large file may be truncated in
+    /// several atomic changes, from its end.
     ///
     /// # Errors
-    /// As every method that changes something; the file may have been cut in part.
+    /// As every method that changes something. The file may have been truncated in part.
     ///
     /// # Locks
     /// `i_rwsem` and `invalidate_lock`, exclusive.
     fn truncate(&self, inode: &Arc<Inode>, size: u64, now: Timespec) -> Result<()>;
 
-    /// How many bytes one call of [`FileSystem::punch_hole`] or [`FileSystem::preallocate`] may span: its
-    /// change is bounded so, and [`FileSystem::balance`] can make room for it in between. Whole pages.
+    /// How many bytes one call of [`FileSystem::punch_hole`] or [`FileSystem::preallocate`] may span: so each
+    /// change is bounded, and [`FileSystem::balance`] can make room between calls. Whole pages.
     ///
     /// # Locks
     /// Any.
@@ -388,7 +392,7 @@ pub trait FileSystem: Send + Sync {
     /// `i_rwsem` and `invalidate_lock`, exclusive.
     fn punch_hole(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()>;
 
-    /// Gives holes in the blocks that hold `bytes` blocks that read as zeros.
+    /// Allocates blocks for the holes in `bytes`. They read as zeros.
     ///
     /// # Errors
     /// As every method that changes something; some holes may have got blocks.
@@ -397,10 +401,10 @@ pub trait FileSystem: Send + Sync {
     /// `i_rwsem`, exclusive.
     fn preallocate(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()>;
 
-    /// Whether [`FileSystem::preallocate`] can be done with a file at all; asked before any of its content changes.
+    /// Whether [`FileSystem::preallocate`] is possible for a file at all. Called before any of its content changes.
     ///
     /// # Errors
-    /// `Unsupported` for a file that cannot have blocks which were never written.
+    /// `Unsupported` for a file that cannot have unwritten blocks.
     ///
     /// # Locks
     /// None.
@@ -408,7 +412,7 @@ pub trait FileSystem: Send + Sync {
         Ok(())
     }
 
-    /// Whether blocks can be taken out of the middle of a file, by [`FileSystem::punch_hole`].
+    /// Whether [`FileSystem::punch_hole`] can free blocks in the middle of a file.
     ///
     /// # Errors
     /// `Unsupported` for a file whose blocks are to stay.
@@ -419,7 +423,7 @@ pub trait FileSystem: Send + Sync {
         Ok(())
     }
 
-    /// Where a hole ends that was asked for up to the byte `end` of a file of `size` bytes.
+    /// The end of a hole that was asked for up to the byte `end`, in a file of `size` bytes.
     ///
     /// # Locks
     /// `i_rwsem`, exclusive.
@@ -427,10 +431,10 @@ pub trait FileSystem: Send + Sync {
         end
     }
 
-    /// Whether [`FileSystem::shift_range`] can be done with a file at all.
+    /// Whether [`FileSystem::shift_range`] is possible for a file at all.
     ///
     /// # Errors
-    /// `Unsupported` for a format that cannot, or a file.
+    /// `Unsupported` for a format or a file that cannot.
     ///
     /// # Locks
     /// None.
@@ -438,14 +442,15 @@ pub trait FileSystem: Send + Sync {
         Err(ErrorKind::Unsupported.into())
     }
 
-    /// Takes the blocks of `bytes` out of a file, so that those behind move to where they begin and the file
-    /// is as much shorter; with `insert` moves those from the beginning of `bytes` on behind them, so that
-    /// they are a hole and the file is as much longer. `bytes` begin and end at blocks and begin inside the
-    /// file; those that are taken out end before its end. No page from the first of them on is in the cache.
+    /// Removes the blocks of `bytes` from a file: the blocks behind them move to the beginning of `bytes`,
+    /// and the file becomes shorter by `bytes`. With `insert`, the blocks from the beginning of `bytes` on
+    /// move behind `bytes`, which becomes a hole, and the file becomes longer by `bytes`. `bytes` begins and
+    /// ends at blocks and begins inside the file; a range that is removed ends before the end of the file. No
+    /// page from the beginning of `bytes` on is in the cache.
     ///
     /// # Errors
-    /// `Unsupported` for a format that cannot, or a file; as every method that changes something. A part may
-    /// have moved.
+    /// `Unsupported` for a format or a file that cannot; as every method that changes something. Some blocks
+    /// may have moved.
     ///
     /// # Locks
     /// `i_rwsem` and `invalidate_lock`, exclusive.
@@ -459,8 +464,8 @@ pub trait FileSystem: Send + Sync {
         Err(ErrorKind::Unsupported.into())
     }
 
-    /// Whether the byte at `pos` lies in a block with data of its own: not in a hole, not in blocks that are
-    /// only reserved, and not in the inode.
+    /// Whether the byte at `pos` lies in a block with data: not in a hole, not in a block that is only
+    /// reserved, and not in the inode.
     ///
     /// # Errors
     /// As every method that reads.
@@ -469,8 +474,8 @@ pub trait FileSystem: Send + Sync {
     /// `i_rwsem`, shared at least.
     fn has_block(&self, inode: &Inode, pos: u64) -> Result<bool>;
 
-    /// The first position in `bytes` that is data or a hole; `unwritten` tells of a position whether the cache holds
-    /// data there that has no place yet.
+    /// The first position in `bytes` that is data or a hole. `unwritten` tells whether the cache holds data at a
+    /// position that has no place on the volume yet.
     ///
     /// # Errors
     /// As every method that reads.
@@ -485,16 +490,16 @@ pub trait FileSystem: Send + Sync {
         unwritten: &dyn Fn(u64) -> bool,
     ) -> Result<Option<u64>>;
 
-    /// Makes the inode durable; its pages have been written and waited for.
+    /// Makes the inode durable. The caller has written its pages and waited for them.
     ///
     /// # Errors
-    /// As every method that changes something; the volume may take no more changes then.
+    /// As every method that changes something. The volume may then take no more changes.
     ///
     /// # Locks
     /// None, or `i_rwsem` shared.
     fn fsync(&self, inode: &Inode, datasync: bool) -> Result<()>;
 
-    /// Makes everything durable. Pages have been written and waited for.
+    /// Makes everything durable. The caller has written the pages and waited for them.
     ///
     /// # Errors
     /// As [`FileSystem::fsync`].
@@ -503,10 +508,10 @@ pub trait FileSystem: Send + Sync {
     /// None.
     fn sync_fs(&self) -> Result<()>;
 
-    /// Frees an inode that has no name and no user. Its pages are gone from the cache.
+    /// Frees an inode that has no name and no user. Its pages were dropped from the cache.
     ///
     /// # Errors
-    /// As every method that changes something; the next mount frees the inode then.
+    /// As every method that changes something. The next mount then frees the inode.
     ///
     /// # Locks
     /// None.
@@ -521,23 +526,23 @@ pub trait FileSystem: Send + Sync {
     /// None.
     fn balance(&self) -> Result<()>;
 
-    /// Called by the flusher after a periodic pass: changes that have been in memory alone for long become
-    /// durable.
+    /// Called by the flusher after a periodic pass. Makes changes durable that have been only in memory for
+    /// long.
     ///
     /// # Locks
     /// None.
     fn periodic(&self) {}
 
-    /// Stops the volume as it is (the kernel's `FS_IOC_SHUTDOWN`): no change is taken any more.
+    /// Stops the volume in its present state (the kernel's `FS_IOC_SHUTDOWN`): it takes no more changes.
     ///
     /// # Locks
     /// None.
     fn shutdown(&self) {}
 
-    /// Writes the state of a clean unmount. Nothing is used afterwards.
+    /// Writes the state of a clean unmount. No other method is called afterwards.
     ///
     /// # Errors
-    /// As [`FileSystem::fsync`]; the next mount recovers then.
+    /// As [`FileSystem::fsync`]. The next mount then recovers the volume.
     ///
     /// # Locks
     /// None.

@@ -1,8 +1,8 @@
-//! Pages that are being read in, and pages that are being changed: the work of a page lock elsewhere.
+//! Pages that are being read in, and pages that are being changed. In Linux, the page lock does this work.
 //!
-//! Readers hold no `i_rwsem`. A page that is being read in is not in the mapping yet; another reader that
-//! wants it waits here, and a writer that is about to change it waits, so that the read cannot come after the
-//! change. A reader that wants a page which is just being changed waits as well, and then finds it in memory.
+//! Readers hold no `i_rwsem`. A page that is being read in is not in the mapping yet. Another reader of the
+//! page waits here. A writer that is about to change the page also waits, so that the read cannot be inserted
+//! after the change. A reader of a page that is being changed waits, too, and then finds the page in memory.
 //!
 //! ```text
 //!   reader   begin ── device ── insert ─┤ over
@@ -10,7 +10,7 @@
 //!   reader                                begin ╌╌╌╌╌╌╌╌waits╌╌╌╌╌╌╌╌╌╌╌┼── finds it cached
 //! ```
 //!
-//! Truncation and punching keep page-ins away altogether: they hold `invalidate_lock` exclusive, page-ins begin with
+//! Truncation and punching exclude page-ins altogether: they hold `invalidate_lock` exclusive, and page-ins begin with
 //! it held shared.
 
 use super::AddressSpace;
@@ -24,14 +24,15 @@ static BUSY: LockClass = LockClass::new("mapping->busy_pages", 702);
 /// The busy pages of a mapping.
 pub(super) struct BusyPages {
     state: Mutex<State>,
-    /// Some page is no longer busy.
+    /// Woken when a page is no longer busy.
     freed: WaitQueue,
 }
 
 #[derive(Default)]
 struct State {
     reads: Vec<Range<u64>>,
-    /// At most one: a thread that changes pages holds `i_rwsem` exclusive.
+    /// The pages that are being changed. There is at most one range: a thread that changes pages holds
+    /// `i_rwsem` exclusive.
     change: Option<Range<u64>>,
 }
 
@@ -51,15 +52,15 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// Pages that are being read in; over when dropped.
+/// Pages that are being read in, until this is dropped.
 pub struct PageIn {
     inode: Arc<Inode>,
     pages: Range<u64>,
 }
 
 impl PageIn {
-    /// Says that `pages` of `inode` are going to be read, or as many of the first as are not busy; `None` when
-    /// the first is. The caller holds `invalidate_lock` shared.
+    /// Marks `pages` of `inode` as being read in, up to the first busy one. `None` when the first page is busy. The
+    /// caller holds `invalidate_lock` shared.
     pub(crate) fn begin(inode: &Arc<Inode>, mut pages: Range<u64>) -> Option<Self> {
         let mut state = inode.mapping.busy.state.lock();
         let next = state.all().filter(|b| overlap(b, &pages)).map(|b| b.start).min();
@@ -72,12 +73,12 @@ impl PageIn {
         Some(PageIn { inode: inode.clone(), pages })
     }
 
-    /// The inode whose pages they are.
+    /// The inode of the pages.
     pub(crate) fn inode(&self) -> &Arc<Inode> {
         &self.inode
     }
 
-    /// Pages in it.
+    /// The number of pages.
     pub(crate) fn len(&self) -> u64 {
         self.pages.end - self.pages.start
     }
@@ -95,7 +96,7 @@ impl Drop for PageIn {
     }
 }
 
-/// Pages that are being changed; over when dropped.
+/// Pages that are being changed, until this is dropped.
 pub(crate) struct Change<'a>(&'a BusyPages);
 
 impl Drop for Change<'_> {
@@ -106,8 +107,8 @@ impl Drop for Change<'_> {
 }
 
 impl AddressSpace {
-    /// Says that `pages` are going to be changed, and waits for those that are being read in. No page-in of them
-    /// begins until the result is dropped. The caller holds `i_rwsem` exclusive.
+    /// Marks `pages` as being changed, and waits for those that are being read in. No page-in of them begins until the
+    /// result is dropped. The caller holds `i_rwsem` exclusive.
     pub(crate) fn begin_change(&self, pages: Range<u64>) -> Change<'_> {
         let being_read = |s: &State| s.reads.iter().any(|r| overlap(r, &pages));
         let mut state = self.busy.state.lock();
@@ -122,14 +123,14 @@ impl AddressSpace {
         change
     }
 
-    /// Waits until page `index` is neither being read in nor being changed. The caller holds neither a busy page nor
-    /// `invalidate_lock`.
+    /// Waits until page `index` is neither being read in nor being changed. The caller has marked no page as busy, and
+    /// does not hold `invalidate_lock`.
     pub(crate) fn wait_not_busy(&self, index: u64) {
         let page = index..index + 1;
         self.busy.freed.wait_until(|| !self.busy.state.lock().all().any(|b| overlap(b, &page)));
     }
 
-    /// Waits until no page of the range is being read in. The caller keeps new page-ins away.
+    /// Waits until no page of the range is being read in. The caller excludes new page-ins.
     pub(super) fn wait_page_ins(&self, pages: Range<u64>) {
         let being_read = || self.busy.state.lock().reads.iter().any(|r| overlap(r, &pages));
         if being_read() {

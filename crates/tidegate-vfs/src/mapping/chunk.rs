@@ -14,7 +14,7 @@ pub fn mask(start: usize, len: usize) -> u64 {
     if len == 0 { 0 } else { (u64::MAX >> (64 - len)) << start }
 }
 
-/// Neighbouring pages in one buffer.
+/// Adjacent pages in one buffer.
 struct Run {
     /// First page in the chunk.
     start: u8,
@@ -32,7 +32,7 @@ impl Run {
     fn mask(&self) -> u64 {
         mask(self.start as usize, self.len as usize)
     }
-    /// The buffer's page for the chunk's page `slot`.
+    /// The page of the buffer for page `slot` of the chunk.
     fn page(&self, slot: usize) -> usize {
         self.first as usize + slot - self.start as usize
     }
@@ -72,28 +72,29 @@ pub struct Chunk {
     /// Sorted by `start`, never overlapping.
     runs: Vec<Run>,
     /// A bit for the first page of each run. The number of bits before a page is the number of runs that
-    /// begin before it.
+    /// begin before that page.
     starts: u64,
     /// Pages that are cached.
     present: u64,
-    /// Changed since last written.
+    /// Dirty pages: changed since they were last written.
     pub dirty: u64,
-    /// Dirty when a sync began: to be written by it.
+    /// Pages that were dirty when a sync began, which is to write them.
     pub towrite: u64,
-    /// Being written.
+    /// Pages under write-back.
     pub writeback: u64,
-    /// Used since the reclaim clock last came by.
+    /// The chunk was used since the reclaim clock last passed it.
     pub referenced: bool,
-    /// Of dirty pages: the parity of the epoch in which they were dirtied.
+    /// For dirty pages: the parity of the epoch in which they were dirtied.
     dirty_epoch: u64,
-    /// Of pages under write-back: the parity of their epoch.
+    /// For pages under write-back: the parity of their epoch.
     writeback_epoch: u64,
-    /// Pages under write-back are becoming dirty again.
+    /// Pages under write-back become dirty again.
     pub given_back: bool,
 }
 
 impl Chunk {
-    /// Has dirty pages and pages under write-back counted in their epoch, after they were as given.
+    /// Counts the changes of dirty pages and of pages under write-back in their epochs. `dirty` and
+    /// `writeback` are the tags before.
     pub(crate) fn follow_epochs(&mut self, dirty: u64, writeback: u64, epochs: &Epochs) {
         let (dirtied, cleaned) = (self.dirty & !dirty, dirty & !self.dirty);
         let (begun, ended) = (self.writeback & !writeback, writeback & !self.writeback);
@@ -101,7 +102,7 @@ impl Chunk {
         let sent = cleaned & begun;
         let (was_dirty, was_sent) = (self.dirty_epoch, self.writeback_epoch);
         self.writeback_epoch = self.writeback_epoch & !begun | self.dirty_epoch & sent;
-        // First, so that a page which changes its epoch is never in none.
+        // Pages enter their new epoch first, so that a page that changes its epoch is always counted.
         let unasked = begun & !sent;
         if dirtied | unasked != 0 {
             let of = if epochs.enter(count(dirtied), count(unasked)) == 0 { 0 } else { u64::MAX };
@@ -139,7 +140,7 @@ impl Chunk {
         Some(PageRun { buf: r.buf.clone(), first: r.page(slot), pages: (r.end() - slot).min(max) })
     }
 
-    /// Puts `run` at `slot`, in place of whatever is there.
+    /// Puts `run` at `slot`, in place of the pages there.
     pub fn replace(&mut self, slot: usize, run: PageRun) {
         self.remove(slot, run.pages);
         let r = Run { start: slot as u8, len: run.pages as u8, first: run.first as u8, buf: run.buf };
@@ -148,7 +149,7 @@ impl Chunk {
         self.starts |= 1 << slot;
     }
 
-    /// Drops the buffers of `len` pages from `slot`; the tags are the caller's.
+    /// Drops the buffers of `len` pages from `slot`. The caller clears the tags.
     pub fn remove(&mut self, slot: usize, len: usize) {
         let (end, gone) = (slot + len, mask(slot, len));
         if self.present & gone == 0 {
@@ -168,9 +169,9 @@ impl Chunk {
         debug_assert_eq!(self.runs.len(), self.starts.count_ones() as usize);
     }
 
-    /// Calls `f` with the bytes of the cached pages from `slot` on that share a buffer (at most `max`),
-    /// to be changed. Pages that somebody else still reads, a bio in flight say, are copied first.
-    /// Returns how many pages `f` got, with its result; `None` when `slot` is not cached.
+    /// Calls `f` with the bytes of the cached pages from `slot` on that share a buffer (at most `max`), for
+    /// it to change them. Pages that are still being read elsewhere, as by a bio in flight, are copied first.
+    /// Returns how many pages `f` got, and its result. `None` when `slot` is not cached.
     pub fn modify<R>(
         &mut self,
         slot: usize,
@@ -192,7 +193,7 @@ impl Chunk {
         Some((n, out))
     }
 
-    /// Puts `n` cached pages from `slot` under write-back; their bytes.
+    /// Puts `n` cached pages from `slot` under write-back. Returns their bytes.
     pub fn begin_writeback(&mut self, slot: usize, n: usize) -> Vec<Segment> {
         let m = mask(slot, n);
         self.dirty &= !m;
@@ -208,7 +209,7 @@ impl Chunk {
         segments
     }
 
-    /// Whether nothing is cached.
+    /// Whether no page is cached.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
@@ -239,7 +240,7 @@ mod tests {
         assert!(c.is_empty());
     }
 
-    /// Against 64 pages by themselves.
+    /// A chunk is compared with an array of 64 pages.
     #[test]
     fn each_page_is_where_it_was_put() {
         let mut seed = 11u64;

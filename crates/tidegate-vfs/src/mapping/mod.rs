@@ -1,17 +1,17 @@
 //! The page cache of one inode.
 //!
-//! Pages live in chunks of 64; a chunk's tags are bitmaps. Chunks hang in one or more shards, each under
-//! an `i_pages` lock that is held for memory operations only, never for I/O. Buffers are shared by
-//! reference count: a bio or a reader keeps its reference, and a thread that changes a shared page
-//! gets a copy ([`Chunk::modify`]). So pages need no lock of their own and stay stable under I/O.
+//! Pages live in chunks of 64; the tags of a chunk are bitmaps. Chunks are in one or more shards, each under
+//! an `i_pages` lock that is held only for memory operations, never for I/O. Buffers are shared by reference
+//! count: a bio or a reader keeps its reference, and a thread that changes a shared page gets a copy
+//! ([`Chunk::modify`]). So pages need no lock of their own and stay stable under I/O.
 //!
 //! Locks owned: `mapping->invalidate_lock` 25, `mapping->i_pages` 700, `mapping->busy_pages` 702. Callers:
 //!
 //! | caller | holds | so that |
 //! |---|---|---|
-//! | a writer | `i_rwsem` exclusive, its pages as being changed (`busy`) | pages change by one at a time |
-//! | a reader of cached pages | nothing | it waits for nobody |
-//! | a reader of missing pages | `invalidate_lock` shared, the pages as being read in (`busy`) | what it read is still what the page holds |
+//! | a writer | `i_rwsem` exclusive, its pages marked as being changed (`busy`) | one thread changes pages at a time |
+//! | a reader of cached pages | nothing | it waits for no other thread |
+//! | a reader of missing pages | `invalidate_lock` shared, its pages marked (`busy`) | the bytes it read are current |
 //! | truncation, punching | `i_rwsem` and `invalidate_lock` exclusive | no page-in reads blocks that are being freed |
 //! | write-back | nothing | it owns the dirty → writeback → clean transitions |
 
@@ -34,7 +34,7 @@ use tidegate_block::{PAGE_SIZE, PageBuf};
 use tidegate_rt::{LockClass, Mutex, RwLock, WaitQueue, sim};
 
 static INVALIDATE_LOCK: LockClass = LockClass::new("mapping->invalidate_lock", 25);
-/// Rank below the device's locks and above every file system lock.
+/// The rank is below the device's locks and above every file system lock.
 static I_PAGES: LockClass = LockClass::new("mapping->i_pages", 700);
 
 #[derive(Default)]
@@ -53,20 +53,20 @@ pub struct AddressSpace {
     writeback: AtomicU64,
     idle: WaitQueue,
     busy: busy::BusyPages,
-    /// Held shared by page-ins, exclusive by operations that take pages and their blocks away.
+    /// Held shared by page-ins, and exclusive by operations that remove pages and their blocks.
     pub(crate) invalidate_lock: RwLock<()>,
     /// Counts failed writes; a file remembers the value it has seen (errseq).
     errseq: AtomicU32,
     /// The device's last error; 0 when it had none.
     errno: AtomicI32,
     no_space: AtomicBool,
-    /// Times that pages taken for writing became dirty again without an error.
+    /// How often pages that were taken for writing became dirty again without an error.
     redirtied: AtomicU64,
-    /// The count of [`AddressSpace::gathered`].
+    /// The number of [`AddressSpace::gathered`].
     gathered: AtomicU64,
-    /// Times that pages under write-back joined bios which were not sent.
+    /// How often pages under write-back joined bios that were not submitted.
     pub(crate) joins: AtomicU64,
-    /// Whether its pages count in the epochs that a sync waits for: a file system's own pages do not.
+    /// Whether the pages count in the epochs that a sync waits for. A file system's own pages do not.
     pub(crate) in_epochs: bool,
     hand: reclaim::Hand,
 }
@@ -98,15 +98,15 @@ impl AddressSpace {
         }
     }
 
-    /// Where pages under write-back wait to be submitted, if they do: a number of the file system's, which
-    /// gathers bios.
+    /// Where pages under write-back wait to be submitted, if they do: a number that a file system that
+    /// gathers bios defines.
     pub fn gathered(&self) -> &AtomicU64 {
         &self.gathered
     }
 
-    /// Pages under write-back joined bios that are not sent, and [`AddressSpace::gathered`] says so: a thread
-    /// that waits for them sends those bios. May be called with locks of the file system held, but none of
-    /// the page cache.
+    /// Notes that pages under write-back joined bios that are not submitted, and that
+    /// [`AddressSpace::gathered`] says so. A thread that waits for the pages then submits the bios. May be
+    /// called with locks of the file system held, but with none of the page cache.
     pub fn joined(&self) {
         self.joins.fetch_add(1, SeqCst);
         self.idle.wake_all();
@@ -132,12 +132,12 @@ impl AddressSpace {
         &self.shards[(chunk % self.shards.len() as u64) as usize]
     }
 
-    /// The shards that chunks `first..=last` hang in.
+    /// The shards of chunks `first..=last`.
     fn shards_of(&self, first: u64, last: u64) -> &[Mutex<Shard>] {
         if first == last { std::slice::from_ref(self.shard(first)) } else { &self.shards }
     }
 
-    /// Runs `f` on a chunk, made if it is missing, and books the change of its tags and pages.
+    /// Runs `f` on a chunk, which is made if it is missing, and accounts the change of its tags and pages.
     fn with_chunk<R>(&self, chunk: u64, f: impl FnOnce(&mut Chunk) -> R) -> R {
         self.with_chunk_in(&mut self.shard(chunk).lock(), chunk, f)
     }
@@ -169,7 +169,7 @@ impl AddressSpace {
         self.account(&self.pages, &self.bdi.nr_pages, p0, p1);
         let dirty = || self.account(&self.dirty, &self.bdi.nr_dirty, d0, d1);
         let writeback = || self.account(&self.writeback, &self.bdi.nr_writeback, w0, w1);
-        // A page on its way is counted twice for a moment, never not at all.
+        // A page that goes from one state to the other is counted twice for a moment, but never not at all.
         if w1.count_ones() > w0.count_ones() {
             writeback();
             dirty();
@@ -188,7 +188,7 @@ impl AddressSpace {
         }
     }
 
-    /// Like [`Self::with_chunk`] for a chunk that may be missing; for looking only.
+    /// Like [`Self::with_chunk`], but read-only, and for a chunk that may be missing.
     fn peek<R>(&self, chunk: u64, f: impl FnOnce(&mut Chunk) -> R) -> Option<R> {
         self.shard(chunk).lock().chunks.get_mut(&chunk).map(|c| f(c))
     }
@@ -221,9 +221,11 @@ impl AddressSpace {
         (first, n)
     }
 
-    /// Whether no page is dirty or under write-back, at one time of each shard.
+    /// Whether no page is dirty or under write-back. Each shard is looked at under its lock, one after the
+    /// other.
     pub(crate) fn is_idle(&self) -> bool {
-        // A page that becomes dirty again may be looked for where it no longer is, and then where it was.
+        // The counts alone do not suffice: a page that becomes dirty again could be missed in both, as it
+        // moves from one to the other.
         let idle = |s: &Mutex<Shard>| {
             let s = s.lock();
             s.dirty.is_empty() && s.chunks.values().all(|c| c.writeback == 0)
@@ -237,7 +239,7 @@ impl AddressSpace {
         self.peek(chunk, |c| c.dirty >> slot & 1 == 1).unwrap_or(false)
     }
 
-    /// Whether page `index` is on its way.
+    /// Whether page `index` is under write-back.
     pub fn is_writeback(&self, index: u64) -> bool {
         let (chunk, slot) = split(index);
         self.peek(chunk, |c| c.writeback >> slot & 1 == 1).unwrap_or(false)
@@ -249,7 +251,7 @@ impl AddressSpace {
         self.peek(chunk, |c| c.present() >> slot & 1 == 1).unwrap_or(false)
     }
 
-    /// Copies cached bytes from `pos` on into `to`; how many, up to the first page that is missing.
+    /// Copies cached bytes from `pos` on into `to`, up to the first missing page. Returns how many.
     pub fn copy_out(&self, pos: u64, to: &mut [u8]) -> usize {
         let mut done = 0;
         while done < to.len() {
@@ -264,7 +266,7 @@ impl AddressSpace {
         done
     }
 
-    /// Caches pages that were read; pages already there stay, as they may be newer.
+    /// Caches pages that were read. Pages that are cached already stay, as they may be newer.
     pub fn insert_clean(&self, index: u64, run: &PageRun) {
         self.each_part(index, run, |c, slot, part| {
             let mut at = 0;
@@ -281,7 +283,7 @@ impl AddressSpace {
         });
     }
 
-    /// Caches pages in place of what is there and marks them dirty.
+    /// Caches pages in place of those that are cached, and marks them dirty.
     pub fn insert_dirty(&self, index: u64, run: &PageRun) {
         self.each_part(index, run, |c, slot, part| {
             let m = mask(slot, part.pages);
@@ -302,7 +304,7 @@ impl AddressSpace {
         }
     }
 
-    /// Changes page `index` in place and marks it dirty; `None` when it is not cached.
+    /// Changes page `index` in place and marks it dirty. `None` when it is not cached.
     pub fn modify<R>(&self, index: u64, f: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
         let (chunk, slot) = split(index);
         self.with_chunk(chunk, |c| {
@@ -346,8 +348,9 @@ impl AddressSpace {
         v
     }
 
-    /// Drops the pages `start..end`, dirty ones too, after waiting for those under write-back or being read in. The
-    /// caller keeps new page-ins of them away: it holds `invalidate_lock` exclusive, or changes them.
+    /// Drops the pages `start..end`, including dirty ones, after waiting for pages that are under write-back or being
+    /// read in. The caller excludes new page-ins of them: it holds `invalidate_lock` exclusive, or has marked the pages
+    /// as being changed.
     pub fn remove(&self, start: u64, end: u64) {
         self.wait_page_ins(start..end);
         if self.nr_pages() == 0 && self.nr_writeback() == 0 {
@@ -357,7 +360,8 @@ impl AddressSpace {
             let m = range_mask(id, start, end);
             loop {
                 self.wait_writeback(start, end);
-                // In one look: a thread that takes a page for writing after it was waited for gives it a block.
+                // The check and the removal are under one lock: else a thread could take a page for writing after the
+                // wait, and give it a block.
                 let all = self.with_chunk(id, |c| {
                     let idle = c.writeback & m == 0;
                     if idle {
@@ -374,8 +378,8 @@ impl AddressSpace {
         }
     }
 
-    /// Drops page `index`, dirty or not, unless it is on its way; whether it was not. Waits for nothing. For
-    /// a mapping whose pages nobody reads ahead.
+    /// Drops page `index`, dirty or not, unless it is under write-back. Returns whether it was not under
+    /// write-back. Waits for nothing. For a mapping whose pages are not read ahead.
     pub fn remove_idle(&self, index: u64) -> bool {
         let (chunk, slot) = split(index);
         self.with_chunk(chunk, |c| {
@@ -424,7 +428,7 @@ fn range_mask(id: u64, start: u64, end: u64) -> u64 {
     if a >= b { 0 } else { mask((a - first) as usize, (b - a) as usize) }
 }
 
-/// Writes `from` into a chunk at `offset` bytes past page `slot`.
+/// Writes `from` into a chunk, `offset` bytes past the beginning of page `slot`.
 fn write_chunk(c: &mut Chunk, slot: usize, offset: usize, from: &[u8]) -> Result<()> {
     sim::copy(from.len());
     sim::cache_pages((offset + from.len()).div_ceil(PAGE_SIZE));
@@ -457,8 +461,8 @@ fn write_chunk(c: &mut Chunk, slot: usize, offset: usize, from: &[u8]) -> Result
         slot += (offset + n) / PAGE_SIZE;
         offset = (offset + n) % PAGE_SIZE;
     }
-    // A page that is written for the first time has not been asked for again: a program that makes many files does
-    // not push out the directories that it makes them in.
+    // A first write to a page does not count as reuse: so a program that creates many files does not push out their
+    // directories.
     c.referenced |= again;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A mapping's part in reclaim: the hand, and the turns it has on the clock (`crate::reclaim`).
+//! The part of a mapping in reclaim: its hand, and its turns on the clock (`crate::reclaim`).
 
 use super::{AddressSpace, chunk::mask, range_mask};
 use crate::reclaim::TURN;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 /// A mapping's place on the clock.
 #[derive(Default)]
 pub(super) struct Hand {
-    /// Chunks there are.
+    /// The number of chunks.
     pub(super) chunks: AtomicU64,
     /// Turns on the clock, one for each [`TURN`] chunks.
     turns: AtomicU64,
@@ -16,18 +16,19 @@ pub(super) struct Hand {
 }
 
 impl AddressSpace {
-    /// Whether there are more pages than the turns on the clock are for.
+    /// Whether the mapping has more chunks than its turns on the clock cover.
     pub(crate) fn lacks_turns(&self) -> bool {
         self.hand.turns.load(SeqCst) * TURN < self.hand.chunks.load(SeqCst)
     }
 
-    /// Whether the pages want another turn on the clock, which the caller then gives: each is asked for once.
+    /// Whether the mapping needs another turn on the clock, which the caller then adds. Each turn is asked
+    /// for once.
     pub(crate) fn turn_wanted(&self) -> bool {
         let more = |t: u64| (t * TURN < self.hand.chunks.load(SeqCst)).then_some(t + 1);
         self.lacks_turns() && self.hand.turns.fetch_update(SeqCst, SeqCst, more).is_ok()
     }
 
-    /// Whether a turn that is over is wanted again.
+    /// Whether a turn that is over is needed again.
     pub(crate) fn keeps_turn(&self) -> bool {
         let fewer = |t: u64| {
             let others = t.saturating_sub(1);
@@ -36,16 +37,16 @@ impl AddressSpace {
         self.hand.turns.fetch_update(SeqCst, SeqCst, fewer).is_err()
     }
 
-    /// Drops the clean pages of the next [`TURN`] chunks; with `second_chance`, spares chunks used since the
-    /// last time.
+    /// Drops the clean pages of the next [`TURN`] chunks. With `second_chance`, spares chunks that were used
+    /// since the last time.
     pub(crate) fn reclaim_turn(&self, second_chance: bool) {
         for id in self.next_chunks() {
             self.reclaim_chunk(id, u64::MAX, second_chance);
         }
     }
 
-    /// The chunks of a turn, and puts the hand behind them: two threads do not come by the same ones, where
-    /// the second would find them not used since.
+    /// Returns the chunks of a turn, and moves the hand past them. So two threads do not pass the same
+    /// chunks, where the second would find them unused.
     fn next_chunks(&self) -> Vec<u64> {
         let turn = TURN as usize;
         loop {
@@ -63,12 +64,14 @@ impl AddressSpace {
         }
     }
 
-    /// Drops clean pages; with `second_chance`, spares chunks used since the last time. How many went.
+    /// Drops clean pages. With `second_chance`, spares chunks that were used since the last time. Returns how
+    /// many were dropped.
     pub fn reclaim(&self, second_chance: bool) -> u64 {
         self.reclaim_range(0, u64::MAX, second_chance)
     }
 
-    /// Drops the clean pages of `start..end`; with `second_chance` as [`Self::reclaim`]. How many went.
+    /// Drops the clean pages of `start..end`, with `second_chance` as in [`Self::reclaim`]. Returns how many
+    /// were dropped.
     pub fn reclaim_range(&self, start: u64, end: u64, second_chance: bool) -> u64 {
         let before = self.nr_pages();
         for id in self.chunk_ids(start, end) {
@@ -77,7 +80,7 @@ impl AddressSpace {
         before.saturating_sub(self.nr_pages())
     }
 
-    /// Drops the clean ones of a chunk's pages in `of`.
+    /// Drops those pages of a chunk in `of` that are clean.
     fn reclaim_chunk(&self, id: u64, of: u64, second_chance: bool) {
         self.with_chunk(id, |c| {
             if second_chance && std::mem::take(&mut c.referenced) {

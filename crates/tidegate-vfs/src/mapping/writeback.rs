@@ -1,4 +1,4 @@
-//! Pages on their way to the volume: dirty → writeback → clean, and the errors of that way.
+//! Write-back of pages: dirty → writeback → clean, and its errors.
 
 use super::chunk::{CHUNK_PAGES, Chunk, PageRun, mask};
 use super::{AddressSpace, Shard, range_mask, split};
@@ -10,19 +10,19 @@ use tidegate_block::{Errno, Segment};
 use tidegate_rt::trace::SpanPoint;
 
 static WAIT_WRITEBACK: SpanPoint<1> = SpanPoint::timed("folio_wait_writeback", ["index"]);
-/// Finding dirty pages is part of it: they are found and marked under one lock.
+/// The span includes finding dirty pages: they are found and marked under one lock.
 static SET_WRITEBACK: SpanPoint<2> = SpanPoint::new("set_page_writeback", ["index", "most"]);
 
 /// Which pages a write-back pass takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tag {
-    /// Every dirty one.
+    /// Every dirty page.
     Dirty,
-    /// Those that [`AddressSpace::tag_towrite`] marked.
+    /// Pages that [`AddressSpace::tag_towrite`] marked.
     ToWrite,
 }
 
-/// Neighbouring pages taken for writing; now under write-back.
+/// Adjacent pages that were taken for writing. They are under write-back.
 pub struct DirtyRun {
     /// First page of the file.
     pub index: u64,
@@ -36,9 +36,9 @@ pub struct DirtyRun {
 pub enum Taken {
     /// Pages to write.
     Run(DirtyRun),
-    /// This page is wanted but still under write-back from before.
+    /// This page is to be written, but is still under write-back from before.
     Busy(u64),
-    /// Nothing in the range.
+    /// No tagged page is in the range.
     None,
 }
 
@@ -57,9 +57,9 @@ impl AddressSpace {
         }
     }
 
-    /// Takes the first run of tagged pages in `start..end`, at most `max`: dirty and to-write are
-    /// cleared, write-back is set. A run may cross chunks but not a missing page. For mappings with one shard,
-    /// as those of files are, which is locked once.
+    /// Takes the first run of tagged pages in `start..end`, at most `max`: clears dirty and to-write, and sets
+    /// write-back. A run may cross chunks but not a missing page. For mappings with one shard, such as those of files:
+    /// the shard is locked once.
     pub fn take_dirty(&self, start: u64, end: u64, tag: Tag, max: usize) -> Taken {
         debug_assert_eq!(self.shards.len(), 1, "a run is taken in one piece");
         let _span = SET_WRITEBACK.enter([start, max as u64]);
@@ -111,9 +111,9 @@ impl AddressSpace {
         self.shards_of(first, last).iter().filter_map(|s| s.lock().next_dirty_chunk(start, end)).min()
     }
 
-    /// The first run of tagged pages in `start..end`, which stay as they are: for a format that holds something before
-    /// it takes pages, such as a lock or a transaction. Pages that are under write-back, too, are among them, and other
-    /// threads may take pages meanwhile. Takes `i_pages`.
+    /// The first run of tagged pages in `start..end`. The pages stay as they are: for a format that needs a lock or a
+    /// transaction before it takes pages. The run includes pages that are also under write-back, and other threads may
+    /// take pages meanwhile. Takes `i_pages`.
     pub fn next_dirty(&self, start: u64, end: u64, tag: Tag) -> Option<Range<u64>> {
         let tagged = |id: u64, at: u64| {
             let bits = self.peek(id, |c| if tag == Tag::Dirty { c.dirty } else { c.towrite });
@@ -124,7 +124,8 @@ impl AddressSpace {
             if at >= end {
                 return None;
             }
-            // Runs often follow each other in a chunk: only from one without any is the next looked for in all shards.
+            // Runs often follow each other in one chunk, so all shards are searched only when this chunk has no run
+            // left.
             let id = at / CHUNK_PAGES;
             let bits = tagged(id, at);
             if bits != 0 {
@@ -144,14 +145,14 @@ impl AddressSpace {
         Some(first..last)
     }
 
-    /// Pages of `start..end` that are dirty, in order; they stay dirty. Each run is looked for when it is asked for.
+    /// The dirty pages of `start..end`, in order. They stay dirty. Each run is looked up when the iterator reaches it.
     pub fn dirty_indices(&self, start: u64, end: u64) -> impl Iterator<Item = u64> + '_ {
         let next = move |at| self.next_dirty(at, end, Tag::Dirty);
         std::iter::successors(next(start), move |run| next(run.end)).flatten()
     }
 
-    /// Takes one page for writing if it is dirty and not under write-back, after `f` set in it what
-    /// depends on where it goes.
+    /// Takes one page for writing if it is dirty and not under write-back. `f` first sets the bytes that
+    /// depend on the page's new place.
     pub fn take_page_with(&self, index: u64, f: impl FnOnce(&mut [u8])) -> Option<PageRun> {
         let (chunk, slot) = split(index);
         let bit = 1u64 << slot;
@@ -167,8 +168,8 @@ impl AddressSpace {
         })
     }
 
-    /// Takes cached pages from `index` on, at most `max` within one chunk, to be written whether dirty or
-    /// not: they are under write-back then. `None` when the first is not cached or under write-back.
+    /// Takes cached pages from `index` on for writing, at most `max` within one chunk, whether dirty or not,
+    /// and puts them under write-back. `None` when the first is not cached or is under write-back.
     pub fn take_cached(&self, index: u64, max: usize) -> Option<DirtyRun> {
         let (chunk, slot) = split(index);
         self.with_chunk(chunk, |c| {
@@ -182,10 +183,11 @@ impl AddressSpace {
         })
     }
 
-    /// Ends the write-back of pages that were not written after all: they are dirty. Nobody is told of a
-    /// failure.
+    /// Ends the write-back of pages that were not written after all: they become dirty. No failure is
+    /// reported.
     pub fn redirty(&self, index: u64, pages: usize) {
-        // First: a thread that finds them no more under write-back must find that they were not written.
+        // The count comes first: a thread that finds the pages no longer under write-back must see that they
+        // were not written.
         self.redirtied.fetch_add(1, SeqCst);
         self.each_range(index, pages as u64, |c, m| {
             c.given_back = true;
@@ -202,8 +204,8 @@ impl AddressSpace {
     }
 
     /// Ends the write-back of `pages` pages from `index` and wakes the waiters. A failed write leaves the
-    /// pages dirty and is remembered for fsync; for the flusher to find them, a file's end by
-    /// [`Inode::end_writeback`](crate::Inode::end_writeback).
+    /// pages dirty and is remembered for fsync. Pages of files end by
+    /// [`Inode::end_writeback`](crate::Inode::end_writeback), so that the flusher finds them.
     pub fn end_writeback(&self, index: u64, pages: usize, failed: Option<ErrorKind>) {
         if let Some(kind) = failed {
             self.record_error(kind);
@@ -226,7 +228,7 @@ impl AddressSpace {
         self.errseq.fetch_add(1, SeqCst);
     }
 
-    /// The error sequence now, for a file that is being opened.
+    /// The present error sequence, for a file that is being opened.
     pub fn errseq(&self) -> u32 {
         self.errseq.load(SeqCst)
     }
@@ -243,12 +245,12 @@ impl AddressSpace {
         Err(self.last_error("an earlier write to this file failed"))
     }
 
-    /// Remembers the device's error behind a failed write; before [`Self::end_writeback`].
+    /// Remembers the error of the device behind a failed write. To be called before [`Self::end_writeback`].
     pub fn record_errno(&self, e: Errno) {
         self.errno.store(e.raw_os_error(), SeqCst);
     }
 
-    /// The error of the last failed write, said of `what`: `Io`, or `NoSpace` if that is what failed.
+    /// The error of the last failed write, with the step `what`: `Io`, or `NoSpace` if that is what failed.
     pub fn last_error(&self, what: impl Into<Cow<'static, str>>) -> Error {
         let kind = if self.no_space.load(SeqCst) { ErrorKind::NoSpace } else { ErrorKind::Io };
         match self.errno.load(SeqCst) {
@@ -311,8 +313,8 @@ impl Shard {
 
 type TakenPart = (usize, usize, Vec<Segment>);
 
-/// Takes the first run of tagged pages within `allowed`; `Err` names a page that is under write-back.
-/// A run that goes on from the chunk before must begin at page 0.
+/// Takes the first run of tagged pages within `allowed`. `Err` names a page that is under write-back. A run
+/// that continues one of the previous chunk must begin at page 0.
 fn take_from(
     c: &mut Chunk,
     allowed: u64,
@@ -346,7 +348,7 @@ mod tests {
     use tidegate_rt::rng::Rng;
     use tidegate_rt::sim;
 
-    /// The dirty pages, one by one, against runs that are looked for from everywhere.
+    /// Compares the dirty pages, one by one, with the runs that a search from every position finds.
     #[test]
     fn the_next_dirty_run_is_found_and_left() {
         let body = || {

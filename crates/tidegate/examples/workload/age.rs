@@ -1,4 +1,4 @@
-//! One large file that fills a volume, and overwrites in it, at random.
+//! One large file that fills a volume, and random overwrites in it.
 
 use crate::stamp::{PAGE, check, stamp};
 use crate::target::{Report, Result, Target, grown, seconds_since};
@@ -23,7 +23,7 @@ pub struct Overwrite {
     /// Pages between two fsyncs.
     #[arg(long, default_value_t = 1000)]
     fsync_every: u64,
-    /// Which pages; equal seeds choose equal pages.
+    /// The seed that chooses the pages; equal seeds choose equal pages.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }

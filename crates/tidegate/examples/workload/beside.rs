@@ -1,4 +1,4 @@
-//! Threads that append and fsync, or that read at random, while another thread writes without end.
+//! Threads append and fsync, or read at random, while another thread writes without end.
 
 use crate::stamp::PAGE;
 use crate::target::{OpenFile, Report, Result, Target, grown, seconds_since};
@@ -10,7 +10,7 @@ use tidegate_rt::{Histogram, clock, thread};
 
 /// Bytes of one write of the stream.
 const CHUNK: usize = 1 << 20;
-/// Pause after each random write, as pgioperf's writer has it: readers then meet as many writes on every file system.
+/// The pause after each random write, as in pgioperf: readers then meet the same number of writes on every file system.
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// The work of the threads.
@@ -33,7 +33,7 @@ pub struct Beside {
     /// How long.
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
-    /// Bytes of the large file: the stream begins anew at its end.
+    /// Bytes of the large file: the stream begins again at its end.
     #[arg(long, default_value_t = 256 << 20)]
     size: u64,
 }
@@ -44,7 +44,7 @@ impl Beside {
     /// Runs until the time is up.
     ///
     /// # Errors
-    /// The first of any thread.
+    /// The first error of any thread.
     pub fn run(&self, target: &Arc<dyn Target>) -> Result<Report> {
         self.prepare(&**target)?;
         let (before, start) = (target.counts(), clock::now());
@@ -63,7 +63,7 @@ impl Beside {
         thread::sleep(Duration::from_secs_f64(self.seconds));
         over.store(true, Relaxed);
         let seconds = seconds_since(start);
-        // All are waited for, whatever the first says.
+        // All threads are waited for, whatever the result of the first.
         let ends: Vec<Result<()>> = threads
             .into_iter()
             .map(|t| t.map_or_else(|e| Err(e.into()), |t| t.join()))
@@ -81,7 +81,7 @@ impl Beside {
         Ok(Report { seconds, fsyncs, bytes: n * PAGE as u64, counts, ..Report::default() })
     }
 
-    /// The large file has blocks, and all is durable.
+    /// Allocates the blocks of the large file, and makes everything durable.
     fn prepare(&self, target: &dyn Target) -> Result<()> {
         if self.size < CHUNK as u64 {
             return Err("--size: a mebibyte at least".into());
@@ -95,7 +95,7 @@ impl Beside {
         target.sync()
     }
 
-    /// Writes until it is over, and counts the bytes.
+    /// Writes until `over`, and counts the bytes.
     fn write(&self, target: &dyn Target, over: &AtomicBool, bytes: &AtomicU64) -> Result<()> {
         let file = target.open(LARGE, false)?;
         let (len, mut random) = if self.what == What::Append { (CHUNK, None) } else { (PAGE, Some(7)) };

@@ -24,7 +24,7 @@ impl Directory {
         self.path.join(path.trim_start_matches('/'))
     }
 
-    /// The block layer's counts, as Documentation/block/stat.rst has the columns.
+    /// The counts of the block layer, with the columns of Documentation/block/stat.rst.
     fn block_counts(&self) -> Option<Counts> {
         let path = format!("/sys/dev/block/{}:{}/stat", self.device.0, self.device.1);
         let text = fs::read_to_string(path).ok()?;
@@ -43,7 +43,7 @@ impl Directory {
         let name = fs::read_link(link).unwrap_or_default();
         let dir = Path::new("/sys/fs/f2fs").join(name.file_name().unwrap_or_default());
         let number = |file: &str| fs::read_to_string(dir.join(file)).ok()?.trim().parse::<u64>().ok();
-        // It calls the number of all checkpoints that of the foreground's.
+        // The kernel gives the number of all checkpoints the name of the foreground's.
         let names = [("commits", "cp_foreground_calls"), ("gc_segments", "gc_reclaimed_segments")];
         names.iter().filter_map(|(name, file)| Some((*name, number(file)?))).collect()
     }

@@ -1,6 +1,5 @@
-//! The cost of looking: the same marks on one volume, with nothing looked at and with each thing there is to
-//! look at. Moments that lie close together are compared, since a machine that others use is faster at one
-//! time than at another.
+//! The cost of observation: equal marks on one volume, without observation and with each kind of observation.
+//! Runs that lie close together in time are compared, since the speed of a shared machine varies.
 
 use crate::mark::Mark;
 use crate::target::{Report, Result, Target};
@@ -10,7 +9,7 @@ use std::sync::Arc;
 use tidegate::observe::{Recording, Wanted};
 use tidegate_rt::rng::Rng;
 
-/// Events that are kept of each thread: as `tidegate --trace` does.
+/// The number of events that are kept of each thread, as in `tidegate --trace`.
 const EVENTS: usize = 65_536;
 
 const OFF: Wanted = Wanted { locks: false, events: None, calls: false, causes: false };
@@ -26,7 +25,7 @@ const WAYS: [(&str, Wanted); 5] = [
 pub struct Look {
     #[command(flatten)]
     mark: Mark,
-    /// Rounds. In each, every way has a repetition, in an order drawn anew.
+    /// Rounds. In each, every way has one repetition, in a new random order.
     #[arg(long, default_value_t = 10)]
     rounds: u64,
     /// Only these ways, of off, lockstat, trace, profile and all.
@@ -38,12 +37,12 @@ pub struct Look {
 }
 
 impl Look {
-    /// A report for each round, by way.
+    /// Returns a report for each round, by way.
     pub fn run(&self, target: &Arc<dyn Target>) -> Result<BTreeMap<&'static str, Vec<Report>>> {
         let mut found = BTreeMap::<_, Vec<Report>>::new();
         let mut rng = Rng::new(self.seed);
         self.mark.prepare(&**target)?;
-        // The first finds caches empty, and counts for nothing.
+        // The first run finds caches empty, and is not counted.
         self.once(target, OFF)?;
         for _ in 0..self.rounds {
             let mut left = WAYS.to_vec();
@@ -56,7 +55,7 @@ impl Look {
         Ok(found)
     }
 
-    /// Findings are counted and thrown away.
+    /// Runs the marks once. Records are collected and thrown away.
     fn once(&self, target: &Arc<dyn Target>, wanted: Wanted) -> Result<Report> {
         let recording = if wanted == OFF { None } else { Recording::start(wanted) };
         let mut report = self.mark.once(target)?;

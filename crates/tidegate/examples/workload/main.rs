@@ -1,5 +1,5 @@
-//! Workloads on an image, by the library, or on a mounted directory, by the kernel: the same code for both,
-//! so that `cargo xtask bench` can set one beside the other. Prints JSON.
+//! Workloads on an image, by the library, or on a mounted directory, by the kernel. One code serves both, so
+//! that `cargo xtask bench` can compare them. Prints JSON.
 //!
 //! ```sh
 //! cargo run --release -p tidegate --example workload -- --image demo.img mark --threads 16 --files 8 --size 524288
@@ -10,10 +10,10 @@
 //! | `target` | what a workload runs on |
 //! | `volume`, `host` | an opened image; a directory of the host |
 //! | `mark` | many threads make files, in the manner of fs_mark |
-//! | `look` | the same while it is looked at, in each way |
+//! | `look` | marks under each kind of observation |
 //! | `age` | a volume is filled, then overwritten at random |
-//! | `beside` | threads append and fsync, or read, beside one that writes |
-//! | `stamp` | pages that say which they are |
+//! | `beside` | threads append and fsync, or read, beside a thread that writes |
+//! | `stamp` | pages that bear their own numbers |
 #![forbid(unsafe_code)]
 
 mod age;

@@ -108,7 +108,7 @@ impl Mark {
         within + u64::from(self.sync == Sync::Each)
     }
 
-    /// Makes all files once; the seconds that takes.
+    /// Makes all files once. Returns the seconds that it took.
     fn measure(&self, target: &Arc<dyn Target>) -> Result<f64> {
         let start = clock::now();
         let one = |t| {
@@ -116,7 +116,7 @@ impl Mark {
             thread::spawn(&format!("mark-{t}"), move || mark.write_files(&*target, t))
         };
         let threads: Vec<_> = (0..self.threads).map(one).collect();
-        // All are waited for, whatever the first says.
+        // All threads are waited for, whatever the result of the first.
         let ends: Vec<Result<()>> =
             threads.into_iter().map(|t| t.map_or_else(|e| Err(e.into()), |t| t.join())).collect();
         ends.into_iter().collect::<Result<()>>()?;
@@ -154,7 +154,7 @@ impl Mark {
         (0..self.threads).flat_map(|t| (0..self.files).map(move |f| (t, f)))
     }
 
-    /// Pieces of all files.
+    /// The number of pieces of all files.
     fn fragments(&self, target: &dyn Target) -> Result<Option<u64>> {
         let mut sum = 0;
         for (t, f) in self.all() {
@@ -166,7 +166,7 @@ impl Mark {
         Ok(Some(sum))
     }
 
-    /// Reads all files, one after the other; how long that takes.
+    /// Reads all files, one after the other. Returns how long that took.
     pub fn read(&self, target: &dyn Target) -> Result<f64> {
         let mut buf = vec![0; READ_CHUNK.min(self.size) as usize];
         let start = clock::now();

@@ -1,4 +1,4 @@
-//! Pages that say which they are, so that reading them back shows any that went astray.
+//! Pages that bear their own numbers, so that reading them back shows misplaced pages.
 
 use crate::target::Result;
 
@@ -11,7 +11,7 @@ pub fn stamp(page: &mut [u8], a: u64, b: u64) {
     page[PAGE - 8..].copy_from_slice(&(a ^ b.rotate_left(32)).to_le_bytes());
 }
 
-/// Fails when a page is not the one that [`stamp`] marked so.
+/// Fails when [`stamp`] did not mark the page with these numbers.
 pub fn check(page: &[u8], a: u64, b: u64, what: &str) -> Result<()> {
     let mut want = [0; PAGE];
     stamp(&mut want, a, b);

@@ -5,25 +5,25 @@ use std::collections::BTreeMap;
 
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Counters by name; only grow.
+/// Counters by name. They only grow.
 pub type Counts = BTreeMap<&'static str, u64>;
 
-/// A volume with files, by whatever drives it.
+/// A volume with files, driven by the library or the kernel.
 pub trait Target: Send + Sync {
     fn mkdir(&self, path: &str) -> Result<()>;
-    /// Opens a file for reading and writing; a new one with `create`.
+    /// Opens a file for reading and writing. With `create`, it is a new file.
     fn open(&self, path: &str, create: bool) -> Result<Box<dyn OpenFile>>;
-    /// Takes a file's only name away.
+    /// Removes the only name of a file.
     fn unlink(&self, path: &str) -> Result<()>;
     /// Makes everything durable.
     fn sync(&self) -> Result<()>;
     /// Bytes that may still be written.
     fn available(&self) -> Result<u64>;
-    /// I/O since it was opened or made, and what else the file system tells.
+    /// Counts of I/O since the target was opened or made, and other counts of the file system.
     fn counts(&self) -> Counts;
-    /// Pieces that a file's data lies in, where that can be told.
+    /// The number of pieces in which a file's data lies, where that is known.
     fn fragments(&self, path: &str) -> Result<Option<u64>>;
-    /// Unmounts what was opened.
+    /// Unmounts a volume that was opened.
     fn close(&self) -> Result<()>;
 }
 
@@ -40,16 +40,16 @@ pub trait OpenFile {
 pub struct Report {
     /// Seconds of the measured part.
     pub seconds: f64,
-    /// Of these, what each repetition took; all took the same number of files.
+    /// The seconds of each repetition. Each has an equal number of files.
     pub loops: Vec<f64>,
-    /// Seconds of all CPUs in the measured part, where that is looked at.
+    /// Seconds of all CPUs in the measured part, where they were measured.
     pub cpu_seconds: Option<f64>,
     pub files: u64,
-    /// Bytes that the workload wrote in it.
+    /// Bytes that the workload wrote in that part.
     pub bytes: u64,
-    /// Calls of fsync in it.
+    /// Calls of fsync in that part.
     pub fsyncs: u64,
-    /// The growth of the counters in it.
+    /// The growth of the counters in that part.
     pub counts: Counts,
     /// Pieces of all files afterwards.
     pub fragments: Option<u64>,
@@ -57,7 +57,7 @@ pub struct Report {
     pub read_seconds: Option<f64>,
 }
 
-/// Adds what counters grew by.
+/// Adds the growth of counters.
 pub fn add(sum: &mut Counts, more: &Counts) {
     more.iter().for_each(|(k, v)| *sum.entry(*k).or_default() += v);
 }

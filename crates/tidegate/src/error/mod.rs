@@ -1,4 +1,4 @@
-//! Errors that begin with the image or the path they are about, on one line.
+//! Errors that begin with the image or the path that they are about, on one line.
 
 mod subject;
 
@@ -27,7 +27,7 @@ pub enum Error {
     /// The operating system refused something.
     #[error("{0}: {text}", text = plain(.1))]
     Os(Subject, #[source] io::Error),
-    /// Something else stands in the way, before or outside of a volume.
+    /// There is another obstacle, before or outside of a volume.
     #[error("{about}: {why}")]
     Refused {
         /// An argument, an image or a path.
@@ -37,12 +37,12 @@ pub enum Error {
         /// The error below.
         why: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// An error with more said behind it.
+    /// An error with an addition.
     #[error("{0}; {1}")]
     And(#[source] Box<Error>, String),
 }
 
-/// Why something is refused before a volume or the operating system is asked, or outside of them.
+/// The reason for a refusal that comes neither from a volume nor from the operating system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -50,27 +50,27 @@ pub enum Refusal {
     Argument,
     /// Another program has the image open or mounted.
     InUse,
-    /// There is no image, or none with a volume of a format that is known.
+    /// There is no image, or no volume of a known format in it.
     NoVolume,
-    /// Something is there that would be lost.
+    /// Content that exists there would be lost.
     Occupied,
-    /// It is no directory, and one is needed.
+    /// A directory is needed, and it is none.
     NotADirectory,
     /// Nothing is mounted there.
     NotMounted,
     /// The volume is open for reading only.
     ReadOnly,
-    /// The content, or the volume, fits nowhere.
+    /// There is no room for the content, or for the volume.
     NoRoom,
     /// The device, the host or the format cannot do that.
     Unsupported,
-    /// The thing to be shown is not there.
+    /// The thing to be shown does not exist.
     Missing,
     /// A part of the work failed.
     Failed,
 }
 
-/// Is told of each thing that fails where the others are done all the same.
+/// The function that gets each failure where the work goes on with the rest.
 pub type Failed = std::sync::Arc<dyn Fn(Error) + Send + Sync>;
 
 /// A result with [`Error`].
@@ -82,7 +82,7 @@ impl Error {
         Error::Os(Subject::host(path), e.into())
     }
 
-    /// Something that stands in the way of the work on `about`.
+    /// An obstacle to the work on `about`.
     pub fn refused(
         kind: Refusal,
         about: impl Into<Subject>,
@@ -91,7 +91,7 @@ impl Error {
         Error::Refused { about: about.into(), kind, why: why.into() }
     }
 
-    /// The request cannot be met, whatever there is.
+    /// An error of a request that is impossible in any case.
     pub fn argument(
         about: impl Into<Subject>,
         why: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -107,7 +107,7 @@ impl Error {
         }
     }
 
-    /// Its kind, if it is neither a volume's nor the operating system's.
+    /// The kind of a refusal. `None` for an error of a volume or of the operating system.
     pub fn refusal(&self) -> Option<Refusal> {
         match self.without_more() {
             Error::Refused { kind, .. } => Some(*kind),
@@ -120,7 +120,7 @@ impl Error {
         match e.why {
             NotOpened::Os(e) => Error::Os(image.clone(), e),
             NotOpened::Uring(e) => Error::Os(format!("{image}: io_uring").into(), e),
-            // The image was opened by another name, perhaps.
+            // The image may have been opened by another name.
             NotOpened::Busy(how) => {
                 let who = crate::holder::of(&e.path);
                 let who = who.unwrap_or_else(|| format!("another program has this image open{how}"));
@@ -130,7 +130,7 @@ impl Error {
         }
     }
 
-    /// The same error with more said behind it.
+    /// Adds text at the end of the error.
     #[must_use]
     pub fn and(self, more: impl Display) -> Self {
         Error::And(Box::new(self), more.to_string())
@@ -143,7 +143,7 @@ impl Error {
         }
     }
 
-    /// The error in a volume, if it was there.
+    /// The error in a volume, if it is one.
     fn of_volume(&self) -> Option<&tidegate_vfs::Error> {
         match self.without_more() {
             Error::Volume { source, .. } => Some(source),
@@ -151,7 +151,7 @@ impl Error {
         }
     }
 
-    /// The format of a volume that breaks a rule of it there: a repair may help.
+    /// The format of a volume that breaks a rule of its format, if that is the error: a repair may help.
     pub fn damaged(&self) -> Option<Format> {
         match self.without_more() {
             Error::Volume { format, source, .. } if source.kind() == ErrorKind::Corrupt => Some(*format),
@@ -159,18 +159,19 @@ impl Error {
         }
     }
 
-    /// Whether it is a volume that takes nothing more: full, failing, or read-only since it failed.
+    /// Whether the error is that of a volume that takes no more changes: full, failing, or read-only since it
+    /// failed.
     pub fn ends_changes(&self) -> bool {
         use ErrorKind::{Io, NoSpace, ReadOnly};
         self.of_volume().is_some_and(|e| matches!(e.kind(), NoSpace | Io | ReadOnly))
     }
 
-    /// The kind of an error in a volume, if it was there.
+    /// The kind of an error in a volume, if it is one.
     pub(crate) fn kind(&self) -> Option<ErrorKind> {
         self.of_volume().map(tidegate_vfs::Error::kind)
     }
 
-    /// Whether it is a volume that is full; not so when the host's file system is.
+    /// Whether the error says that the volume is full. Not so when the host's file system is full.
     pub fn is_no_space(&self) -> bool {
         self.kind() == Some(ErrorKind::NoSpace) && !self.is_host_full()
     }
@@ -184,12 +185,12 @@ impl Error {
         }
     }
 
-    /// Whether somebody stopped reading our output.
+    /// Whether the reader of our output has gone.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self.without_more(), Error::Os(_, e) if e.kind() == io::ErrorKind::BrokenPipe)
     }
 
-    /// Whether a directory has the place of something else, or the other way round.
+    /// Whether a directory stands in the place of something else, or the other way round.
     pub(crate) fn is_in_the_way(&self) -> bool {
         self.kind() == Some(ErrorKind::IsADirectory) || self.refusal() == Some(Refusal::NotADirectory)
     }
@@ -200,7 +201,7 @@ impl Error {
     }
 }
 
-/// The operating system's words, without the number it adds.
+/// The operating system's message, without the number that is added to it.
 fn plain(e: &io::Error) -> String {
     let text = e.to_string();
     let words = text.split(" (os error").next().unwrap_or(&text);
@@ -211,9 +212,9 @@ fn plain(e: &io::Error) -> String {
     }
 }
 
-/// A path or name as it can stand in a message or on a terminal: one line, in which different bytes look
-/// different. Control characters, characters that turn the direction of text, backslashes and bytes that are
-/// no UTF-8 are escaped.
+/// A path or name in a form for messages and terminals: one line, in which different bytes look different.
+/// Control characters, characters that change the direction of text, backslashes and bytes that are no UTF-8
+/// are escaped.
 pub fn show(path: &[u8]) -> String {
     let mut out = String::with_capacity(path.len());
     for part in path.utf8_chunks() {
@@ -231,8 +232,8 @@ pub fn show(path: &[u8]) -> String {
     out
 }
 
-/// A message as it can stand on a terminal, whatever has come into it: one line. Unlike [`show`], for text
-/// that is escaped already.
+/// A message in a form for terminals, whatever its content: one line. Unlike [`show`], it is for text that is
+/// escaped already.
 pub fn printable(message: &str) -> String {
     let mut out = String::with_capacity(message.len());
     for c in message.chars() {
@@ -241,7 +242,7 @@ pub fn printable(message: &str) -> String {
     out
 }
 
-/// Whether a character does something to a terminal, or to the text around it, instead of being seen.
+/// Whether a character affects a terminal, or the text around it, instead of being visible.
 fn misleads(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
@@ -253,7 +254,7 @@ pub fn path_bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
 
-/// Names the path that an operating-system call was about.
+/// Adds to an error the path that an operating-system call was about.
 pub(crate) trait About<T> {
     /// Puts `path` in front of the error.
     fn about(self, path: &[u8]) -> Result<T>;

@@ -1,4 +1,4 @@
-//! The things that errors are about: paths of the host, paths in a volume, and what has a name alone.
+//! The things that errors are about: paths of the host, paths in a volume, and things that only have a name.
 
 use super::{path_bytes, show};
 use std::ffi::OsStr;
@@ -6,7 +6,7 @@ use std::fmt::{Display, Formatter};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The thing that an error is about. It is shown as a path can stand in a message ([`show`](crate::error::show)).
+/// The thing that an error is about. It is shown in the form for messages ([`show`](crate::error::show)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// A path of the host: an image, a source, a target, a place to mount at.
@@ -15,7 +15,7 @@ pub enum Subject {
     Inside {
         /// The volume's image.
         image: Box<Subject>,
-        /// From the volume's root, with or without the slash it begins with.
+        /// The path from the volume's root, with or without a leading slash.
         path: Vec<u8>,
     },
     /// An option, a stream, or a volume that has a name and no path.
@@ -28,7 +28,7 @@ impl Subject {
         Subject::Host(OsStr::from_bytes(path).into())
     }
 
-    /// `path` in the volume that this is.
+    /// `path` in this volume.
     pub(crate) fn inside(&self, path: &[u8]) -> Subject {
         Subject::Inside { image: Box::new(self.clone()), path: path.to_vec() }
     }

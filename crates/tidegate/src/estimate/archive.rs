@@ -14,7 +14,7 @@ struct Dir {
     xattrs: Xattrs,
 }
 
-/// Measures the tar called `name`. A file that is there twice is counted twice.
+/// Measures the tar called `name`. A file that occurs twice is counted twice.
 ///
 /// # Errors
 /// The part that cannot be read, or the fault of the archive.
@@ -33,7 +33,7 @@ fn add_up(from: impl Input, g: &Geometry, at: &mut Vec<u8>) -> io::Result<Conten
     dirs.at(b"");
     while let Some(e) = reader.next_entry()? {
         at.clone_from(&e.path);
-        // Paths that lead up are refused when they are read.
+        // Paths that lead up are refused later, when the tar is imported.
         let path = clean(&e.path).unwrap_or_default();
         let own = xattrs(&e.meta.xattrs);
         if !e.hard_link && e.meta.kind == FileType::Directory {
@@ -75,7 +75,7 @@ impl Dirs<'_> {
         self.map.get_mut(path).expect("it is there now")
     }
 
-    /// Adds a directory, and those above it that nobody mentioned.
+    /// Adds a directory, and the directories above it that have no entry of their own.
     fn announce(&mut self, path: &[u8]) {
         if !self.map.contains_key(path) {
             self.enter(path);
@@ -83,7 +83,7 @@ impl Dirs<'_> {
         }
     }
 
-    /// Adds a name to the directory it is in, upwards for as long as directories are new.
+    /// Adds a name to its directory, and goes on upwards as long as directories are new.
     fn enter(&mut self, path: &[u8]) {
         let mut path = path;
         loop {

@@ -1,4 +1,4 @@
-//! Dentry blocks of a directory: names are put where the format's hash puts them.
+//! Dentry blocks of a directory. Names go where the hash of the format puts them.
 
 use super::f2fs::{Geometry, Nodes};
 use tidegate_f2fs::raw::{NR_DENTRY_IN_BLOCK, bucket_blocks, dentry_hash, dir_block_index, dir_buckets};
@@ -6,13 +6,14 @@ use tidegate_f2fs::raw::{NR_DENTRY_IN_BLOCK, bucket_blocks, dentry_hash, dir_blo
 /// Bytes of a name slot, and bits of a slot with its entry.
 const SLOT_BYTES: usize = 8;
 const SLOT_BITS: u64 = (11 + 8) * 8 + 1;
-/// Levels that have two blocks in a bucket; no directory that fits a volume has more.
+/// The most levels, which is the number of levels with two blocks in a bucket: no directory that fits a
+/// volume has more.
 const MAX_LEVELS: u32 = 24;
 
-/// A directory that names are added to. Nothing is taken away, so each block is full up to a point.
+/// A directory to which names are added. No name is removed, so each block is full up to a point.
 #[derive(Clone, Debug)]
 pub struct Dentries {
-    /// Slots used in the inode; beyond `inline` the directory has blocks.
+    /// The slots used in the inode. Beyond `inline` the directory has blocks.
     slots: u64,
     inline: u64,
     /// Slots used in each block, by level.
@@ -34,7 +35,7 @@ impl Dentries {
                 self.slots += need as u64;
                 return;
             }
-            // Names that were in the inode move to the first block as they are.
+            // The slots that were used in the inode move to the first block.
             self.levels.push(vec![0; Self::blocks_of(0)]);
             self.levels[0][0] = self.slots as u8;
         }
@@ -57,7 +58,7 @@ impl Dentries {
         dir_buckets(level, 0) as usize * bucket_blocks(level) as usize
     }
 
-    /// Blocks of the directory, its inode and other nodes included.
+    /// The blocks of the directory, including its inode and other nodes.
     pub fn blocks(&self, g: &Geometry) -> u64 {
         let mut nodes = Nodes::default();
         let mut blocks = 1;

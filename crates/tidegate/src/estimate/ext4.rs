@@ -4,7 +4,7 @@ use tidegate_ext4::raw::{DIR_TAIL, DIRENT_HEAD, EXTENT_ENTRY, I_BLOCK_SIZE, INOD
 
 /// Bytes of the fields that an inode has behind the first 128, and of the mark before attributes.
 const EXTRA_FIELDS: usize = 32 + 4;
-/// Bytes of an attribute's entry that its name and value do not count: hash, offset, padding of both, and the end.
+/// Bytes of an attribute's entry beside its name and value: hash, offset, padding of both, and the end.
 const PER_XATTR: usize = 16;
 /// Extents in an inode.
 const IN_INODE: u64 = (I_BLOCK_SIZE / EXTENT_ENTRY - 1) as u64;
@@ -36,7 +36,7 @@ impl Geometry {
         blocks + self.nodes(extents)
     }
 
-    /// Blocks of the map of so many extents.
+    /// The blocks of extents for so many extents.
     fn nodes(&self, extents: u64) -> u64 {
         let per_node = self.block_size / EXTENT_ENTRY as u64 - 1;
         let (mut all, mut level) = (0, extents);
@@ -58,8 +58,8 @@ impl Geometry {
         u64::from(count > 0 && bytes + count * PER_XATTR + 4 > room)
     }
 
-    /// Blocks of a directory. One with an index is made of blocks that were split in halves, and is full to two thirds,
-    /// of whole entries.
+    /// The blocks of a directory. A directory with an index consists of blocks that were split in halves, so it is
+    /// about two thirds full, in whole entries.
     pub fn dir(&self, entries: Entries) -> u64 {
         let room = self.block_size - DIR_TAIL as u64;
         if entries.bytes <= room {
@@ -84,10 +84,10 @@ pub struct Entries {
 }
 
 impl Entries {
-    /// Those that each directory has.
+    /// The entries that each directory has.
     pub const DOTS: Entries = Entries { bytes: 24, count: 2 };
 
-    /// Adds one with this name.
+    /// Adds an entry with this name.
     pub fn add(&mut self, name: &[u8]) {
         self.bytes += (DIRENT_HEAD + name.len()).next_multiple_of(4) as u64;
         self.count += 1;
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!((G.xattr(0, 0), G.xattr(20, 1), G.xattr(90, 1)), (0, 0, 1));
         let of = |bytes, count| G.dir(Entries { bytes, count });
         assert_eq!((G.dir(Entries::DOTS), of(1012, 20), of(1016, 20)), (1, 1, 3));
-        // With the longest names there are three in a block that is full, and two on average.
+        // A full block holds three of the longest names, and two on average.
         assert!(of(264 * 40_000, 40_000) >= 20_208);
     }
 }

@@ -3,13 +3,13 @@
 use tidegate_f2fs::raw::Features;
 
 const PAGE: u64 = 4096;
-/// Addresses in an inode, and 4-byte words of it kept for attributes.
+/// Addresses in an inode, and its 4-byte words that are reserved for attributes.
 const INODE_ADDRS: u64 = 923;
 const INLINE_XATTR_WORDS: u64 = 50;
 const EXTRA_WORDS: u64 = 9;
 /// Addresses in a direct node, nodes in an indirect one.
 const PER_NODE: u64 = 1018;
-/// Inline attributes: the area less its header and its end.
+/// Bytes of inline attributes: the area without its header and its end.
 const INLINE_XATTR_BYTES: usize = 200 - 24 - 4;
 /// The part of an inode that is left for addresses.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// That of a volume with `features`.
+    /// The geometry of a volume with `features`.
     pub fn new(features: Features) -> Self {
         let extra = if features.contains(Features::EXTRA_ATTR) { EXTRA_WORDS } else { 0 };
         Geometry { addrs: INODE_ADDRS - INLINE_XATTR_WORDS - extra }
@@ -29,7 +29,8 @@ impl Geometry {
         (self.addrs - 1) * 4
     }
 
-    /// Blocks of a file, its inode included; data in `ranges` (offset and length in bytes, ascending).
+    /// The blocks of a file, including its inode, with data in `ranges` (offset and length in bytes,
+    /// ascending).
     pub fn file(&self, size: u64, ranges: &[(u64, u64)]) -> u64 {
         if size <= self.inline_bytes() {
             return 1;
@@ -85,7 +86,7 @@ impl Nodes {
     }
 }
 
-/// How many of `from..=to` lie behind the last one counted.
+/// How many of `from..=to` lie behind the last counted one.
 fn fresh(last: &mut Option<u64>, from: u64, to: u64) -> u64 {
     let from = last.map_or(from, |l| from.max(l + 1));
     *last = Some(last.map_or(to, |l| l.max(to)));
@@ -110,11 +111,11 @@ mod tests {
         assert_eq!(dense(873), 1);
         assert_eq!(dense(874), 2);
         assert_eq!(dense(873 + 2 * 1018), 3);
-        // A third direct node brings its indirect one.
+        // A third direct node needs an indirect node.
         assert_eq!(dense(873 + 2 * 1018 + 1), 5);
         assert_eq!(dense(873 + 2 * 1018 + 1018 * 1018), 1 + 2 + 1 + 1018);
         assert_eq!(dense(873 + 2 * 1018 + 2 * 1018 * 1018), 1 + 2 + 2 + 2 * 1018);
-        // And a third indirect node the double indirect one.
+        // A third indirect node needs the double indirect node.
         assert_eq!(dense(874 + 2 * 1018 + 2 * 1018 * 1018), 1 + 2 + 3 + 1 + 2 * 1018 + 1);
     }
 

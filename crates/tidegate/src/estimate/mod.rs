@@ -1,9 +1,9 @@
-//! How many blocks a tree takes on a volume, told before it is written.
+//! How many blocks a tree takes on a volume, computed before it is written.
 //!
 //! It counts the blocks that the engine will allocate. On F2FS: a node for each inode, data blocks of files
-//! too large to lie in it, direct and indirect nodes, dentry blocks, a node for attributes that do not fit
-//! inline. On ext4: data blocks, blocks of extents, of directories and of attributes; inodes are counted
-//! apart, and blocks once for each size that blocks may turn out to have.
+//! that do not fit in their inode, direct and indirect nodes, dentry blocks, and a node for attributes that
+//! do not fit inline. On ext4: data blocks, and blocks of extents, of directories and of attributes. Inodes
+//! are counted separately, and blocks once for each block size that the volume may turn out to have.
 //!
 //! Locks owned: `measure->work` 970, `measure->linked` 975.
 //!
@@ -21,7 +21,7 @@ pub(crate) mod tree;
 
 use dentries::Dentries;
 
-/// Sizes of blocks that a volume of one format may turn out to have.
+/// The number of block sizes that a volume of one format may turn out to have.
 pub(crate) const KINDS: usize = 2;
 
 /// The rules for how many blocks something takes.
@@ -29,7 +29,7 @@ pub(crate) const KINDS: usize = 2;
 pub(crate) enum Geometry {
     /// On F2FS.
     F2fs(f2fs::Geometry),
-    /// On ext4, in each kind that the volume may turn out to be.
+    /// On ext4, for each block size that the volume may turn out to have.
     Ext4([ext4::Geometry; KINDS]),
 }
 
@@ -42,7 +42,7 @@ pub struct Content {
     pub dirs: u64,
     /// Bytes of content, holes not counted.
     pub bytes: u64,
-    /// Blocks for all of it, by kind.
+    /// The blocks for all of it, by block size.
     pub blocks: [u64; KINDS],
     /// Inodes.
     pub inodes: u64,
@@ -81,7 +81,7 @@ impl Names {
 }
 
 impl Content {
-    /// Both together.
+    /// The sum of both.
     fn plus(&self, o: &Content) -> Content {
         Content {
             files: self.files + o.files,
@@ -123,7 +123,7 @@ impl Content {
         self.add(g, of_f2fs, |g| g.symlink(size) + g.xattr(x.bytes, x.count));
     }
 
-    /// Adds something that lies in its inode: a device, a fifo.
+    /// Adds a file that lies in its inode: a device, a fifo.
     fn special(&mut self, g: &Geometry, x: Xattrs) {
         self.files += 1;
         self.add(g, |g| 1 + g.xattr(x.bytes), |g| g.xattr(x.bytes, x.count));
@@ -145,7 +145,7 @@ impl Content {
     }
 }
 
-/// Attributes as they are counted here.
+/// The figures of attributes.
 fn xattrs(all: &[crate::node::Xattr]) -> Xattrs {
     // A namespace is one byte on the volume, so its name in full is an upper bound.
     let bytes = all.iter().map(|(n, v)| (4 + n.len() + v.len()).next_multiple_of(4)).sum();

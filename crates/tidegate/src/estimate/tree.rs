@@ -1,4 +1,4 @@
-//! Adds up a directory tree of the host, in as many threads as can run, at most a few.
+//! Adds up a directory tree of the host, in as many threads as can run at once, up to [`MAX_THREADS`].
 
 use super::{Content, Geometry, Names, Xattrs, xattrs};
 use crate::error::{About, Error, Result, path_bytes};
@@ -16,9 +16,9 @@ use tidegate_vfs::FileType;
 static WORK: LockClass = LockClass::new("measure->work", 970);
 static LINKED: LockClass = LockClass::new("measure->linked", 975);
 
-/// Longest path that is asked for attributes by name.
+/// The longest path by which attributes are read.
 const PATH_MAX: usize = 4000;
-/// More threads than this only wait for the host's locks.
+/// The most threads. More would only wait for the host's locks.
 const MAX_THREADS: usize = 4;
 
 /// A directory to be counted: below an open one, or open itself.
@@ -28,10 +28,10 @@ struct Dir {
     path: Vec<u8>,
 }
 
-/// Directories not yet counted. The last found goes first, so few are open at a time.
+/// The directories that are not counted yet. The last one found goes first, so few are open at a time.
 struct Work {
     dirs: Vec<Dir>,
-    /// Threads that may still find more.
+    /// The number of threads that may still find more.
     busy: usize,
     failed: bool,
 }
@@ -44,7 +44,7 @@ struct Shared {
     linked: Mutex<HashSet<(u64, u64)>>,
 }
 
-/// Measures the tree at `path`, but for the file `skip` (device and inode number).
+/// Measures the tree at `path`, without the file `skip` (device and inode number).
 ///
 /// # Errors
 /// The part that cannot be read.
@@ -74,7 +74,7 @@ pub fn measure(path: &Path, geometry: &Geometry, skip: Option<(u64, u64)>) -> Re
     sum
 }
 
-/// One thread's part.
+/// The part of one thread.
 struct Measure<'a> {
     shared: &'a Shared,
     content: Content,
@@ -127,7 +127,7 @@ impl<'a> Measure<'a> {
         Error::os(&self.path, e)
     }
 
-    /// Counts a directory and its files, but for the directories, which go to `found`.
+    /// Counts a directory and its files. Directories in it go to `found`.
     fn dir(&mut self, dir: Dir, found: &mut Vec<Dir>) -> Result<()> {
         self.path = dir.path;
         let fd = match (dir.top, &dir.parent) {
@@ -160,7 +160,7 @@ impl<'a> Measure<'a> {
         Ok(())
     }
 
-    /// Counts a file that is no directory; whether it is one.
+    /// Counts a file that is no directory. Returns whether it is a directory after all.
     fn leaf(&mut self, dir: BorrowedFd<'_>, name: &CStr) -> Result<bool> {
         let st = match host::stat(dir, name) {
             Err(Errno::NOENT) => return Ok(false),
@@ -190,7 +190,7 @@ impl<'a> Measure<'a> {
         FileType::from_mode(mode) == Some(FileType::Directory) || self.shared.linked.lock().insert(id)
     }
 
-    /// Most files have no attributes, which one call by path tells.
+    /// Most files have no attributes, and one call by path is enough to tell.
     fn xattrs(&mut self, dir: BorrowedFd<'_>, name: &CStr) -> Result<Xattrs> {
         if self.path.len() < PATH_MAX
             && matches!(
@@ -202,7 +202,7 @@ impl<'a> Measure<'a> {
         }
         match host::xattrs_at(dir, name) {
             Ok(v) => Ok(xattrs(&v)),
-            // Reading will say so better.
+            // The import will report this error better.
             Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => Ok(Xattrs::default()),
             Err(e) => Err(self.os(e)),
         }

@@ -23,7 +23,7 @@ struct Tar {
     links: HashMap<u64, Vec<u8>>,
     sockets: u64,
     socket: String,
-    /// Bytes of content that the entry begun last still wants.
+    /// Bytes of content that are still missing in the last entry.
     due: u64,
     /// Its path, if it comes in several steps.
     large: Vec<u8>,
@@ -31,7 +31,7 @@ struct Tar {
     first_cut: String,
 }
 
-/// Writes the items that come as a tar, which errors call `stream`. `top` is the name of the first item.
+/// Writes the received items as a tar, which errors call `stream`. `top` is the name of the first item.
 ///
 /// # Errors
 /// The stream's.
@@ -133,7 +133,7 @@ impl Tar {
         self.to.data(&p.run.bytes()[..p.len])
     }
 
-    /// The entry's size stands in its header already.
+    /// Fills the entry up to its size with zeros, as the size is already in its header.
     fn fill_up(&mut self) -> io::Result<()> {
         if self.cut == 0 {
             self.first_cut = crate::error::show(&self.large);
@@ -148,7 +148,7 @@ impl Tar {
         Ok(())
     }
 
-    /// The path of `name` here; the top has none.
+    /// The path of `name` here. The top has an empty name.
     fn below(&self, name: &[u8]) -> Vec<u8> {
         if name.is_empty() { self.top.clone() } else { crate::paths::join(&self.path, name) }
     }

@@ -12,25 +12,25 @@ use std::os::unix::fs::PermissionsExt;
 use tidegate_block::Errno;
 use tidegate_vfs::FileType;
 
-/// Sets attributes, and counts what the host refused.
+/// Sets attributes, and counts the refusals of the host.
 pub struct Attrs {
     uid: u32,
     gid: u32,
     umask: u32,
-    /// Owners, and permissions, are kept.
+    /// Owners are kept; permissions are kept.
     owners: bool,
     permissions: bool,
     refused: BTreeMap<&'static str, (u64, String)>,
 }
 
-/// Bits that must not stay when the owner is another.
+/// Bits that must be cleared when the owner changes.
 const SET_ID: u32 = 0o6000;
-/// The attribute with a file's capabilities, and the beginning of those with ACLs.
+/// The attribute with a file's capabilities, and the prefix of those with ACLs.
 const CAPABILITY: &[u8] = b"security.capability";
 const ACLS: &[u8] = b"system.posix_acl_";
 
 impl Attrs {
-    /// For this process, and as `to` asks for.
+    /// Settings for this process and for the options in `to`.
     pub fn of_process(to: &To) -> Self {
         Attrs {
             uid: rustix::process::geteuid().as_raw(),
@@ -42,7 +42,7 @@ impl Attrs {
         }
     }
 
-    /// The refusals, a line for each kind.
+    /// The refusals, one line for each kind.
     pub fn notes(&self) -> Vec<String> {
         let line = |(what, (n, first)): (&&str, &(u64, String))| match n {
             1 => format!("{what} not kept: {first}"),
@@ -51,7 +51,7 @@ impl Attrs {
         self.refused.iter().map(line).collect()
     }
 
-    /// Counts a refusal that is no reason to stop; other errors are given back.
+    /// Counts a refusal that is no reason to stop. Other errors are returned.
     pub fn refuse(&mut self, what: &'static str, name: &[u8], e: Errno) -> Result<(), Errno> {
         match e {
             Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSPC | Errno::TOOBIG => {
@@ -80,16 +80,16 @@ impl Attrs {
         meta
     }
 
-    /// The mode to make a file with: it must be ours until it is complete.
+    /// The mode with which a file is created: only this process may use it until it is complete.
     pub fn create_mode(&self, meta: &Meta) -> Mode {
         let foreign = meta.uid != self.uid || meta.gid != self.gid;
         Mode::from_raw_mode(if foreign { meta.mode & 0o700 } else { meta.mode & 0o777 })
     }
 
-    /// Sets all of them on an open file or directory. `made` is the mode it was made with.
+    /// Sets all attributes on an open file or directory. `made` is the mode with which it was created.
     ///
     /// # Errors
-    /// Those that are no refusal.
+    /// Errors that are no refusals.
     pub fn set(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -109,7 +109,7 @@ impl Attrs {
                 self.refuse("extended attributes", name, e)?;
             }
         }
-        // The mode is right already when nothing took bits from it since.
+        // The mode is already right when no other call has cleared bits since.
         let kept = made.is_some_and(|m| m.as_raw_mode() & !self.umask == mode);
         if !kept || foreign || !meta.xattrs.is_empty() {
             chmod(fd, mode)?;
@@ -117,10 +117,10 @@ impl Attrs {
         rustix::fs::futimens(fd, &times(meta))
     }
 
-    /// Sets all of them on a name that cannot be opened.
+    /// Sets all attributes on a name that cannot be opened.
     ///
     /// # Errors
-    /// Those that are no refusal.
+    /// Errors that are no refusals.
     pub fn set_at(&mut self, dir: BorrowedFd<'_>, name: &CStr, meta: &Meta) -> Result<(), Errno> {
         let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
         let mut mode = meta.mode;
@@ -143,7 +143,7 @@ impl Attrs {
     }
 }
 
-/// Through libc's own function, which tools such as fakeroot wrap: rustix has the kernel's alone.
+/// Calls libc's function, which tools such as fakeroot wrap: rustix only has the system call.
 fn chmod(fd: BorrowedFd<'_>, mode: u32) -> Result<(), Errno> {
     let file = fd.try_clone_to_owned().map(File::from);
     file.and_then(|f| f.set_permissions(Permissions::from_mode(mode))).map_err(|e| errno(&e))
@@ -158,8 +158,7 @@ fn times(meta: &Meta) -> Timestamps {
     Timestamps { last_access: t(meta.atime), last_modification: t(meta.mtime) }
 }
 
-/// The bits that the process takes from the modes it makes files with. Asking by the system call would
-/// change them for a moment, for other threads too.
+/// The umask of the process. umask(2) would change it for a moment, also for other threads.
 fn umask() -> Option<u32> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix("Umask:"))?;

@@ -15,17 +15,18 @@ pub struct Content<'a> {
     volume: &'a Volume,
     inode: &'a Arc<Inode>,
     size: u64,
-    /// Opened only when it must be.
+    /// The open file. It is opened only when needed.
     file: Option<File>,
 }
 
 impl<'a> Content<'a> {
-    /// Opens it.
+    /// Opens the content of `inode`.
     ///
     /// # Errors
     /// Those of opening.
     pub fn open(volume: &'a Volume, inode: &'a Arc<Inode>, size: u64) -> Result<Content<'a>> {
-        // Cached pages may be newer than the volume; others can be read past the cache.
+        // Cached pages may be newer than the volume. A file without cached pages can be read around the
+        // cache.
         let cached = inode.mapping.nr_pages() > 0 || volume.vfs().fs().read_only().is_none();
         let may_have_holes = size > PAGE;
         let file = if cached || may_have_holes {
@@ -36,10 +37,10 @@ impl<'a> Content<'a> {
         Ok(Content { volume, inode, size, file })
     }
 
-    /// Where the data lies (offset and length), if there are holes.
+    /// The ranges of data (offset and length), if there are holes.
     ///
     /// # Errors
-    /// Those of looking.
+    /// Those of the search for data and holes.
     pub fn ranges(&self) -> Result<Option<Vec<(u64, u64)>>> {
         let Some(file) = &self.file else { return Ok((self.size == 0).then(Vec::new)) };
         if self.size == 0 || file.seek(0, SeekTarget::Hole)? >= self.size {
@@ -102,12 +103,12 @@ impl<'a> Content<'a> {
     }
 }
 
-/// Splits a range into what is read at once.
+/// Splits a range into pieces that are read at once.
 pub fn split((start, len): (u64, u64)) -> impl Iterator<Item = (u64, u64)> {
     let end = start + len;
     let mut at = start;
     std::iter::from_fn(move || {
-        // A range may begin anywhere; the pieces after its first begin at whole pages.
+        // A range may begin anywhere. The pieces after its first begin at whole pages.
         let n = (PIECE - at % PAGE).min(end - at);
         (n > 0).then(|| {
             at += n;

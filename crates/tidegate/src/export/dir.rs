@@ -16,7 +16,7 @@ use tidegate_block::Errno;
 use tidegate_rt::channel::Receiver;
 use tidegate_vfs::FileType;
 
-/// Longest path that one call takes.
+/// The longest path that is given to one call.
 const PATH_MAX: usize = 4000;
 
 /// A directory being filled.
@@ -24,28 +24,28 @@ struct Level {
     /// Length of its path.
     path: usize,
     meta: Meta,
-    /// Files in it get its group.
+    /// Files that are made in it get its group.
     inherits_group: bool,
-    /// It was there, the caller named it, and it keeps its attributes.
+    /// It existed, the caller named it, and it keeps its attributes.
     keeps: bool,
 }
 
 struct Writer {
-    /// Where the tree goes: an existing directory, and the top's name in it.
+    /// The place of the tree: an existing directory, and the name of the top in it.
     base: OwnedFd,
     top: CString,
     stack: Descent<Level>,
-    /// Path of where we are, from `base` on.
+    /// The path of the present directory, from `base` on.
     path: Vec<u8>,
     shown: Vec<u8>,
     attrs: Attrs,
     /// The file that is being written.
     current: Option<Current>,
-    /// Where files with several names got their first, from `base` on.
+    /// The paths of the first names of files with several names, from `base` on.
     links: HashMap<u64, Vec<u8>>,
-    /// A directory that was there keeps its attributes unless this says otherwise.
+    /// Also set the attributes of directories that existed before.
     attributes: bool,
-    /// Directories on the way down from one that could not be made.
+    /// The depth below a directory that could not be made.
     skipped: usize,
     failed: Failed,
 }
@@ -58,11 +58,11 @@ struct Current {
     link: Option<u64>,
 }
 
-/// Makes at `to` the files that come. An existing directory is filled; in a tree an existing file is
-/// replaced. An item that cannot be made goes to `failed`, and the rest is made all the same.
+/// Makes the received files at `to`. An existing directory is filled; in a tree an existing file is replaced.
+/// An item that cannot be made is reported to `failed`, and the rest is made all the same.
 ///
 /// # Errors
-/// The host's, by path, when nothing more can be written.
+/// The host's, with the path, when no more can be written.
 pub fn write(to: &To, from: Receiver<Vec<Item>>, failed: Failed) -> Result<Exported> {
     let attrs = Attrs::of_process(to);
     let (attributes, to) = (to.attributes, to.path.as_path());
@@ -95,7 +95,7 @@ pub fn write(to: &To, from: Receiver<Vec<Item>>, failed: Failed) -> Result<Expor
     Ok(Exported { notes: w.attrs.notes() })
 }
 
-/// Whether it is of no use to go on after this.
+/// Whether all further work would fail after this error.
 fn ends_all(e: Errno) -> bool {
     matches!(e, Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::IO)
 }
@@ -197,7 +197,7 @@ impl Writer {
         }
     }
 
-    /// Goes down to `name`, or to the top when it is empty.
+    /// Goes down to `name`, or to the top when `name` is empty.
     fn descend(&mut self, name: Vec<u8>) -> CString {
         let name = if name.is_empty() { self.top.clone() } else { CString::new(name).unwrap_or_default() };
         if !self.path.is_empty() {
@@ -221,10 +221,10 @@ impl Writer {
             Err(Errno::EXIST) => false,
             r => r.map(|()| true)?,
         };
-        // Only at the top may a link lead to the directory: there the caller named it.
+        // Only at the top may a link lead to the directory, since the caller named it.
         let flags = if self.stack.is_empty() && !made { flags } else { flags | OFlags::NOFOLLOW };
         let fd = rustix::fs::openat(self.here(), name, flags, Mode::empty())?;
-        // A group that goes down to what is made in it, or an ACL, comes with the directory's own parent.
+        // The directory may have got a set-group-id bit or an ACL from its parent.
         let st = rustix::fs::fstat(&fd)?;
         let inherits_group = st.st_mode & 0o2000 != 0;
         if inherits_group && made {
@@ -235,7 +235,7 @@ impl Writer {
         self.stack.push(fd, Level { path: self.path.len(), meta, inherits_group, keeps })
     }
 
-    /// Begins a file. A file that the caller named as the whole destination is written into, not replaced.
+    /// Begins a file. A file that the caller named as the whole destination is overwritten, not replaced.
     fn file(
         &mut self,
         name: CString,
@@ -261,14 +261,14 @@ impl Writer {
         }
         if let Some(c) = self.current.take() {
             let link = c.link;
-            // The file that has the name now is something else: no other name is to be made of it.
+            // The name then belongs to another file: no other name must be linked to it.
             c.sink.settle(self.here()).inspect_err(|_| self.forget(link))?;
         }
         self.ascend();
         Ok(())
     }
 
-    /// Takes away the part of the current file that there is; the message about it if it stays.
+    /// Removes the incomplete current file. Returns the message about it if it stays.
     fn give_up(&mut self) -> Option<&'static str> {
         let c = self.current.take()?;
         self.forget(c.link);
@@ -329,14 +329,14 @@ impl Writer {
             made.settle(self.here())
         };
         match link() {
-            // A device that could not be made has no other names either.
+            // The first name may be missing, as of a device that could not be made.
             Err(Errno::NOENT) => self.attrs.refuse("links", &self.path.clone(), Errno::PERM),
             r => r,
         }
     }
 }
 
-/// Opens the way down a path until the rest of it is short enough for one call.
+/// Opens directories down a path until the rest of the path is short enough for one call.
 fn beneath<'a>(
     base: BorrowedFd<'_>,
     path: &'a [u8],
@@ -353,7 +353,8 @@ fn beneath<'a>(
     Ok((dir, rest))
 }
 
-/// Whether what has this mode may be replaced by something that is no file where the caller named it alone.
+/// Whether a file of this mode, which the caller named as the whole destination, may be replaced by something
+/// that is no regular file.
 fn gives_way(mode: u32) -> bool {
     matches!(HostType::from_raw_mode(mode), HostType::RegularFile | HostType::Symlink)
 }

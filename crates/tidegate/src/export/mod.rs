@@ -1,14 +1,15 @@
 //! Out of a volume: into a directory of the host, or a tar.
 //!
-//! The calling thread walks the volume and reads contents, as runs of pages without a copy where they are not
-//! cached; a second thread writes the items, in batches over a channel bounded by bytes.
+//! The calling thread walks the volume and reads contents, as runs of pages, without a copy where the pages
+//! are not cached. A second thread writes the items. It gets them in batches over a channel that is bounded
+//! by bytes.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `walk` | walking the volume: [`Item`]s in order |
 //! | `content` | a file's data and holes |
 //! | `dir`, `attrs` | making a tree on the host; its attributes |
-//! | `sink`, `replace` | one file of it; taking the name of what is there |
+//! | `sink`, `replace` | one file of the tree; taking over a name that exists |
 //! | `archive` | making a tar |
 
 pub(crate) mod archive;
@@ -29,7 +30,7 @@ use std::sync::Arc;
 use tidegate_rt::channel::bounded;
 use tidegate_vfs::{Inode, PageRun};
 
-/// Bytes on the way before the reader waits.
+/// The most bytes in the channel before the reader waits.
 const BOUND: usize = 24 << 20;
 
 /// An export's notes.
@@ -39,18 +40,18 @@ pub struct Exported {
     pub notes: Vec<String>,
 }
 
-/// Where on the host an export goes.
+/// The destination of an export on the host.
 #[derive(Clone, Debug)]
 pub struct To {
-    /// The name it gets. A directory is filled. A file takes the content of any item that is no directory and
-    /// stays as it is, whatever its kind; a link to it is followed.
+    /// The path of the destination. An existing directory is filled. An existing file of any kind takes the
+    /// content of an item that is no directory, and otherwise stays as it is; a link to it is followed.
     pub path: PathBuf,
-    /// Such a file, and a directory that is there, gets the other attributes, too.
+    /// An existing file or directory also gets the other attributes.
     pub attributes: bool,
-    /// Everything keeps its owner and group. Otherwise it belongs to the caller, and loses set-id bits and capabilities,
-    /// which were another's.
+    /// All files keep their owner and group. Otherwise they belong to the caller, and lose set-id bits and
+    /// capabilities, which were given to another owner.
     pub owners: bool,
-    /// Everything keeps its permissions. Otherwise it loses the bits of the umask, set-id and sticky bits, and ACLs.
+    /// All files keep their permissions. Otherwise they lose the bits of the umask, set-id and sticky bits, and ACLs.
     pub permissions: bool,
 }
 
@@ -66,9 +67,9 @@ pub struct Piece {
 
 /// One step of an export. Steps of one file follow each other.
 pub enum Item {
-    /// A directory begins; the steps up to its `Leave` are in it.
+    /// A directory begins. The steps up to its `Leave` are in it.
     Dir {
-        /// Its name; the path from the top for a tar.
+        /// Its name.
         name: Vec<u8>,
         /// Its attributes.
         meta: Meta,
@@ -83,13 +84,13 @@ pub enum Item {
         meta: Meta,
         /// Its size.
         size: u64,
-        /// Where its data lies, if it has holes: offset and length.
+        /// The ranges of its data, if it has holes: offset and length.
         ranges: Option<Vec<(u64, u64)>>,
-        /// Its content, or the first of it.
+        /// Its content, or the first part of it.
         pieces: Vec<Piece>,
         /// `Data` and an `End` follow.
         more: bool,
-        /// Other names of it may follow: its number.
+        /// Its number, if other names of it may follow.
         link: Option<u64>,
     },
     /// More of the file begun last.
@@ -106,7 +107,7 @@ pub enum Item {
         meta: Meta,
         /// Target of a symbolic link.
         target: Vec<u8>,
-        /// Other names of it may follow: its number.
+        /// Its number, if other names of it may follow.
         link: Option<u64>,
     },
     /// Another name of the file that had this number.
@@ -115,7 +116,7 @@ pub enum Item {
         name: Vec<u8>,
         /// The number.
         to: u64,
-        /// Attributes of what it names.
+        /// Attributes of the file.
         meta: Meta,
     },
 }
@@ -128,12 +129,12 @@ pub struct From {
     pub path: Vec<u8>,
 }
 
-/// Writes the file or tree `from` to the host: as `to`, or, when `to` is a directory and so is `from`, into
-/// it. `failed` is told of parts that cannot be read, by the volume's path, and of files that cannot be made,
-/// by the host's.
+/// Writes the file or tree `from` to the host: as `to`, or into `to` when both are directories. `failed` gets
+/// the parts that cannot be read, with their paths in the volume, and the files that cannot be made, with
+/// their paths on the host.
 ///
 /// # Errors
-/// The host's that nothing more can be written after, such as no space.
+/// Errors of the host after which no more can be written, such as no space.
 pub fn to_host(
     volume: &Volume,
     from: &From,
@@ -149,9 +150,9 @@ pub fn to_host(
     writer.join()
 }
 
-/// Writes the file or tree `from` as a pax tar, in order of name. Its top is called `name`, or `.`; errors of
-/// writing call the tar `stream`. `failed` is told of parts that cannot be read; of a file that breaks off,
-/// the rest is zeros.
+/// Writes the file or tree `from` as a pax tar, in order of name. The top is called `name`, or `.`; errors of
+/// writing call the tar `stream`. `failed` gets the parts that cannot be read. The rest of a file that breaks
+/// off is zeros.
 ///
 /// # Errors
 /// Those of writing.

@@ -1,6 +1,6 @@
-//! Giving something a name on the host that may be taken.
+//! Gives a new file on the host a name that may be taken.
 //!
-//! The old file keeps the name until the new one is complete; then it is gone in one step.
+//! The old file keeps the name until the new one is complete. Then one step replaces it.
 
 use crate::host;
 use rustix::fs::{AtFlags, FileType};
@@ -8,18 +8,18 @@ use std::ffi::{CStr, CString};
 use std::os::fd::BorrowedFd;
 use tidegate_block::Errno;
 
-/// The new file, and its name for now.
+/// The new file, and its present name.
 pub enum Made {
-    /// Under its own: nothing had it.
+    /// It has its own name, which was free.
     New(CString),
-    /// Under the first, until it takes the second from what has it.
+    /// It has the first name, until it takes over the second, which is taken.
     Beside(CString, CString),
 }
 
-/// Makes by `how` what is to be called `name` in `dir`.
+/// Makes the file that is to be called `name` in `dir`, by `how`.
 ///
 /// # Errors
-/// The host's; a directory does not give way.
+/// The host's; a directory is not replaced.
 pub fn make<T>(
     dir: BorrowedFd<'_>,
     name: &CStr,
@@ -36,20 +36,20 @@ pub fn make<T>(
     how(&beside).map(|t| (t, Made::Beside(beside, name.to_owned())))
 }
 
-/// A name that nothing has.
+/// A name that is free.
 pub fn temporary() -> String {
     format!(".tidegate-{:016x}", tidegate_rt::clock::entropy())
 }
 
 impl Made {
-    /// The name it has now.
+    /// The present name.
     pub fn at(&self) -> &CStr {
         match self {
             Made::New(name) | Made::Beside(name, _) => name,
         }
     }
 
-    /// It is complete: it gets its name.
+    /// Gives the complete file its name.
     ///
     /// # Errors
     /// The host's.
@@ -59,12 +59,12 @@ impl Made {
             self.give_up(dir);
             return Err(e);
         }
-        // Two names of one file: a rename leaves both.
+        // If both names belong to one file, a rename leaves both.
         let _ = rustix::fs::unlinkat(dir, from, AtFlags::empty());
         Ok(())
     }
 
-    /// Takes it away.
+    /// Removes the file.
     pub fn give_up(&self, dir: BorrowedFd<'_>) {
         let _ = rustix::fs::unlinkat(dir, self.at(), AtFlags::empty());
     }

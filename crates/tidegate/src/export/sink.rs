@@ -1,4 +1,4 @@
-//! The file of the host that a content goes into.
+//! The file of the host into which content is written.
 
 use super::Piece;
 use super::replace::{self, Made};
@@ -12,23 +12,23 @@ use tidegate_block::Errno;
 pub struct Sink {
     fd: OwnedFd,
     form: Form,
-    /// Bytes up to here are there.
+    /// Bytes up to here are written.
     at: u64,
 }
 
 enum Form {
-    /// One of our own, and the mode that it was made with.
+    /// A new file, and the mode with which it was created.
     Ours(Made, Mode),
-    /// A file that was there: it keeps its names, and its holes are made by cutting it to nothing first.
+    /// A file that existed. It keeps its names. It is truncated first, so that holes are holes.
     Regular,
-    /// A device or fifo: everything goes in from front to back, and holes as zeros.
+    /// A device or fifo. All bytes are written from front to back, and holes as zeros.
     Stream,
 }
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 impl Sink {
-    /// Makes the file `name` in `dir`, in place of the one that has the name once it is complete.
+    /// Makes the file `name` in `dir`. Once complete, it replaces the file that has the name.
     ///
     /// # Errors
     /// The host's.
@@ -38,8 +38,8 @@ impl Sink {
         Ok(Sink { fd, form: Form::Ours(made, mode), at: 0 })
     }
 
-    /// Opens the file under `name`, as a shell's `>` does: links are followed, and it stays as it is. `None`
-    /// when nothing is there, or a file that cannot be written into: then another can take its name.
+    /// Opens the file `name` like a shell's `>`: links are followed, and the file keeps its attributes.
+    /// `None` when there is no such file, or one that cannot be written: then another file can take its name.
     ///
     /// # Errors
     /// The host's; `NOENT` for a link that leads nowhere.
@@ -50,7 +50,7 @@ impl Sink {
                 let there = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
                 return if there { Err(Errno::NOENT) } else { Ok(None) };
             }
-            // Not for us to write, or a program that runs.
+            // This process may not write the file, or it is a running program.
             Err(e @ (Errno::ACCESS | Errno::PERM | Errno::TXTBSY)) => {
                 let is_file = |st: Stat| FileType::from_raw_mode(st.st_mode) == FileType::RegularFile;
                 return if host::stat(dir, name).is_ok_and(is_file) { Ok(None) } else { Err(e) };
@@ -62,7 +62,7 @@ impl Sink {
         Ok(Some(Sink { fd, form, at: 0 }))
     }
 
-    /// Writes a piece; they come in order.
+    /// Writes a piece. Pieces come in order.
     ///
     /// # Errors
     /// The host's.
@@ -79,7 +79,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Nothing more comes: the content has `size` bytes.
+    /// Ends the content, which has `size` bytes.
     ///
     /// # Errors
     /// The host's.
@@ -106,7 +106,7 @@ impl Sink {
         self.fd.as_fd()
     }
 
-    /// The mode that it was made with, if it was not there before.
+    /// The mode with which the file was created, if it did not exist before.
     pub fn made(&self) -> Option<Mode> {
         match self.form {
             Form::Ours(_, mode) => Some(mode),
@@ -114,12 +114,12 @@ impl Sink {
         }
     }
 
-    /// Whether it is a file, not a device or fifo.
+    /// Whether it is a regular file, not a device or fifo.
     pub fn is_file(&self) -> bool {
         !matches!(self.form, Form::Stream)
     }
 
-    /// It is complete.
+    /// Completes the file.
     ///
     /// # Errors
     /// The host's.
@@ -130,7 +130,7 @@ impl Sink {
         }
     }
 
-    /// It will not be complete: our part of it goes. The message about a remainder.
+    /// Gives up the file: removes it if it is new. Returns the message about a remainder.
     pub fn give_up(self, dir: BorrowedFd<'_>) -> Option<&'static str> {
         match self.form {
             Form::Ours(made, _) => {
@@ -143,7 +143,7 @@ impl Sink {
     }
 }
 
-/// Calls until all bytes are written; `write` gets those left and how many are done.
+/// Calls `write` until all bytes are written. `write` gets the remaining bytes, and how many are done.
 fn whole(bytes: &[u8], write: impl Fn(&[u8], u64) -> Result<usize, Errno>) -> Result<(), Errno> {
     let mut done = 0;
     while done < bytes.len() {

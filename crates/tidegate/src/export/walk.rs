@@ -19,9 +19,9 @@ const ITEM_BYTES: usize = 512;
 /// In which order the entries of a directory come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// By name: the same each time.
+    /// By name: the order is the same each time.
     Name,
-    /// By inode number: near to how they lie on the volume.
+    /// By inode number: near to the order on the volume.
     Inode,
 }
 
@@ -76,13 +76,13 @@ struct Walker<'a> {
     out: Out,
     linked: HashSet<Ino>,
     met: Met,
-    /// A file was begun and is not complete.
+    /// A file was begun and is not complete yet.
     begun: bool,
     failed: &'a Failed,
 }
 
 /// Sends the file or directory `from` and all below it. The top has an empty name. A part that cannot be read
-/// goes to `failed` and is left out.
+/// is reported to `failed` and left out.
 pub fn walk(
     volume: &Volume,
     from: &From,
@@ -125,7 +125,7 @@ impl Walker<'_> {
         self.out.send()
     }
 
-    /// The attributes; without those that cannot be read.
+    /// The attributes, without those that cannot be read.
     fn meta(&self, inode: &Inode, at: &Trail) -> Meta {
         let xattrs = self.volume.xattrs(inode).unwrap_or_else(|e| {
             (self.failed)(self.volume.error_at(&at.path(), e));
@@ -134,7 +134,8 @@ impl Walker<'_> {
         Meta::of(&inode.attr(), xattrs)
     }
 
-    /// Begins a directory and sends its files, but for the directories. One that cannot be read is empty.
+    /// Begins a directory and sends its files, but not its directories. A directory that cannot be read is
+    /// sent as empty.
     fn enter(&mut self, dir: &Arc<Inode>, name: Vec<u8>, at: Trail) -> std::result::Result<Level, End> {
         self.met.enter(self.volume, dir, &at)?;
         let meta = self.meta(dir, &at);
@@ -161,7 +162,7 @@ impl Walker<'_> {
         Ok(Level { below, at })
     }
 
-    /// The inode of an entry. Names go to the host as they are, so none may lead elsewhere.
+    /// The inode of an entry. Names go to the host unchanged, so a name that leads elsewhere is refused.
     fn look_at(&self, e: &DirEntry, at: &Trail) -> crate::Result<Arc<Inode>> {
         let bad = e.name.is_empty()
             || e.name == b"."
@@ -196,7 +197,7 @@ impl Walker<'_> {
                 Ok(())
             }
             Err(End::Error(e)) => {
-                // Its next name is tried anew.
+                // The next name of the file is then tried like a first.
                 self.linked.remove(&inode.ino);
                 (self.failed)(e);
                 if std::mem::take(&mut self.begun) { self.out.push(Item::Abandon) } else { Ok(()) }

@@ -15,23 +15,23 @@ use tidegate_vfs::{
     Cred, Error, ErrorKind, File, FileType, Ino, Inode, NewInode, OpenFlags, SetAttr, XattrFlags, acl,
 };
 
-/// Notes kept; more of them are counted only.
+/// The most notes that are kept. More are only counted.
 const MAX_NOTES: usize = 20;
 
-/// The side of an import that changes the volume.
+/// The part of an import that changes the volume.
 pub struct Applier<'a> {
     volume: &'a Volume,
     options: &'a ImportOptions,
-    /// The file that a single file is written into.
+    /// The file into which a single file is written.
     over: Option<Over>,
     places: Places<'a>,
     /// Inodes with several names, by the reader's number.
     links: HashMap<u64, Ino>,
-    /// The file whose pieces are coming.
+    /// The file whose pieces are being received.
     current: Option<Current>,
-    /// Where a file is that is not complete.
+    /// The place of a file that is not complete.
     partial: Option<(Arc<Inode>, Vec<u8>)>,
-    /// Directories of a tar, whose attributes are set when all is in, in order of first mention.
+    /// Directories of a tar, in order of first mention. Their attributes are set after all files.
     later: Vec<(Dir, Meta)>,
     later_at: HashMap<Ino, usize>,
     left_out: LeftOut,
@@ -68,14 +68,14 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// Applies everything that comes; attributes that could not be kept. A file that breaks off is taken
-    /// away.
+    /// Applies all received items. Returns notes on attributes that could not be kept. A file that breaks off
+    /// is removed.
     ///
     /// # Errors
     /// The first failure.
     pub fn run(&mut self, from: BatchReceiver) -> Result<Vec<String>> {
         let done = self.apply_all(from);
-        // Where the volume takes nothing more, not even this, that is what is told.
+        // If the volume takes no more changes, not even this one, that error is returned.
         let dropped = self.drop_partial();
         done.and_then(|notes| dropped.map(|()| notes))
     }
@@ -184,7 +184,7 @@ impl<'a> Applier<'a> {
         self.complete(&inode, &meta, size, &spot.at())
     }
 
-    /// An empty file: a new one, or the one that is written into.
+    /// An empty file: a new one, or the one that is overwritten.
     fn empty(&mut self, spot: &Spot, meta: &Meta) -> Result<Arc<Inode>> {
         let Some(over) = &self.over else { return self.make(spot, meta, b"") };
         let cut = SetAttr { size: Some(0), ..SetAttr::default() };
@@ -192,7 +192,7 @@ impl<'a> Applier<'a> {
         cut.map(|()| over.inode.clone()).map_err(|e| self.volume.error_at(&spot.at().path(), e))
     }
 
-    /// All of a file is there.
+    /// Completes a file.
     fn complete(&mut self, inode: &Arc<Inode>, meta: &Meta, size: u64, at: &Trail) -> Result<()> {
         match &self.over {
             Some(over) if !over.attributes => {
@@ -218,7 +218,8 @@ impl<'a> Applier<'a> {
                 Ok(inode) => inode,
                 Err(e) => return self.leave_out(e, |left| left.dir(id)),
             };
-            // Files in it get their own attributes; those of a directory that was there may not be it.
+            // Its default ACL is read from the volume, as an existing directory may have another one than the
+            // source.
             let has_default_acl = place::has_default_acl(self.volume, &inode);
             Dir { inode, at, has_default_acl }
         };
@@ -234,8 +235,8 @@ impl<'a> Applier<'a> {
         Ok(())
     }
 
-    /// Makes a directory, or takes the one that is there. Anything else gives way to a tar's alone, as with tar(1); a
-    /// tree's does not go over it, as with cp(1).
+    /// Makes a directory, or takes the existing one. A directory of a tar replaces anything else, as with tar(1); a
+    /// directory of a tree does not, as with cp(1).
     fn make_dir(&mut self, spot: &Spot, meta: &Meta, replaces: bool) -> Result<Arc<Inode>> {
         match self.volume.vfs().lookup(&spot.dir.inode, &spot.name) {
             Ok(i) if i.is_dir() => Ok(i),
@@ -243,13 +244,13 @@ impl<'a> Applier<'a> {
                 let why = "not a directory: it stays, and the directory of that name is left out";
                 Err(self.volume.complain(Refusal::NotADirectory, &spot.at().path(), why))
             }
-            // Set-group-id and default ACLs come last: children must not inherit them.
+            // Set-group-id and default ACLs are set last, so that children do not inherit them.
             _ => self.make(spot, &Meta { mode: meta.mode & 0o777, ..meta.clone() }, b""),
         }
     }
 
-    /// Reports that something does not go in, as something of another kind has its place, and has `note` keep it
-    /// in mind. Other errors, and those that nobody wants to hear of, end the import.
+    /// Reports an item that is left out because something of another kind has its place, and calls `note` to remember
+    /// it. Other errors end the import, and so does this one if there is no function for failures.
     fn leave_out(&mut self, e: Failure, note: impl FnOnce(&mut LeftOut)) -> Result<()> {
         if !e.is_in_the_way() {
             return Err(e);
@@ -258,14 +259,14 @@ impl<'a> Applier<'a> {
         self.tell(e)
     }
 
-    /// Tells of a failure that does not end the import, if somebody wants to hear of it.
+    /// Reports a failure that does not end the import, if there is a function for failures.
     fn tell(&self, e: Failure) -> Result<()> {
         let Some(failed) = &self.options.failed else { return Err(e) };
         failed(e);
         Ok(())
     }
 
-    /// Makes an inode, in place of the one that has its name.
+    /// Makes an inode, which replaces the one that has its name.
     fn make(&mut self, spot: &Spot, meta: &Meta, target: &[u8]) -> Result<Arc<Inode>> {
         let vfs = self.volume.vfs();
         let new = NewInode {
@@ -281,7 +282,7 @@ impl<'a> Applier<'a> {
         let dir = &spot.dir.inode;
         let mut made = vfs.make(&Cred::ROOT, dir, &spot.name, &new);
         if made.as_ref().is_err_and(|e| e.kind() == ErrorKind::Exists) {
-            // A directory does not give way: its content would be lost.
+            // A directory is not replaced: its content would be lost.
             made = vfs.unlink(&Cred::ROOT, dir, &spot.name).and_then(|()| {
                 self.places.forget();
                 vfs.make(&Cred::ROOT, dir, &spot.name, &new)
@@ -290,7 +291,7 @@ impl<'a> Applier<'a> {
         let inode = made.map_err(|e| self.volume.error_at(&spot.at().path(), e))?;
         if spot.dir.has_default_acl {
             for name in [acl::ACCESS, acl::DEFAULT] {
-                // Most have none.
+                // Most files have no such attribute.
                 let _ = vfs.setxattr(&Cred::ROOT, &inode, name, None, XattrFlags::empty());
             }
         }
@@ -345,18 +346,18 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// Sets what making and filling an inode left different from what it is to be.
+    /// Sets those attributes of an inode that differ after it was made and filled.
     fn finish(&mut self, inode: &Arc<Inode>, meta: &Meta, size: Option<u64>, at: &Trail) -> Result<()> {
-        // A change of owner or size would take it off.
+        // A later change of owner or size would remove the capability.
         let is_capability = |x: &&Xattr| x.0 == b"security.capability";
         for (name, value) in meta.xattrs.iter().filter(|x| !is_capability(x)) {
             self.xattr(inode, name, value, at)?;
         }
         let set = {
             let a = inode.attr();
-            // Links' modes mean nothing, and differ between systems.
+            // Modes of links have no meaning, and differ between systems.
             let owner = a.uid != meta.uid || a.gid != meta.gid;
-            // A change of owner drops set-id bits unless the mode comes with it.
+            // A change of owner drops set-id bits unless the mode is set with it.
             let mode = (a.mode != meta.mode || owner) && a.file_type != FileType::Symlink;
             SetAttr {
                 mode: mode.then_some(meta.mode),

@@ -110,7 +110,7 @@ fn send<R: Input>(
             for (start, len) in ranges {
                 let mut at = start;
                 while at < start + len {
-                    // Behind an unaligned start, pieces begin at whole pages.
+                    // After an unaligned first piece, pieces begin at whole pages.
                     let room = PIECE - at % PAGE_SIZE as u64;
                     let n = (start + len - at).min(room) as usize;
                     to.push(Item::Data(piece(reader, at, n)?))?;

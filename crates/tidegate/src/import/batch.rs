@@ -1,9 +1,9 @@
-//! The way from the reading thread to the applying one: batches, bounded by bytes.
+//! The channel from the reading thread to the applying thread: batches, bounded by bytes.
 
 use super::Item;
 use tidegate_rt::channel::{Receiver, Sender, bounded};
 
-/// Bytes on the way before the reader waits.
+/// The most bytes in the channel before the reader waits.
 const BOUND: usize = 24 << 20;
 /// A batch is sent when it has this many bytes or items.
 const BATCH_BYTES: usize = 512 << 10;
@@ -21,7 +21,7 @@ pub struct BatchSender {
     bytes: usize,
 }
 
-/// The receiver is gone: the import failed there, which has the error.
+/// The receiver is gone: the import failed in the applying thread, which has the error.
 #[derive(Debug)]
 pub struct Gone;
 

@@ -1,4 +1,5 @@
-//! Reads a file or tree of a volume, of another one or the same: the steps of an export, as those of an import.
+//! Reads a file or tree of a volume, which may be the target volume itself: turns the steps of an export into those of
+//! an import.
 
 use super::batch::{BatchSender, Gone};
 use super::{DirId, ImportOptions, Item, LinkTo, Piece, Place, Target};
@@ -11,13 +12,13 @@ use tidegate_block::{PAGE_SIZE, PageBuf};
 use tidegate_rt::channel::{Receiver, bounded};
 use tidegate_rt::{LockClass, Mutex};
 
-/// Bytes on the way before the walk waits.
+/// The most bytes in the channel before the walk waits.
 const BOUND: usize = 8 << 20;
 
 static FAILED: LockClass = LockClass::new("import->failed", 994);
 
-/// Reads `from` and sends its items. A part that cannot be read is told, or ends the reading where nobody wants to hear
-/// of it.
+/// Reads `from` and sends its items. A part that cannot be read is reported, or ends the reading if there is no
+/// function for failures.
 pub fn read(volume: Arc<Volume>, from: export::From, options: &ImportOptions, to: BatchSender) -> Result<()> {
     let (tx, rx) = bounded(BOUND);
     let first = Arc::new(Mutex::new(&FAILED, None));
@@ -33,7 +34,7 @@ pub fn read(volume: Arc<Volume>, from: export::From, options: &ImportOptions, to
     });
     let walker = walker.map_err(|e| Error::Os("walking thread".into(), e))?;
     let mut sender = Translator { options, to, dirs: Vec::new(), next: 0 };
-    // An error of the walk, or a gone receiver, ends it: its next step finds nobody.
+    // An error of the walk, or a gone receiver, ends the walk: its next step finds no receiver.
     let ended = || first.lock().is_some();
     let _ = sender.run(rx, ended);
     walker.join();
@@ -105,7 +106,7 @@ impl Translator<'_> {
     }
 }
 
-/// The bytes in a buffer that a mapping can keep. Those of an export may be another mapping's.
+/// The bytes in a buffer that a mapping can keep. The buffers of an export may belong to another mapping.
 fn piece(from: export::Piece) -> Piece {
     let mut buf = PageBuf::stale(from.len.div_ceil(PAGE_SIZE).max(1));
     buf[..from.len].copy_from_slice(&from.run.bytes()[..from.len]);
@@ -115,7 +116,7 @@ fn piece(from: export::Piece) -> Piece {
 /// Refuses to copy a directory of `volume` into itself, which would not end, and a file over itself, which would be empty.
 ///
 /// # Errors
-/// That; those of looking.
+/// The refusal; those of reading the directories.
 pub fn refuse_itself(volume: &Volume, from: &export::From, target: &Target) -> Result<()> {
     let refused = |what| Err(volume.complain(Refusal::Argument, &from.path, what));
     if target.over.as_ref().is_some_and(|over| over.inode.ino == from.inode.ino) {
@@ -125,7 +126,7 @@ pub fn refuse_itself(volume: &Volume, from: &export::From, target: &Target) -> R
         return Ok(());
     }
     let (mut at, mut passed) = (target.dir.clone(), HashSet::new());
-    // Parents that do not lead to the root are a matter for the check.
+    // Parents that do not lead to the root are damage, which the check reports.
     while at.ino != from.inode.ino {
         if at.ino == volume.vfs().fs().root() || !passed.insert(at.ino) {
             return Ok(());

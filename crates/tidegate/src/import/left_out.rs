@@ -1,38 +1,38 @@
-//! Parts of a tree that do not go in, since something of another kind has their place in the volume.
+//! Parts of a tree that are left out, since something of another kind has their place in the volume.
 //!
-//! The reading thread is ahead and sends them all the same. They are passed over here, so that the rest goes on.
+//! The reading thread is ahead and sends these parts all the same. They are skipped here, and the rest goes in.
 
 use super::{DirId, Item, LinkTo, Place};
 use std::collections::HashSet;
 
-/// The parts of a source that do not go in.
+/// The parts of a source that are left out.
 #[derive(Default)]
 pub struct LeftOut {
     dirs: HashSet<DirId>,
-    /// Files with several names whose first one did not go in, by the reader's number.
+    /// Files with several names whose first name was left out, by the reader's number.
     links: HashSet<u64>,
-    /// Pieces of a file that does not go in are coming.
+    /// Pieces of a file that is left out are being received.
     file: bool,
 }
 
 impl LeftOut {
-    /// A directory, and all that comes below it.
+    /// Leaves out a directory and all below it.
     pub fn dir(&mut self, id: DirId) {
         self.dirs.insert(id);
     }
 
-    /// Something else, with its number; `more` of it comes.
+    /// Leaves out another item, with its number. `more` of it follows.
     pub fn leaf(&mut self, link: Option<u64>, more: bool) {
         self.links.extend(link);
         self.file |= more;
     }
 
-    /// Whether `to` leads to something that did not go in.
+    /// Whether `to` leads to a file that was left out.
     pub fn is_target(&self, to: &LinkTo) -> bool {
         matches!(to, LinkTo::Seen(n) if self.links.contains(n))
     }
 
-    /// Whether `item` belongs to these parts.
+    /// Whether `item` belongs to a part that is left out.
     pub fn takes(&mut self, item: &Item) -> bool {
         let below =
             |dirs: &HashSet<DirId>, place: &Place| matches!(place, Place::In(id, _) if dirs.contains(id));

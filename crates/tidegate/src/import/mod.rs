@@ -1,9 +1,9 @@
 //! Into a volume: directories and tars of the host.
 //!
-//! A reading thread turns the source into [`Item`]s, contents already in page buffers, and sends them in
-//! batches over a channel bounded by bytes. The calling thread applies them: one `make`, the buffers
-//! handed over without a copy, one change of attributes. So reading and writing overlap, memory is
-//! bounded, and the volume sees one order of changes, that of the source.
+//! A reading thread turns the source into [`Item`]s, with contents already in page buffers, and sends them in
+//! batches over a channel that is bounded by bytes. The calling thread applies them: one `make`, buffers
+//! handed over without a copy, one change of attributes. So reading and writing overlap, memory is bounded,
+//! and the volume sees one order of changes, that of the source.
 //!
 //! | module | holds |
 //! |---|---|
@@ -11,10 +11,10 @@
 //! | `archive` | reading a tar |
 //! | `from_volume` | reading a volume |
 //! | `batch` | the channel between the two threads |
-//! | `apply`, `place` | making things in the volume; finding where they go |
-//! | `left_out` | parts of a tree that do not go in |
+//! | `apply`, `place` | making files in the volume; finding their places |
+//! | `left_out` | parts of a tree that are left out |
 //!
-//! Lock: `import->failed` 994, around the first error of reading a volume; taken alone.
+//! Lock: `import->failed` 994, around the first error of reading a volume. It is taken alone.
 
 pub(crate) mod apply;
 pub(crate) mod archive;
@@ -41,45 +41,46 @@ pub enum Source {
     Tree(PathBuf),
     /// A tar, perhaps compressed, and its name in errors.
     Tar(Box<dyn std::io::Read + Send>, String),
-    /// A file or a directory tree of a volume, also of the one that it goes into.
+    /// A file or a directory tree of a volume, which may be the target volume.
     Volume(Arc<Volume>, crate::export::From),
 }
 
-/// Where it goes.
+/// The target of an import.
 pub struct Target {
     /// A directory of the volume.
     pub dir: Arc<Inode>,
     /// Its path.
     pub path: Vec<u8>,
-    /// The name it gets there; `None` when a directory's or a tar's content goes into `dir` itself.
+    /// The name in it. `None` when the content of a directory or tar goes into `dir` itself.
     pub name: Option<Vec<u8>>,
-    /// The file that a single file is written into, wherever it is; without one it gets the name anew.
+    /// The file into which a single file is written, wherever it is. `None`: a new file gets the name.
     pub over: Option<Over>,
 }
 
-/// A file that gets the content of another one. It keeps its names.
+/// A file that gets the content of another one, and keeps its names.
 pub struct Over {
     /// The file.
     pub inode: Arc<Inode>,
-    /// It gets the attributes, too.
+    /// It also gets the attributes.
     pub attributes: bool,
 }
 
 /// How to read and write.
 #[derive(Clone, Default)]
 pub struct ImportOptions {
-    /// No time is later than this, so that equal content makes equal bytes.
+    /// Later times become this time, so that equal content makes equal bytes.
     pub clamp: Option<Timespec>,
-    /// User and group that everything is given, instead of its owner at the source.
+    /// User and group of all files, instead of the owners at the source.
     pub owner: Option<(u32, u32)>,
-    /// Sync each time so many bytes went in, for a write-out order that does not depend on timing.
+    /// Sync after each so many bytes, so that the order of writes does not depend on timing.
     pub sync_every: Option<u64>,
     /// Device and inode numbers of files that are left out: the image itself.
     pub skip: Vec<(u64, u64)>,
-    /// Is told of each thing in a tree that cannot be read, or whose place something of another kind has in
-    /// the volume; the others go in. With nobody to tell, the first ends the import.
+    /// The function that gets each part of a tree that cannot be read, or whose place in the volume is taken
+    /// by something of another kind. The other parts go in. Without this function, the first failure ends the
+    /// import.
     pub failed: Option<Failed>,
-    /// Counters to move on.
+    /// Counters to advance.
     pub progress: Arc<Progress>,
 }
 
@@ -100,10 +101,10 @@ pub struct Imported {
     pub notes: Vec<String>,
 }
 
-/// Where an item goes.
+/// The place of an item.
 #[derive(Debug)]
 pub enum Place {
-    /// Below a directory announced before.
+    /// In a directory that was announced before.
     In(DirId, Vec<u8>),
     /// At a path below the target.
     Path(Vec<u8>),
@@ -114,12 +115,12 @@ pub enum Place {
 /// A directory of the source.
 pub type DirId = u32;
 
-/// Where a hard link leads.
+/// The target of a hard link.
 #[derive(Debug)]
 pub enum LinkTo {
-    /// To the file announced with this number.
+    /// The file that was announced with this number.
     Seen(u64),
-    /// To a path below the target.
+    /// A path below the target.
     Path(Vec<u8>),
 }
 
@@ -130,25 +131,25 @@ pub struct Piece {
     pub pos: u64,
     /// The bytes.
     pub buf: PageBuf,
-    /// How many count.
+    /// How many bytes count.
     pub len: usize,
 }
 
 /// One step of an import. Steps of one file follow each other.
 #[derive(Debug)]
 pub enum Item {
-    /// A directory, to be made or to be filled.
+    /// A directory, to be made or filled.
     Dir {
         /// Where.
         place: Place,
-        /// The number that later places have for it.
+        /// The number of the directory in later places.
         id: DirId,
-        /// Its attributes; set once everything is in it.
+        /// Its attributes, which are set after all its files.
         meta: Meta,
     },
-    /// Nothing more goes into this directory.
+    /// The directory is complete.
     Leave(DirId),
-    /// A regular file, with its first piece; complete unless `more`.
+    /// A regular file, with its first piece. It is complete unless `more`.
     File {
         /// Where.
         place: Place,
@@ -165,9 +166,9 @@ pub enum Item {
     },
     /// More of the file begun last.
     Data(Piece),
-    /// The file begun last is complete; its size if that turned out different.
+    /// The file begun last is complete. Its size is given if it differs from that announced.
     End(Option<u64>),
-    /// The rest of the file begun last cannot be read: it is taken away.
+    /// The rest of the file begun last cannot be read: the file is removed.
     Broken,
     /// Something without content: a symbolic link with its target, a device, a fifo, a socket.
     Special {
@@ -184,17 +185,18 @@ pub enum Item {
     Link {
         /// Where.
         place: Place,
-        /// Of what.
+        /// The file.
         to: LinkTo,
     },
-    /// Something that was left out, and why.
+    /// A note on something that was left out, and why.
     Note(String),
 }
 
 /// Reads `source` into `volume` at `target`.
 ///
 /// # Errors
-/// A part of a volume goes into or over itself; the part that cannot be read, by the source's path; the part that cannot be written, by the volume's.
+/// A part of a volume goes into or over itself; a part cannot be read, with the path at the source; a part cannot be
+/// written, with the path in the volume.
 pub fn import(volume: &Volume, source: Source, target: Target, options: &ImportOptions) -> Result<Imported> {
     volume.check_writable()?;
     if let Source::Volume(other, from) = &source
@@ -213,7 +215,7 @@ pub fn import(volume: &Volume, source: Source, target: Target, options: &ImportO
     .map_err(|e| crate::Error::Os("reader thread".into(), e))?;
     let mut apply = apply::Applier::new(volume, target, options);
     let applied = apply.run(rx);
-    // The receiver is gone by now: the reader ends at its next step.
+    // The receiver is dropped by now, so the reader ends at its next step.
     let read = reader.join();
     let notes = applied?;
     read?;

@@ -1,4 +1,4 @@
-//! Finds where things go: the directories of the volume that an import has to do with.
+//! Finds the places of items: the directories of the volume that an import uses.
 
 use super::{DirId, Place, Target};
 use crate::error::Result;
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tidegate_vfs::{Cred, ErrorKind, FileType, Inode, NewInode, acl};
 
-/// Directories that are found by path keep so many in memory.
+/// The most directories found by path that are kept in memory.
 const CACHED_PATHS: usize = 8192;
 
 /// A directory that things go into.
@@ -17,9 +17,9 @@ const CACHED_PATHS: usize = 8192;
 pub struct Dir {
     /// The directory.
     pub inode: Arc<Inode>,
-    /// Where it is in the volume, for errors.
+    /// Its path in the volume, for errors.
     pub at: Trail,
-    /// It gives what is made in it an ACL.
+    /// Files that are made in it get an ACL from it.
     pub has_default_acl: bool,
 }
 
@@ -27,23 +27,23 @@ pub struct Dir {
 pub struct Spot {
     /// The directory.
     pub dir: Dir,
-    /// The name; empty for the directory itself.
+    /// The name. Empty for the directory itself.
     pub name: Vec<u8>,
 }
 
 impl Spot {
-    /// Where it is in the volume.
+    /// The path in the volume.
     pub fn at(&self) -> Trail {
         if self.name.is_empty() { self.dir.at.clone() } else { self.dir.at.below(&self.name) }
     }
 }
 
-/// Directories of the volume that an import has to do with.
+/// The directories of the volume that an import uses.
 pub struct Places<'a> {
     volume: &'a Volume,
     target: Dir,
     name: Option<Vec<u8>>,
-    /// Directories of a tree that are being filled, with what is set when they are left.
+    /// Directories of a tree that are being filled, with the attributes to set at their end.
     open: HashMap<DirId, (Dir, Meta)>,
     /// Directories of a tar, by path.
     paths: HashMap<Vec<u8>, Dir>,
@@ -57,7 +57,7 @@ impl<'a> Places<'a> {
         Places { volume, target: dir, name: target.name, open: HashMap::new(), paths: HashMap::new() }
     }
 
-    /// Where `place` is. Directories missing on the way to a path are made.
+    /// The spot of `place`. Missing directories on the way to a path are made.
     ///
     /// # Errors
     /// Something on the way is no directory.
@@ -75,17 +75,17 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// A directory of a tree begins.
+    /// Begins a directory of a tree.
     pub fn enter(&mut self, id: DirId, dir: Dir, meta: Meta) {
         self.open.insert(id, (dir, meta));
     }
 
-    /// It is full.
+    /// Ends a directory of a tree.
     pub fn leave(&mut self, id: DirId) -> Option<(Dir, Meta)> {
         self.open.remove(&id)
     }
 
-    /// The inode at a path below the target, links in its directories followed.
+    /// The inode at a path below the target. Links in its directories are followed.
     ///
     /// # Errors
     /// It is missing.
@@ -96,13 +96,13 @@ impl<'a> Places<'a> {
         self.volume.vfs().lookup(&dir.inode, name).map_err(|e| self.volume.error_at(path, e))
     }
 
-    /// Forgets a directory that was found by path: it may have gone.
+    /// Forgets the directories that were found by path: one may have been replaced.
     pub fn forget(&mut self) {
         self.paths.clear();
     }
 
-    /// The directory at a path below the target, from the nearest one known: paths may be longer than
-    /// those the volume resolves at once.
+    /// The directory at a path below the target, resolved from the nearest known directory: the path may be
+    /// longer than the volume resolves at once.
     fn dir_at(&mut self, path: &[u8]) -> Result<Dir> {
         if path.is_empty() {
             return Ok(self.target.clone());
@@ -128,7 +128,7 @@ impl<'a> Places<'a> {
         Ok(dir)
     }
 
-    /// The directory `name` in `dir`; made when it is missing, followed when it is a link.
+    /// The directory `name` in `dir`. A missing one is made, and a link is followed.
     fn below(&self, dir: &Dir, name: &[u8]) -> Result<Dir> {
         let at = dir.at.below(name);
         let inode = match self.volume.vfs().lookup(&dir.inode, name) {
@@ -144,7 +144,7 @@ impl<'a> Places<'a> {
         Ok(Dir { inode, at, has_default_acl })
     }
 
-    /// Makes a directory that a tar has names below, but (so far) no entry for.
+    /// Makes a directory for which the tar has (so far) no entry, but names below it.
     fn implied(&self, dir: &Dir, name: &[u8], at: &Trail) -> Result<Arc<Inode>> {
         let vfs = self.volume.vfs();
         let meta = Meta::plain_dir(vfs.now());
@@ -162,7 +162,7 @@ impl<'a> Places<'a> {
     }
 }
 
-/// Whether what is made in `dir` gets an ACL from it.
+/// Whether files that are made in `dir` get an ACL from it.
 pub fn has_default_acl(volume: &Volume, dir: &Inode) -> bool {
     volume.vfs().getxattr(&Cred::ROOT, dir, acl::DEFAULT).is_ok()
 }

@@ -10,11 +10,11 @@ use tidegate_block::{Errno, PAGE_SIZE, PageBuf};
 /// Bytes in the buffers of large files.
 const PIECE: u64 = (PageBuf::MAX_PAGES * PAGE_SIZE) as u64;
 
-/// The end of reading a file.
+/// The reason why reading a file stopped.
 pub enum Stop {
-    /// The operating system.
+    /// An error of the operating system.
     Os(Errno),
-    /// The other thread.
+    /// The other thread is gone.
     Gone,
 }
 
@@ -43,12 +43,12 @@ pub fn whole(fd: BorrowedFd<'_>, size: u64) -> Result<Option<Piece>, Errno> {
     Ok((len > 0).then_some(Piece { pos: 0, buf, len }))
 }
 
-/// Whether [`whole`] is the way to read it.
+/// Whether [`whole`] can read the file.
 pub fn is_small(st: &Stat) -> bool {
     st.st_size as u64 <= PIECE && !host::may_have_holes(st)
 }
 
-/// Sends the pieces of a file one by one, holes left out; its size as it turned out.
+/// Sends the pieces of a file one by one, without holes. Returns the size that was found.
 ///
 /// # Errors
 /// A [`Stop`].
@@ -70,7 +70,7 @@ pub fn pieces(fd: BorrowedFd<'_>, st: &Stat, to: &mut BatchSender) -> Result<u64
             let mut buf = PageBuf::stale(want.div_ceil(PAGE_SIZE));
             let len = fill(fd, Some(at), &mut buf[..want])?;
             if len == 0 {
-                return Ok(at); // cut short meanwhile
+                return Ok(at); // truncated meanwhile
             }
             to.push(Item::Data(Piece { pos: at, buf, len }))?;
             at += len as u64;
@@ -82,7 +82,7 @@ pub fn pieces(fd: BorrowedFd<'_>, st: &Stat, to: &mut BatchSender) -> Result<u64
     Ok(size)
 }
 
-/// Fills `buf` from the file's position or from `at`; fewer bytes only at its end.
+/// Fills `buf` from the file's position or from `at`. Fewer bytes only at the end of the file.
 fn fill(fd: BorrowedFd<'_>, at: Option<u64>, buf: &mut [u8]) -> Result<usize, Errno> {
     let mut done = 0;
     while done < buf.len() {

@@ -30,16 +30,16 @@ impl From<Gone> for End {
 /// A directory on the way down.
 struct Level {
     id: DirId,
-    /// Directories still to be entered, last first.
+    /// Directories that are still to be entered, the last first.
     below: Vec<CString>,
-    /// Length of the path up to and with this directory.
+    /// The length of the path up to and including this directory.
     path: usize,
 }
 
 struct Walker<'a> {
     options: &'a ImportOptions,
     to: BatchSender,
-    /// Path of where the walk is, for errors.
+    /// The path of the walk's present place, for errors.
     path: Vec<u8>,
     next_id: DirId,
     /// Files with several names that were met, and how many names are still to come.
@@ -48,8 +48,8 @@ struct Walker<'a> {
     names: Vec<u8>,
 }
 
-/// Reads the file or tree at `path` and sends its items. With `named`, it becomes one thing with a name at
-/// the target; otherwise it must be a directory, and becomes the target.
+/// Reads the file or tree at `path` and sends its items. With `named`, it gets a name in the target.
+/// Otherwise it must be a directory, and its content goes into the target.
 pub fn walk(path: &Path, named: bool, options: &ImportOptions, to: BatchSender) -> Result<()> {
     let mut w = Walker {
         options,
@@ -63,7 +63,7 @@ pub fn walk(path: &Path, named: bool, options: &ImportOptions, to: BatchSender) 
     match w.run(path, named) {
         Ok(()) | Err(End::Gone) => Ok(()),
         Err(End::Error(e)) => {
-            // Items that were read before go in; the thread that applies them may be gone.
+            // Items that were read before the error go in. The thread that applies them may be gone.
             let _ = w.to.send();
             Err(e)
         }
@@ -72,7 +72,7 @@ pub fn walk(path: &Path, named: bool, options: &ImportOptions, to: BatchSender) 
 
 impl Walker<'_> {
     fn run(&mut self, path: &Path, named: bool) -> std::result::Result<(), End> {
-        // The caller's path may be a link to a directory, as `dir/` and `.` are followed too.
+        // The path of the caller may be a link to a directory, as `dir/` and `.` are followed, too.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY;
         match rustix::fs::open(path, flags, Mode::empty()) {
             Ok(fd) if !named || !is_link(path) => {
@@ -115,7 +115,7 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// Goes on with nothing after what cannot be read, where the caller wants to be told of it only.
+    /// Leaves out a part that cannot be read, and reports it, if the caller wants that.
     fn or_leave_out<T>(&self, r: std::result::Result<T, End>) -> std::result::Result<Option<T>, End> {
         match (r, &self.options.failed) {
             (Err(End::Error(e)), Some(failed)) => {
@@ -149,7 +149,7 @@ impl Walker<'_> {
         self.path.extend_from_slice(name.to_bytes());
     }
 
-    /// Announces a directory and sends its files, but for the directories.
+    /// Announces a directory and sends its files, but not its directories.
     fn enter(&mut self, fd: &OwnedFd, st: &Stat, place: Place) -> std::result::Result<Level, End> {
         let id = self.next_id;
         self.next_id += 1;
@@ -180,14 +180,14 @@ impl Walker<'_> {
         Ok(Level { id, below, path })
     }
 
-    /// Sends a file that is no directory; whether it turned out to be one.
+    /// Sends a file that is no directory. Returns whether it turned out to be one.
     fn leaf(&mut self, dir: BorrowedFd<'_>, e: &HostEntry, place: Place) -> std::result::Result<bool, End> {
         let name = e.name.as_c_str();
         if e.kind == Some(FileType::Regular) {
             return match host::open(dir, name) {
                 Ok(fd) => self.file(&fd, place).map(|()| false),
                 Err(Errno::NOENT) => Ok(false),
-                Err(Errno::LOOP) => self.special(dir, name, place), // replaced by a link meanwhile
+                Err(Errno::LOOP) => self.special(dir, name, place), // a link replaced it meanwhile
                 Err(e) => Err(self.os(e)),
             };
         }
@@ -255,7 +255,7 @@ impl Walker<'_> {
         let now = match read_file::pieces(fd, &st, &mut self.to) {
             Ok(now) => now,
             Err(Stop::Os(e)) => {
-                // No other name is to lead to half of it.
+                // No other name must lead to half a file.
                 self.links.remove(&host::id(&st));
                 self.to.push(Item::Broken)?;
                 return Err(self.os(e));
@@ -265,7 +265,7 @@ impl Walker<'_> {
         Ok(self.to.push(Item::End((now != size).then_some(now)))?)
     }
 
-    /// Sends another name of a file that was met before; gives the place back otherwise.
+    /// Sends another name of a file that was met before. Otherwise returns the place.
     fn known(&mut self, st: &Stat, place: Place) -> std::result::Result<Option<Place>, End> {
         if st.st_nlink > 1
             && let Some(&n) = self.links.get(&host::id(st))
@@ -276,7 +276,7 @@ impl Walker<'_> {
         Ok(Some(place))
     }
 
-    /// A number for a file whose other names may come.
+    /// A number for a file whose other names may follow.
     fn remember(&mut self, st: &Stat) -> Option<u64> {
         if st.st_nlink < 2 {
             return None;
@@ -288,7 +288,7 @@ impl Walker<'_> {
 }
 
 fn is_link(path: &Path) -> bool {
-    // A trailing slash or dot asks for the directory behind a link.
+    // A trailing slash or dot means the directory behind a link.
     let text = path_bytes(path);
     !text.ends_with(b"/") && !text.ends_with(b"/.") && path.is_symlink()
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tidegate_ext4::VolumeInfo;
 use tidegate_ext4::info::{GroupInfo, JournalInfo};
 
-/// Groups that are told one by one; a large volume has thousands.
+/// The most groups that are listed one by one. A large volume has thousands.
 const GROUPS_SHOWN: usize = 32;
 
 pub(super) fn json(i: &VolumeInfo, backend: &str) -> Value {

@@ -44,7 +44,7 @@ impl Info {
         }
     }
 
-    /// Names and first blocks of the areas that it is divided in; none where it is divided in groups that are alike.
+    /// Names and first blocks of the areas of the volume. Empty where it is divided into equal groups.
     pub fn areas(&self) -> Vec<(&'static str, u64)> {
         match &self.0 {
             Of::F2fs(i) => i.areas.iter().map(|(name, block)| (*name, u64::from(*block))).collect(),
@@ -52,7 +52,7 @@ impl Info {
         }
     }
 
-    /// All of it as JSON; `backend` is the way of I/O.
+    /// All of it as JSON. `backend` is the I/O backend.
     pub fn json(&self, backend: &str) -> Value {
         match &self.0 {
             Of::F2fs(i) => f2fs::json(i, backend),
@@ -60,8 +60,7 @@ impl Info {
         }
     }
 
-    /// All of it in lines to be read; `image` and `backend` are the names of the volume and of its way of
-    /// I/O.
+    /// All of it as lines of text. `image` and `backend` are the names of the volume and of its I/O backend.
     pub fn lines(&self, image: &str, backend: &str) -> Vec<String> {
         match &self.0 {
             Of::F2fs(i) => f2fs::lines(i, image, backend),

@@ -1,7 +1,7 @@
-//! Bios in the order in which they were sent, and those that somebody split.
+//! Bios in the order in which they were sent, and which of them were split.
 //!
-//! A bio is split when it was sent short, in the middle of a file's pages that lie one after the other on the device:
-//! the next one goes on at its end with the file's next page.
+//! A bio is split when it was sent early, in the middle of a file's pages that are adjacent on the device: another bio
+//! goes on at its end with the next page of the file.
 
 use super::Observed;
 use super::text::{head, submit_write_bio};
@@ -11,10 +11,10 @@ use std::collections::HashMap;
 use std::fmt;
 use tidegate_rt::trace::{Event, Phase};
 
-/// The kind of bios with file data, as [`SentBio::what`] has it.
+/// The value of [`SentBio::what`] for bios with file data.
 pub const DATA: &str = "DATA";
 
-/// A bio that was sent. Shown as `trace_pipe` shows `f2fs_submit_write_bio`.
+/// A bio that was sent. It is shown as `trace_pipe` shows `f2fs_submit_write_bio`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentBio {
     /// The thread's name.
@@ -23,11 +23,11 @@ pub struct SentBio {
     pub tid: u32,
     /// The processor, where it is known.
     pub cpu: Option<u32>,
-    /// When, in nanoseconds on the run's clock.
+    /// The time, in nanoseconds on the run's clock.
     pub at_ns: u64,
     /// Major and minor number of the device.
     pub device: (u32, u32),
-    /// How it is written, as `WRITE_SYNC`.
+    /// The kind of write, such as `WRITE_SYNC`.
     pub rw: String,
     /// `DATA`, `NODE` or `META`.
     pub what: String,
@@ -35,7 +35,7 @@ pub struct SentBio {
     pub sector: u64,
     /// Bytes.
     pub size: u64,
-    /// Another bio goes on in the middle of the file where this one ends.
+    /// The bio was split: another bio goes on in the middle of the file where this one ends.
     pub split: bool,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for SentBio {
     }
 }
 
-/// Where pages of a file begin or end: its number, and the index of the page there.
+/// A place where pages of a file begin or end: the inode number, and the index of the page there.
 type Page = (u64, u64);
 
 /// Sectors of a block.
@@ -56,7 +56,7 @@ const SECTORS: u64 = 8;
 /// Every bio of a recording, in order of time.
 pub fn sent(observed: &Observed) -> Vec<SentBio> {
     let mut bios: Vec<SentBio> = Vec::new();
-    // By sector: where pages begin and end, and which data bio ends there.
+    // Maps by sector: the pages that begin or end there, and the data bio that ends there.
     let (mut begins, mut ends) = (HashMap::<u64, Page>::new(), HashMap::<u64, Page>::new());
     let mut last: HashMap<u64, usize> = HashMap::new();
     let mut cut: Vec<usize> = Vec::new();
@@ -78,7 +78,7 @@ pub fn sent(observed: &Observed) -> Vec<SentBio> {
         }
         bios.push(bio);
     }
-    // A bio that was full had to end somewhere.
+    // A full bio does not count as split.
     let largest = bios.iter().filter(|b| b.what == DATA).map(|b| b.size).max().unwrap_or(0);
     for i in cut {
         bios[i].split = bios[i].size < largest;
@@ -109,7 +109,7 @@ mod tests {
 
     const SYNC: u64 = 1;
 
-    /// `pages` pages of a file from `index` on get the blocks from `block` on.
+    /// The event that `pages` pages of a file from `index` on get the blocks from `block` on.
     fn pages(at: u64, ino: u64, index: u64, block: u64, pages: u64) -> Event {
         let args = [("ino", ino), ("index", index), ("addrs", block), ("what", pages)];
         event(at, 3, "f2fs_submit_page_write", Phase::Begin, &args)
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn a_bio_that_is_cut_short_is_found() {
         let events = vec![
-            // A file whole; one of which the first page went by itself; a node; the rest of it.
+            // A whole file; a file whose first page went alone; a node; the rest of that file.
             pages(1, 5, 0, 100, 128),
             bio(2, 3, 1, 100, 128),
             pages(3, 6, 0, 228, 1),
@@ -132,7 +132,7 @@ mod tests {
             bio(5, 9, 4, 900, 1),
             pages(6, 6, 1, 229, 127),
             bio(7, 3, 1, 229, 127),
-            // The next file begins where that one ends, and is of two full bios.
+            // The next file begins where that file ends, and consists of two full bios.
             pages(8, 7, 0, 356, 256),
             bio(9, 3, 1, 356, 128),
             bio(10, 3, 1, 484, 128),

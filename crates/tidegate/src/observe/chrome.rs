@@ -1,7 +1,7 @@
 //! Events as Chrome's trace JSON, which Perfetto reads.
 //!
-//! Spans and waits for locks are slices of their thread, points are instants; a request at the device is an
-//! asynchronous slice from `block_rq_issue` to `block_rq_complete`, wherever it is completed.
+//! Spans and waits for locks are slices of their thread, and points are instants. A request at the device is
+//! an asynchronous slice from `block_rq_issue` to `block_rq_complete`, in whichever thread it is completed.
 
 use super::Observed;
 use super::words::{addresses, arg, block_type, cp_reason, page_write, rw, rwbs};
@@ -13,7 +13,7 @@ use tidegate_rt::trace::{Event, Phase};
 /// Everything is one process.
 const PID: u32 = 1;
 
-/// A request: where, how long, its kind.
+/// A request: sector, length, kind.
 type Key = (u64, u64, u64);
 
 struct Json<'a, W> {
@@ -21,7 +21,7 @@ struct Json<'a, W> {
     first: bool,
     /// Names of the slices that are open, by thread.
     open: HashMap<u32, Vec<&'static str>>,
-    /// The requests that are at the device, with their numbers, first issued first.
+    /// The requests that are at the device, with their numbers, in order of issue.
     requests: HashMap<Key, VecDeque<(u64, &'a Event)>>,
     issued: u64,
 }
@@ -106,12 +106,12 @@ impl<'a, W: Write> Json<'a, W> {
 
     fn request(&mut self, ph: &str, e: &Event, at: Nanos, id: u64) -> io::Result<()> {
         let name = quoted(&format!("request {}", rwbs(e)));
-        // The number is the process's own: a viewer shows the request in it.
+        // The number is local to the process, so a viewer shows the request in the process.
         let rest = format!(",\"cat\":\"block\",\"id2\":{{\"local\":\"{id:#x}\"}},\"name\":{name}{}", args(e));
         self.put(ph, e.thread, at, &rest)
     }
 
-    /// Ends what lasts still.
+    /// Ends the slices that are still open.
     fn close(&mut self, at: Nanos) -> io::Result<()> {
         let mut requests: Vec<_> = self.requests.drain().flat_map(|(_, r)| r).collect();
         requests.sort_unstable_by_key(|r| r.0);
@@ -146,7 +146,7 @@ fn args(e: &Event) -> String {
     }
     let mut fields: Vec<String> = (e.args.iter().filter(|a| !a.0.is_empty()))
         .map(|(name, n)| match (*name, e.name) {
-            // The processor stands above them.
+            // The processor is already shown at the top of the event.
             ("flags", "f2fs_submit_write_bio") => format!("\"flags\":{}", n & 0xFFFF),
             ("reason", "f2fs_fsync_checkpoint") => format!("\"cp_reason\":{}", quoted(cp_reason(*n))),
             _ => format!("{}:{n}", quoted(name)),
@@ -158,7 +158,7 @@ fn args(e: &Event) -> String {
     if fields.is_empty() { String::new() } else { format!(",\"args\":{{{}}}", fields.join(",")) }
 }
 
-/// `text` as JSON has it.
+/// `text` as a JSON string.
 fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');

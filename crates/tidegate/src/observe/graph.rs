@@ -7,7 +7,7 @@ use std::fmt::Write;
 /// The least share that is drawn.
 const LEAST: f64 = 0.005;
 
-/// Spans whose own time is waiting.
+/// Spans whose own time is time of waiting.
 const WAITS: [&str; 14] = [
     "balance_dirty_pages",
     "blk_mq_get_tag",
@@ -40,7 +40,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Of lines `a;b;c 123`, whatever calls `a`. Lines that are none are left out.
+    /// The graph of lines such as `a;b;c 123`. Other lines are ignored.
     pub fn of(folded: &str) -> Graph {
         let mut root = Graph::default();
         for (stack, n) in folded.lines().filter_map(|l| l.rsplit_once(' ')) {
@@ -57,7 +57,7 @@ impl Graph {
         root
     }
 
-    /// One by depths, shares and names, a caller before those it calls: as published graphs have it.
+    /// The graph of depths, shares and names, a caller before its callees, as in published graphs.
     pub fn of_shares(nodes: &[(usize, u64, &str)]) -> Graph {
         let mut root = Graph::default();
         for (depth, total, name) in nodes {
@@ -72,12 +72,12 @@ impl Graph {
         root
     }
 
-    /// Time of all.
+    /// The time of all stacks.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// All that lies below a function, from any caller; none where it was never called.
+    /// The graph below a function, from all callers. `None` where it was never called.
     pub fn below(&self, symbol: &str) -> Option<Graph> {
         let mut found = Graph { name: symbol.into(), ..Graph::default() };
         self.gather(symbol, &mut found);
@@ -85,7 +85,7 @@ impl Graph {
         (found.total > 0).then_some(found)
     }
 
-    /// This graph without waits, which perf has no samples of.
+    /// This graph without waits, of which perf has no samples.
     pub fn without_waits(&self) -> Graph {
         let own = if is_wait(&self.name) { 0 } else { self.own };
         let below: Vec<Graph> = self.below.iter().map(Graph::without_waits).filter(|g| g.total > 0).collect();
@@ -95,7 +95,7 @@ impl Graph {
         graph
     }
 
-    /// Time in a function, called by this one or further down.
+    /// The time in a function that is called by this one, directly or not.
     pub fn time_in(&self, symbol: &str) -> u64 {
         self.below(symbol).map_or(0, |g| g.total)
     }
@@ -127,7 +127,7 @@ impl Graph {
         self.below.iter_mut().for_each(Graph::sort);
     }
 
-    /// The graph as text; shares are of `all`. Functions in `kept` are there however small their shares are.
+    /// The graph as text. Shares are of `all`. Functions in `kept` are drawn however small their shares are.
     pub fn draw(&self, all: u64, kept: &[&str]) -> String {
         let share = |n: u64| n as f64 / all.max(1) as f64;
         let mut out = String::new();
@@ -139,7 +139,7 @@ impl Graph {
         out
     }
 
-    /// Whether it is one of these, or calls one.
+    /// Whether the function is one of these, or calls one of them.
     fn has(&self, names: &[&str]) -> bool {
         names.contains(&&*self.name) || self.below.iter().any(|g| g.has(names))
     }

@@ -1,16 +1,16 @@
-//! Looking into the engine while it works: lock statistics, trace events, call trees, and how they are shown.
+//! Observation of the engine while it works: lock statistics, trace events, call trees, and their forms.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `recording` | [`Recording`]: from a beginning to an end, for the whole process |
+//! | `recording` | [`Recording`]: of the whole process, from a beginning to an end |
 //! | [`lockstat`] | lock statistics with the columns of `/proc/lock_stat` |
-//! | [`bios`] | what was sent in which order, and what was split |
+//! | [`bios`] | bios in the order of sending, and which of them were split |
 //! | [`text`] | events shaped as the kernel's `trace_pipe` |
 //! | [`chrome`] | events as JSON for Perfetto and Chrome |
-//! | [`graph`] | what lies below one function in folded stacks |
+//! | [`graph`] | the calls below one function in folded stacks |
 //! | [`profile`] | call trees shaped as `perf report` shows them, and folded stacks |
 //! | [`why`] | why the slowest operations were slow |
-//! | `words` | what numbers of events mean |
+//! | `words` | the meaning of events' numbers |
 //!
 //! Times are those of the runtime's clock: real, or virtual in a simulated world.
 
@@ -33,14 +33,14 @@ use std::path::Path;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TraceForm {
-    /// As `trace_pipe`.
+    /// Text as in `trace_pipe`.
     Text,
-    /// For Perfetto and Chrome.
+    /// JSON for Perfetto and Chrome.
     Chrome,
 }
 
 impl TraceForm {
-    /// The form of a file of this name: `.json` is for Perfetto, anything else text.
+    /// The form for a file of this name: `.json` is for Perfetto, any other name is text.
     pub fn of(file: &Path) -> Self {
         if file.extension().is_some_and(|e| e == "json") { TraceForm::Chrome } else { TraceForm::Text }
     }
@@ -61,14 +61,14 @@ impl TraceForm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProfileForm {
-    /// As `perf report` shows it.
+    /// A tree as in `perf report`.
     Tree,
-    /// A line for each stack, as flame graphs are made of.
+    /// A line for each stack, as input for flame graphs.
     Folded,
 }
 
 impl ProfileForm {
-    /// The form of a file of this name: `.folded` stacks, anything else a tree.
+    /// The form for a file of this name: `.folded` is for stacks, any other name is a tree.
     pub fn of(file: &Path) -> Self {
         if file.extension().is_some_and(|e| e == "folded") { ProfileForm::Folded } else { ProfileForm::Tree }
     }

@@ -1,13 +1,13 @@
 //! Call trees as `perf report --call-graph` shows them, and folded stacks.
 //!
-//! Threads whose names differ in a number at the end are shown as one. Shares are of the time that all threads
-//! spent in spans, waiting included: an fsync that sleeps counts as one that works.
+//! Threads whose names differ only in a number at the end are shown as one. Shares are of the time that all threads
+//! spent in spans, waiting included: an fsync that sleeps counts like one that works.
 
 use super::Observed;
 use std::io::{self, Write};
 use tidegate_rt::profile::CallTree;
 
-/// A span within the spans around it, of all threads of a group.
+/// A span within the spans around it, for all threads of a group.
 #[derive(Clone, Debug, Default)]
 struct Frame {
     name: String,
@@ -23,7 +23,7 @@ impl Frame {
         Frame { name, ..Frame::default() }
     }
 
-    /// The frame in this one of that name.
+    /// The frame of that name within this one.
     fn inner(&mut self, name: &str) -> usize {
         self.inner.iter().position(|f| f.name == name).unwrap_or_else(|| {
             self.inner.push(Frame::named(name.to_string()));
@@ -32,7 +32,7 @@ impl Frame {
     }
 
     fn sort(&mut self) {
-        // Of equal ones by name: whose thread ended first says nothing.
+        // Equal frames are in order of name: the order in which threads ended means nothing.
         self.inner.sort_by(|a, b| b.total.cmp(&a.total).then_with(|| a.name.cmp(&b.name)));
         self.inner.iter_mut().for_each(Frame::sort);
     }
@@ -44,12 +44,12 @@ fn group(thread: &str) -> &str {
     if end.len() < thread.len() { end.trim_end_matches('-') } else { thread }
 }
 
-/// All trees under one frame, whose time is that of its threads' outermost spans.
+/// All trees under one frame. Its time is that of the outermost spans of the threads.
 fn frames(trees: &[CallTree]) -> Frame {
     let mut root = Frame::named(String::new());
     for tree in trees {
         let of_threads = root.inner(group(&tree.thread));
-        // Where each node of the tree is in ours.
+        // The place of each node of the tree in this one.
         let mut paths: Vec<Vec<usize>> = Vec::with_capacity(tree.nodes.len());
         for node in &tree.nodes {
             let mut path = node.parent.map_or_else(|| vec![of_threads], |p| paths[p].clone());
@@ -98,7 +98,8 @@ pub fn write_tree(observed: &Observed, to: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// A frame's line and those of the frames in it. `lead` is what stands before its children's branches.
+/// Writes the line of a frame and those of the frames in it. `lead` is the text before the branches of its
+/// children.
 fn write_frame(f: &Frame, all: u64, lead: &str, last: Option<bool>, to: &mut impl Write) -> io::Result<()> {
     let share = |ns: u64| format!("{:.2}%", ns as f64 * 100.0 / all as f64);
     let (count, mean, max) = match f.count {
@@ -128,7 +129,7 @@ fn time(ns: u64) -> String {
     }
 }
 
-/// Writes a line for each stack: its frames, outermost first, and the nanoseconds in its last one itself.
+/// Writes a line for each stack: its frames, outermost first, and the nanoseconds of the last frame itself.
 ///
 /// # Errors
 /// Those of writing.

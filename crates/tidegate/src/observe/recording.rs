@@ -1,11 +1,11 @@
-//! Recording the process's work, from a beginning to an end.
+//! A recording of the process's work, from a beginning to an end.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use tidegate_rt::lockstat::{self, Collecting, LockStat};
 use tidegate_rt::trace::{self, Recorded};
 use tidegate_rt::{Nanos, clock};
 
-/// Rings and trees are the process's, so there is one recording at a time.
+/// Rings and trees belong to the process, so there is one recording at a time.
 static UNDER_WAY: AtomicBool = AtomicBool::new(false);
 
 /// The parts of a recording.
@@ -13,11 +13,11 @@ static UNDER_WAY: AtomicBool = AtomicBool::new(false);
 pub struct Wanted {
     /// Lock statistics.
     pub locks: bool,
-    /// Events: so many of each thread are kept, the last.
+    /// Events: the number of last events that are kept of each thread.
     pub events: Option<usize>,
     /// Call trees.
     pub calls: bool,
-    /// Among the events, those that say why others waited: long holds of locks, processor time of operations.
+    /// Also events that say why threads waited: long holds of locks, processor time of operations.
     pub causes: bool,
 }
 
@@ -28,38 +28,38 @@ impl Wanted {
     }
 }
 
-/// A recording under way; dropping it forgets the records.
+/// A running recording. Dropping it discards the records.
 pub struct Recording {
     wanted: Wanted,
     since: Nanos,
     collecting: Option<Collecting>,
 }
 
-/// The findings of a recording.
+/// The result of a recording.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
     /// The parts that were asked for.
     pub wanted: Wanted,
-    /// When it began, by [`clock::stamp`] as the events.
+    /// When it began, by [`clock::stamp`], like the times of events.
     pub since: Nanos,
     /// When it ended.
     pub until: Nanos,
     /// Events and call trees.
     pub recorded: Recorded,
-    /// Locks, most waited first.
+    /// Locks, in descending order of waiting time.
     pub locks: Vec<LockStat>,
     /// Major and minor number of the device, as events show it.
     pub device: (u32, u32),
 }
 
 impl Recording {
-    /// Begins; `None` while another recording of this process is under way.
+    /// Begins a recording. `None` while another recording of this process is running.
     pub fn start(wanted: Wanted) -> Option<Recording> {
         if UNDER_WAY.swap(true, SeqCst) {
             return None;
         }
         drop(trace::take());
-        // Holds are timed for observers of locks.
+        // Holds are timed only for observers of locks.
         let collecting = (wanted.locks || wanted.causes).then(lockstat::collect);
         trace::enable_causes(wanted.causes);
         trace::enable(wanted.events);
@@ -67,7 +67,7 @@ impl Recording {
         Some(Recording { wanted, since: clock::stamp(), collecting })
     }
 
-    /// Ends; the records.
+    /// Ends the recording, and returns the records.
     pub fn finish(mut self) -> Observed {
         stop();
         let locks = if self.wanted.locks { lockstat::snapshot() } else { Vec::new() };

@@ -1,8 +1,8 @@
 //! Events as the kernel's `trace_pipe` prints them.
 //!
-//! A span prints a line where it begins and one where it ends; the latter says how long it took. Spans that the
-//! kernel has other words for (`f2fs_sync_file_enter`, states of `f2fs_write_checkpoint`) get these. Processors are
-//! known of `f2fs_submit_write_bio` alone; elsewhere `[000]` stands for none.
+//! A span prints a line at its beginning and one at its end; the latter says how long it took. Spans for which the
+//! kernel has other names (`f2fs_sync_file_enter`, states of `f2fs_write_checkpoint`) get these. The processor is known
+//! only for `f2fs_submit_write_bio`; elsewhere `[000]` means that it is not known.
 
 use super::Observed;
 use super::words::{addresses, arg, block_type, cp_for, cp_reason, cpu, page_write, rw, rwbs};
@@ -31,12 +31,12 @@ pub fn write(observed: &Observed, to: &mut impl Write) -> io::Result<()> {
                 spans.push(e);
                 None
             }
-            // Of a simulated world: the beginning may have been dropped.
+            // In a simulated world the beginning may have been dropped.
             Phase::End | Phase::ContentionEnd => spans.pop_if(|b| b.name == e.name),
             Phase::Instant => None,
         };
         let name = r.threads.get(&e.thread).map_or("thread", String::as_str);
-        // Elsewhere a reader of these files expects a number.
+        // Readers of these files expect a number, so an unknown one is 0.
         let head = head(name, e.thread, Some(cpu(e).unwrap_or(0)), e.at.0);
         if has_line(e) {
             writeln!(to, "{head}{}", words(e, begun, observed.device, name))?;
@@ -45,12 +45,13 @@ pub fn write(observed: &Observed, to: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Of a span that is a point in the kernel's traces, the beginning has.
+/// Whether an event has a line. For a span that is a point in the kernel's traces, only the beginning has
+/// one.
 fn has_line(e: &Event) -> bool {
     e.name != "f2fs_submit_page_write" || e.phase != Phase::End
 }
 
-/// The head of an event's line, at so many nanoseconds.
+/// The head of an event's line. `at` is in nanoseconds.
 pub(super) fn head(thread: &str, tid: u32, cpu: Option<u32>, at_ns: u64) -> String {
     let (secs, micros) = (at_ns / 1_000_000_000, at_ns / 1000 % 1_000_000);
     let cpu = cpu.map_or("---".into(), |cpu| format!("{cpu:03}"));
@@ -72,7 +73,7 @@ fn dev((major, minor): (u32, u32)) -> String {
     format!("dev = ({major},{minor})")
 }
 
-/// A name as long as a task's can be.
+/// A name cut to the length of a task's name.
 fn short(name: &str) -> &str {
     name.char_indices().nth(15).map_or(name, |(i, _)| &name[..i])
 }

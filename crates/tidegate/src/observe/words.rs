@@ -17,7 +17,7 @@ fn flags(n: u64) -> BioFlags {
     BioFlags::from_bits_truncate(n as u16)
 }
 
-/// The kind of a request, as block events spell it (`rwbs`).
+/// The kind of a request, in the spelling of block events (`rwbs`).
 pub(super) fn rwbs(e: &Event) -> String {
     let f = flags(arg(e, "flags").unwrap_or(0));
     let mut s = String::new();
@@ -47,7 +47,8 @@ pub(super) fn addresses(e: &Event) -> (u32, u32) {
     ((addrs >> 32) as u32, addrs as u32)
 }
 
-/// Of `f2fs_submit_page_write`: how many pages, and an event with the `log` and the `flags` of their bio.
+/// For `f2fs_submit_page_write`: the number of pages, and an event with the `log` and the `flags` of their
+/// bio.
 pub(super) fn page_write(e: &Event) -> (u64, Event) {
     let what = arg(e, "what").unwrap_or(0);
     let mut bio = Event { args: NO_ARGS, ..*e };
@@ -61,7 +62,7 @@ pub(super) fn cpu(e: &Event) -> Option<u32> {
     one_more.checked_sub(1).map(|n| n as u32)
 }
 
-/// How a bio is written, as F2FS events spell it.
+/// The kind of a bio's write, in the spelling of F2FS events.
 pub(super) fn rw(e: &Event) -> String {
     let f = flags(arg(e, "flags").unwrap_or(0));
     let durable = BioFlags::PREFLUSH | BioFlags::FUA;
@@ -87,7 +88,7 @@ pub(super) fn block_type(e: &Event) -> &'static str {
     }
 }
 
-/// Why an fsync became a checkpoint; the numbers are those of the engine.
+/// The reason why an fsync became a checkpoint. The numbers are those of the engine.
 pub(super) fn cp_reason(n: u64) -> &'static str {
     match n {
         1 => "non regular",
@@ -106,7 +107,7 @@ pub(super) fn cp_reason(n: u64) -> &'static str {
     }
 }
 
-/// Why a checkpoint is written.
+/// The reason for a checkpoint.
 pub(super) fn cp_for(n: u64) -> &'static str {
     match n {
         0 => "Sync",

@@ -1,11 +1,11 @@
 //! A volume's activity at one moment: `tidegate top` shows it and Prometheus collects it.
 //!
-//! Counters only grow; a program that wants rates takes two samples ([`Sample::since`]).
+//! Counters only grow. A program that needs rates takes two samples ([`Sample::since`]).
 //!
 //! | module | holds |
 //! |---|---|
 //! | `take` | a sample of a [`crate::Volume`] |
-//! | `rates` | what happened between two samples |
+//! | `rates` | the changes between two samples |
 //! | `prometheus` | a sample in the text format of Prometheus |
 
 mod prometheus;
@@ -20,15 +20,15 @@ use serde::{Deserialize, Serialize};
 use tidegate_rt::Distribution;
 use tidegate_vfs::{CommitStats, VolumeStats};
 
-/// Files that a sample names at most.
+/// The most files that a sample names.
 pub const MAX_FILES: usize = 64;
 
 /// A volume at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// When, on the clock of the process that has the volume open, in nanoseconds.
+    /// The time, on the clock of the process that has the volume open, in nanoseconds.
     pub at_ns: u64,
-    /// Since when the volume is open, in seconds.
+    /// How long the volume has been open, in seconds.
     pub up_seconds: f64,
     /// The image.
     pub image: String,
@@ -36,7 +36,7 @@ pub struct Sample {
     pub mountpoint: Option<String>,
     /// Format.
     pub format: String,
-    /// Why nothing is written, if so.
+    /// The reason why the volume takes no changes, if it takes none.
     pub read_only: Option<String>,
     /// Space and inodes.
     pub space: Space,
@@ -52,13 +52,13 @@ pub struct Sample {
     pub fsync: Latency,
     /// Commits. F2FS: checkpoints.
     pub commit: Latency,
-    /// Of these, how long operations were frozen.
+    /// How long commits froze operations.
     pub frozen: Latency,
     /// Requests for commits, and the steps of commits.
     pub commits: CommitStats,
-    /// Files with pages that are not on the volume yet, most first; at most [`MAX_FILES`].
+    /// Files with pages that are not on the volume yet, in descending order of pages; at most [`MAX_FILES`].
     pub files: Vec<FileSample>,
-    /// Locks by class, most waited first; empty while nobody collects them.
+    /// Locks by class, in descending order of waiting time. Empty while lock statistics are off.
     pub locks: Vec<LockSample>,
 }
 
@@ -76,17 +76,17 @@ pub struct Space {
 /// The page cache, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
-    /// Dirty.
+    /// Dirty bytes.
     pub dirty_bytes: u64,
-    /// On their way.
+    /// Bytes under write-back.
     pub writeback_bytes: u64,
-    /// Cached, clean or not.
+    /// Cached bytes, clean or not.
     pub cached_bytes: u64,
-    /// Dirty and write-back bytes at which writers wait.
+    /// Dirty and write-back bytes above which writers wait.
     pub dirty_limit: u64,
-    /// Dirty bytes at which the flusher starts by itself.
+    /// Dirty bytes above which the flusher starts by itself.
     pub background_limit: u64,
-    /// Cached bytes at which clean pages are dropped.
+    /// Cached bytes above which clean pages are dropped.
     pub cache_limit: u64,
 }
 
@@ -96,9 +96,9 @@ pub struct Flusher {
     /// `idle`, `writing` or `waiting` (to try again a write that failed); `none` on a volume that is not
     /// written.
     pub state: String,
-    /// Why it writes: `sync`, `background` or `periodic`.
+    /// The reason for writing: `sync`, `background` or `periodic`.
     pub why: Option<String>,
-    /// The inode it is at.
+    /// The inode that it is writing.
     pub ino: Option<u64>,
 }
 
@@ -111,17 +111,17 @@ pub struct Latency {
     pub sum_ns: u64,
     /// Least.
     pub min_ns: u64,
-    /// Half took no longer.
+    /// The time that half did not exceed.
     pub p50_ns: u64,
-    /// 90 of 100.
+    /// The time that 90 of 100 did not exceed.
     pub p90_ns: u64,
-    /// 99 of 100.
+    /// The time that 99 of 100 did not exceed.
     pub p99_ns: u64,
-    /// 999 of 1000.
+    /// The time that 999 of 1000 did not exceed.
     pub p999_ns: u64,
     /// Most.
     pub max_ns: u64,
-    /// The longest time that a bucket takes, and how often that was.
+    /// For each bucket, its longest time and its count.
     pub buckets: Vec<(u64, u64)>,
 }
 
@@ -130,11 +130,11 @@ pub struct Latency {
 pub struct FileSample {
     /// Inode number.
     pub ino: u64,
-    /// Path, as far as names are in memory; a file of the system's own is in brackets.
+    /// The path, as far as names are in memory. A file of the file system's own is in brackets.
     pub path: Option<String>,
     /// Bytes to be written.
     pub dirty_bytes: u64,
-    /// Bytes on their way.
+    /// Bytes under write-back.
     pub writeback_bytes: u64,
     /// How long it has been dirty, in seconds.
     pub age_seconds: f64,

@@ -28,7 +28,7 @@ struct Text {
     labels: String,
 }
 
-/// `sample` as Prometheus text: every metric begins with `tidegate_` and names the image.
+/// `sample` as Prometheus text. Every metric begins with `tidegate_` and names the image.
 pub fn prometheus(sample: &Sample) -> String {
     let mut labels = format!("image=\"{}\"", escaped(&sample.image));
     if let Some(dir) = &sample.mountpoint {

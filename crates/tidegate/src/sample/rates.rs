@@ -7,7 +7,7 @@ use tidegate_vfs::StepStats;
 /// The changes between two samples, for each second of the time between.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Rates {
-    /// Time between, in seconds.
+    /// The time between the samples, in seconds.
     pub seconds: f64,
     /// Bios that wrote.
     pub write_bios: f64,
@@ -29,13 +29,13 @@ pub struct Rates {
     pub sizes: Vec<SizeClass>,
     /// fsyncs that ended between the samples.
     pub fsync: Latency,
-    /// Commits likewise.
+    /// Commits that ended between the samples.
     pub commit: Latency,
-    /// Freezes likewise.
+    /// Freezes that ended between the samples.
     pub frozen: Latency,
     /// The steps of these commits, in their order.
     pub steps: Vec<Step>,
-    /// Locks that were taken between the samples; the longest times are those since collecting began.
+    /// Locks that were taken between the samples. The longest times are those since collection began.
     pub locks: Vec<LockSample>,
 }
 
@@ -44,7 +44,7 @@ pub struct Rates {
 pub struct Step {
     /// The name of the operation.
     pub name: String,
-    /// Whether operations that change the volume waited meanwhile.
+    /// Whether operations that change the volume waited during the step.
     pub frozen: bool,
     /// How long it took.
     pub took: Latency,
@@ -78,7 +78,7 @@ impl Sample {
     }
 }
 
-/// Steps that were taken, but for sums of others.
+/// The steps that were taken, without sums of other steps.
 fn steps_since(now: &[StepStats], then: &[StepStats]) -> Vec<Step> {
     let steps = now.iter().filter(|s| !s.total).map(|s| {
         let was = then.iter().find(|t| t.name == s.name).map(StepStats::times).unwrap_or_default();
@@ -102,7 +102,7 @@ fn sizes_since(now: &[SizeClass], then: &[SizeClass]) -> Vec<SizeClass> {
 fn locks_since(now: &[LockSample], then: &[LockSample]) -> Vec<LockSample> {
     let mut locks: Vec<LockSample> = (now.iter())
         .map(|l| {
-            // Collecting may have begun anew.
+            // Collection may have begun anew.
             let was = then.iter().find(|t| t.class == l.class && t.acquisitions <= l.acquisitions);
             let was = was.cloned().unwrap_or_default();
             LockSample {
@@ -137,7 +137,7 @@ mod tests {
         let r = sample(12, 30, 90_000).since(&sample(10, 10, 10_000));
         assert_eq!((r.seconds, r.write_bios, r.write_bytes, r.mean_write_bio), (2.0, 10.0, 40_000.0, 4000.0));
         assert_eq!((r.sizes[0].writes, r.locks[0].acquisitions), (20, 20));
-        // A counter that began anew is not less than nothing.
+        // The difference of a counter that began anew is not negative.
         let r = sample(11, 5, 10).since(&sample(11, 30, 90_000));
         assert_eq!((r.seconds, r.write_bios, r.locks[0].acquisitions), (0.0, 0.0, 5));
     }

@@ -1,4 +1,4 @@
-//! A sample of a volume. Locks are taken one at a time and for a look only.
+//! A sample of a volume. Locks are taken one at a time, and only to read.
 
 use super::*;
 use crate::Volume;
@@ -7,7 +7,7 @@ use tidegate_rt::{clock, lockstat};
 use tidegate_vfs::{FlusherState, Pass, WrittenFile};
 
 impl Volume {
-    /// The volume's activity now. Cheap enough to be asked each second, and never waits for I/O.
+    /// The volume's present activity. Cheap enough to be called each second; never waits for I/O.
     pub fn sample(&self) -> Sample {
         let vfs = self.vfs();
         let bdi = vfs.bdi();

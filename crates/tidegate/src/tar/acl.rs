@@ -1,4 +1,4 @@
-//! ACLs as tar keeps them, in text, and as user space sees them on a file.
+//! ACLs in the text form of tar, and in the user-space form of files.
 
 /// Tags of entries in the binary form.
 const TAGS: [(&str, &str, u16, u16); 4] = [
@@ -11,8 +11,8 @@ const UNDEFINED: u32 = u32::MAX;
 /// The first field of the binary form.
 const VERSION: u32 = 2;
 
-/// The value of `system.posix_acl_*` for a text such as `user::rw-,user:1000:r--,mask::r--`; `None` when
-/// it cannot be told, as for a user known by name only.
+/// The value of `system.posix_acl_*` for a text such as `user::rw-,user:1000:r--,mask::r--`. `None` when the
+/// text cannot be converted, as with a user known only by name.
 pub fn from_text(text: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(text).ok()?;
     let mut entries = Vec::new();
@@ -36,7 +36,7 @@ fn entry(part: &str) -> Option<(u16, u32, u16)> {
     let part = part.strip_prefix("default:").unwrap_or(part);
     let fields: Vec<&str> = part.split(':').collect();
     let (_, _, own, named) = TAGS.into_iter().find(|t| t.0 == fields[0] || t.1 == fields[0])?;
-    // Two fields are `mask:r--`, as some write it.
+    // Two fields are a form such as `mask:r--`, which some programs write.
     let (who, perm) = match fields[..] {
         [_, perm] => ("", perm),
         [_, who, perm, ..] => (who, perm),
@@ -55,12 +55,12 @@ fn entry(part: &str) -> Option<(u16, u32, u16)> {
     if who.is_empty() {
         return Some((own, UNDEFINED, bits));
     }
-    // A fourth field is the number of a user given by name.
+    // A fourth field is the number of a user that is given by name.
     let id = who.parse().ok().or_else(|| fields.get(3)?.parse().ok())?;
     Some((named, id, bits))
 }
 
-/// The text, with numbers, of a value of `system.posix_acl_*`; `None` when it is not one.
+/// The text, with numbers, of a value of `system.posix_acl_*`. `None` when the value is malformed.
 pub fn to_text(value: &[u8]) -> Option<Vec<u8>> {
     let (version, entries) = value.split_first_chunk::<4>()?;
     let (entries, rest) = entries.as_chunks::<8>();

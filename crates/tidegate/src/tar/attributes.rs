@@ -1,5 +1,5 @@
-//! Extended attributes that tar has records of their own for, with text as the value. `tar --acls` and `tar --selinux`
-//! read and write no others.
+//! Extended attributes for which tar has special records, with text as the value. `tar --acls` and `tar --selinux` read
+//! and write no other records.
 
 use super::acl;
 use crate::node::Xattr;
@@ -34,7 +34,8 @@ const KINDS: [Kind; 3] = [
     },
 ];
 
-/// The key and text of the record that an attribute has beside the one of its name and bytes.
+/// The key and text of the special record of an attribute, which stands beside the record of its name and
+/// bytes.
 pub fn to_text((name, value): &Xattr) -> Option<(&'static [u8], Vec<u8>)> {
     let kind = KINDS.iter().find(|k| k.xattr == name)?;
     Some((kind.key, (kind.to_text)(value)?))
@@ -45,7 +46,7 @@ pub fn is_text(key: &[u8]) -> bool {
     KINDS.iter().any(|k| k.key == key)
 }
 
-/// The attribute of a record; without a value where the text cannot be told, as with users known by name only.
+/// The attribute of a record. Without a value where the text cannot be converted, as with users known only by name.
 pub fn from_text(key: &[u8], text: &[u8]) -> Option<(&'static [u8], Option<Vec<u8>>)> {
     let kind = KINDS.iter().find(|k| k.key == key)?;
     Some((kind.xattr, (kind.from_text)(text)))

@@ -1,4 +1,4 @@
-//! The compression of a stream, told by its first bytes.
+//! The compression of a stream, recognised by its first bytes.
 
 use super::reader::{Input, Plain};
 use super::{BLOCK, header, invalid};
@@ -8,10 +8,10 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 /// Bytes read from the stream at once.
 const BUFFER: usize = 256 << 10;
 
-/// Opens an archive's stream: gzip and zstd are undone, the rest is taken as it is.
+/// Opens an archive's stream. gzip and zstd are decompressed; other content is taken as it is.
 ///
 /// # Errors
-/// The stream's, and other compressions and things that are no archive by name.
+/// The stream's; the name of another compression, or of content that is no archive.
 pub fn open(from: impl Read + Send + 'static) -> io::Result<Box<dyn Input + Send>> {
     let mut from = from;
     let mut head = Vec::with_capacity(BLOCK);
@@ -21,7 +21,7 @@ pub fn open(from: impl Read + Send + 'static) -> io::Result<Box<dyn Input + Send
     undo(kind, whole)
 }
 
-/// As [`open`], for a file, where leaving bytes out costs nothing if it is not compressed.
+/// As [`open`], for a file: skipping bytes costs nothing if it is not compressed.
 ///
 /// # Errors
 /// As [`open`].
@@ -53,7 +53,7 @@ fn kind(head: &[u8]) -> io::Result<Kind> {
     let unsupported = |what| Err(invalid(format!("{what} compression is not supported; gzip and zstd are")));
     match head {
         [0x1f, 0x8b, ..] => Ok(Kind::Gzip),
-        // The second is a frame to be skipped, which parallel compressors begin with.
+        // The second is a skippable frame, with which parallel compressors begin.
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Ok(Kind::Zstd),
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => unsupported("xz"),
         [b'B', b'Z', b'h', b'1'..=b'9', ..] => unsupported("bzip2"),
@@ -74,7 +74,7 @@ fn undo(kind: Kind, from: impl BufRead + Send + 'static) -> io::Result<Box<dyn I
         Kind::Gzip => Box::new(Plain(buffered(flate2::bufread::MultiGzDecoder::new(from)))),
         Kind::Zstd => {
             let mut d = zstd::stream::read::Decoder::with_buffer(from)?;
-            // The window of `zstd --long=27`, its largest without asking.
+            // The window of `zstd --long=27`, the largest that zstd decompresses without an option.
             d.window_log_max(27)?;
             Box::new(Plain(buffered(d)))
         }
@@ -85,7 +85,7 @@ fn buffered<R: Read>(from: R) -> BufReader<R> {
     BufReader::with_capacity(BUFFER, from)
 }
 
-/// A plain file: bytes are left out by seeking.
+/// A plain file. Bytes are skipped by seeking.
 struct SeekInput {
     reader: BufReader<File>,
     at: u64,

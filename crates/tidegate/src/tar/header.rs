@@ -3,7 +3,7 @@
 use super::{BLOCK, invalid, number};
 use std::io;
 
-/// A header, before long names and pax records change it.
+/// A header, before long names and pax records override it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Header {
     /// Type flag.
@@ -28,7 +28,7 @@ pub struct Header {
     pub minor: u32,
 }
 
-/// Where the checksum stands.
+/// The place of the checksum.
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 
 /// Whether a block is all zeros, as at the end of an archive.
@@ -56,7 +56,7 @@ pub fn seal(block: &mut [u8; BLOCK]) {
     block[CHECKSUM].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
 }
 
-/// Up to the first NUL.
+/// The text up to the first NUL.
 fn text(field: &[u8]) -> &[u8] {
     &field[..field.iter().position(|&b| b == 0).unwrap_or(field.len())]
 }
@@ -64,7 +64,7 @@ fn text(field: &[u8]) -> &[u8] {
 /// Reads a header.
 ///
 /// # Errors
-/// A wrong checksum, or numbers that are none.
+/// A wrong checksum, or malformed numbers.
 pub fn parse(block: &[u8; BLOCK]) -> io::Result<Header> {
     if !is_header(block) {
         return Err(invalid("not a tar archive, or damaged: a header's checksum is wrong"));
@@ -77,7 +77,7 @@ pub fn parse(block: &[u8; BLOCK]) -> io::Result<Header> {
     let ustar = block[257..263] == *b"ustar\0";
     let gnu = block[257..265] == *b"ustar  \0";
     let mut path = Vec::new();
-    // GNU keeps times and sparse maps where ustar has the prefix.
+    // In GNU headers, times and sparse maps are in the place of ustar's prefix.
     if ustar && block[345] != 0 {
         path.extend_from_slice(text(&block[345..500]));
         path.push(b'/');
@@ -98,7 +98,7 @@ pub fn parse(block: &[u8; BLOCK]) -> io::Result<Header> {
     })
 }
 
-/// Writes a ustar header; a value that does not fit is cut, as pax records override it.
+/// Writes a ustar header. A value that does not fit is cut, as pax records override it.
 pub fn write(h: &Header) -> [u8; BLOCK] {
     let mut b = [0; BLOCK];
     let mut put = |at: usize, max: usize, text: &[u8]| {

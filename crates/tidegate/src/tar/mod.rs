@@ -1,8 +1,8 @@
 //! The tar format: ustar, GNU and pax, read and written.
 //!
-//! It does: headers of every common writer, long names, negative and fractional times, extended
-//! attributes, ACLs and SELinux labels, old GNU and pax sparse files, gzip and zstd. It does not: multi-volume archives,
-//! or names of users and groups (numbers count).
+//! It does: headers of every common writer, long names, negative and fractional times, extended attributes, ACLs and
+//! SELinux labels, old GNU and pax sparse files, gzip and zstd. It does not: multi-volume archives, or names of users
+//! and groups (only their numbers count).
 //!
 //! | module | holds |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | [`attributes`], [`acl`] | attributes as text, ACLs among them |
 //! | [`reader`], [`header`] | reading an archive, and one header of it |
 //! | [`writer`] | writing one |
-//! | [`compress`] | what an archive is compressed with |
+//! | [`compress`] | the compression of an archive |
 
 pub(crate) mod acl;
 pub(crate) mod attributes;

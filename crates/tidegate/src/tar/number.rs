@@ -1,6 +1,6 @@
 //! Numbers in headers: octal text, or GNU's base-256 for those that are too large or negative.
 
-/// Reads a numeric field; `None` when it is neither.
+/// Reads a numeric field. `None` when it is neither.
 pub fn parse(field: &[u8]) -> Option<i64> {
     match field.first()? {
         0x80 => base256(0, &field[1..]),
@@ -25,7 +25,7 @@ fn octal(field: &[u8]) -> Option<i64> {
     })
 }
 
-/// A number of 32 bits, such as a user's; some writers have it negative.
+/// A number of 32 bits, such as that of a user. Some writers write it as negative.
 pub fn narrow(n: i64) -> Option<u32> {
     u32::try_from(n).ok().or_else(|| i32::try_from(n).ok().map(i32::cast_unsigned))
 }

@@ -11,7 +11,7 @@ const LIBARCHIVE_XATTR: &[u8] = b"LIBARCHIVE.xattr.";
 /// Splits the content of a pax header into keys and values.
 ///
 /// # Errors
-/// A record that is not one.
+/// A malformed record.
 pub fn records(mut bytes: &[u8]) -> io::Result<Vec<(&[u8], &[u8])>> {
     let mut out = Vec::new();
     while !bytes.is_empty() {
@@ -89,7 +89,7 @@ pub fn time_text(t: Timespec) -> String {
     format!("{sign}{secs}.{nanos:09}").trim_end_matches('0').to_string()
 }
 
-/// The extended attribute a record holds, if it does.
+/// The extended attribute in a record, if there is one.
 pub fn xattr(key: &[u8], value: &[u8]) -> Option<Xattr> {
     if let Some(name) = key.strip_prefix(SCHILY_XATTR) {
         return Some((percent_decode(name, b"3D25"), value.to_vec()));
@@ -111,7 +111,7 @@ pub fn put_xattr(out: &mut Vec<u8>, (name, value): &Xattr) {
     put(out, &key, value);
 }
 
-/// Undoes `%XX`; only those in `only` (pairs of digits) unless it is empty.
+/// Decodes `%XX`: only those in `only` (pairs of digits) unless it is empty.
 fn percent_decode(name: &[u8], only: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(name.len());
     let mut i = 0;
@@ -125,7 +125,7 @@ fn percent_decode(name: &[u8], only: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Decodes base64; padding may be missing, as libarchive leaves it out.
+/// Decodes base64. Padding may be missing, as libarchive leaves it out.
 fn base64(text: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len() * 3 / 4);
     let (mut acc, mut bits) = (0u32, 0);

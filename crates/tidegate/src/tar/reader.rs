@@ -7,12 +7,12 @@ use std::io::{self, Read};
 use tidegate_rt::Timespec;
 use tidegate_vfs::{DeviceNumber, FileType};
 
-/// The longest name or pax header that is taken.
+/// The longest name or pax header that is accepted.
 const MAX_EXTRA: u64 = 16 << 20;
 
-/// A stream that can leave bytes out.
+/// A stream that can skip bytes.
 pub trait Input: Read {
-    /// Leaves `n` bytes out.
+    /// Skips `n` bytes.
     ///
     /// # Errors
     /// The stream's; `UnexpectedEof` when there are fewer.
@@ -41,17 +41,17 @@ impl<R: Read> Input for Plain<R> {}
 /// The content of an archive under one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The name, as it stands there.
+    /// The name, as in the archive.
     pub path: Vec<u8>,
     /// Attributes.
     pub meta: Meta,
-    /// It is one more name for what `link` names.
+    /// It is another name of the file `link`.
     pub hard_link: bool,
     /// Target of a link.
     pub link: Vec<u8>,
     /// Size of the file, holes included.
     pub size: u64,
-    /// Where the archived bytes belong, for a sparse file.
+    /// The ranges of the archived bytes, for a sparse file.
     pub ranges: Option<Vec<sparse::Range>>,
     /// The parts that could not be understood.
     pub notes: Vec<String>,
@@ -60,7 +60,7 @@ pub struct Entry {
 /// Reads an archive entry by entry.
 pub struct Reader<R> {
     from: R,
-    /// Bytes of the current entry still to come, and those that fill up its last block.
+    /// The remaining bytes of the current entry, and those that fill up its last block.
     left: u64,
     padding: u64,
     global: Vec<(Vec<u8>, Vec<u8>)>,
@@ -209,14 +209,14 @@ impl<R: Input> Reader<R> {
         }
         pax.finish(&mut entry);
         self.global = global;
-        // Old writers mark a directory by a final slash alone. The header's own name is cut at 100 bytes and may
-        // end with a slash by chance, so the whole name decides, as in GNU tar.
+        // Old writers mark a directory only by a final slash. The name in the header is cut at 100 bytes and may end
+        // with a slash by chance, so the whole name decides, as in GNU tar.
         if matches!(h.kind, 0 | b'0') && entry.path.ends_with(b"/") {
             entry.meta.kind = FileType::Directory;
         }
         let kind = entry.meta.kind;
-        // The bytes that the archive has for it: none for links and devices, whatever their size field says.
-        // A directory that is marked by its slash alone may be followed by data, which is passed over.
+        // The bytes that the archive has for the entry: none for links and devices, whatever their size field
+        // says. A directory that is marked only by its slash may be followed by data, which is skipped.
         let archived = pax.archived.unwrap_or(h.size);
         let has_data = kind == FileType::Regular && !entry.hard_link || matches!(h.kind, b'D');
         let passed_over = entry.hard_link || matches!(h.kind, 0 | b'0');
@@ -253,7 +253,7 @@ struct Pax {
     map: Option<Vec<u8>>,
     pairs: Vec<sparse::Range>,
     major_one: bool,
-    /// The name of a sparse file; its `path` is another one, for readers that do not know sparse files.
+    /// The name of a sparse file. Its `path` is another name, for readers that do not know sparse files.
     sparse_name: Option<Vec<u8>>,
     /// Attributes as text.
     texts: Vec<(Vec<u8>, Vec<u8>)>,
@@ -295,7 +295,7 @@ impl Pax {
         Ok(())
     }
 
-    /// Applies the records whose order says nothing.
+    /// Applies the records whose order does not matter.
     fn finish(&mut self, e: &mut Entry) {
         if let Some(name) = self.sparse_name.take() {
             e.path = name;
@@ -303,7 +303,7 @@ impl Pax {
         let given: Vec<Vec<u8>> = e.meta.xattrs.iter().map(|x| x.0.clone()).collect();
         for (key, text) in &self.texts {
             let Some((name, value)) = attributes::from_text(key, text) else { continue };
-            // An attribute as text counts only where the attribute itself is not there, which has numbers for users.
+            // An attribute as text counts only where the attribute itself is missing, since that has numbers for users.
             if given.iter().any(|n| n == name) {
                 continue;
             }
@@ -318,7 +318,7 @@ impl Pax {
     }
 }
 
-/// The last record of one attribute counts.
+/// Sets an attribute. The last record of an attribute counts.
 fn set(xattrs: &mut Vec<Xattr>, x: Xattr) {
     xattrs.retain(|(n, _)| *n != x.0);
     xattrs.push(x);

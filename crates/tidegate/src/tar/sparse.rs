@@ -6,7 +6,7 @@ use std::io::{self, Read};
 /// A range of data: offset and length.
 pub type Range = (u64, u64);
 
-/// The most ranges a file may have: bounds what a bad archive makes us keep.
+/// The most ranges that a file may have, to bound the memory that a bad archive takes.
 const MAX_RANGES: usize = 1 << 20;
 
 /// Entries in an old GNU header, and in a block that continues it.
@@ -17,7 +17,7 @@ const OLD_REAL_SIZE: usize = 483;
 const EXT_ENTRIES: usize = 21;
 const EXT_MORE: usize = 504;
 
-/// Reads an old GNU map: from the header, and from the blocks that follow it. Size and ranges.
+/// Reads an old GNU map: from the header, and from the blocks that follow it. Returns size and ranges.
 ///
 /// # Errors
 /// Bad numbers, or the archive's end.
@@ -48,7 +48,7 @@ fn take(bytes: &[u8], entries: usize, ranges: &mut Vec<Range>) -> io::Result<()>
     if ranges.len() > MAX_RANGES { Err(invalid("a sparse file of too many pieces")) } else { Ok(()) }
 }
 
-/// Reads the map that stands before the data (pax sparse 1.0), and says how many bytes it took.
+/// Reads the map before the data (pax sparse 1.0), and returns how many bytes it took.
 ///
 /// # Errors
 /// Bad numbers, or the archive's end.
@@ -101,7 +101,7 @@ pub fn in_record(size: u64, value: &[u8]) -> io::Result<Vec<Range>> {
 /// Refuses ranges that overlap, go backwards or leave the file.
 ///
 /// # Errors
-/// That.
+/// The map has such ranges.
 pub fn check(size: u64, mut ranges: Vec<Range>) -> io::Result<(u64, Vec<Range>)> {
     let mut end = 0;
     for &(at, len) in &ranges {
@@ -119,8 +119,8 @@ pub fn bytes(ranges: &[Range]) -> u64 {
     ranges.iter().map(|r| r.1).sum()
 }
 
-/// The text of a map for [`in_data`], filled up to whole blocks. Readers take a file's size from its
-/// last range, so a hole at the end is followed by an empty one.
+/// The text of a map for [`in_data`], filled up to whole blocks. Readers take a file's size from its last
+/// range, so a hole at the end is followed by an empty range.
 pub fn to_text(size: u64, ranges: &[Range]) -> Vec<u8> {
     let ends_in_hole = ranges.last().is_none_or(|(at, len)| at + len < size);
     let end = ends_in_hole.then_some((size, 0));

@@ -6,19 +6,19 @@ use crate::node::Meta;
 use std::io::{self, Write};
 use tidegate_vfs::FileType;
 
-/// The meaning of a name in the archive.
+/// An entry to be written.
 pub struct Entry<'a> {
     /// The name.
     pub path: &'a [u8],
     /// Attributes.
     pub meta: &'a Meta,
-    /// Target of a symbolic link; the first name, for another one.
+    /// The target of a symbolic link. For another name of a file, the first name.
     pub link: &'a [u8],
     /// It is another name of `link`.
     pub hard_link: bool,
     /// Size of a regular file.
     pub size: u64,
-    /// Where its data lies, if it has holes.
+    /// The ranges of its data, if it has holes.
     pub ranges: Option<&'a [sparse::Range]>,
 }
 
@@ -30,9 +30,9 @@ pub struct Writer<W: Write> {
 }
 
 const ZEROS: [u8; BLOCK] = [0; BLOCK];
-/// The largest number an octal field of 12 bytes holds.
+/// The largest number that an octal field of 12 bytes holds.
 const MAX_OCTAL_12: u64 = 0o777_7777_7777;
-/// The largest number an octal field of 8 bytes holds.
+/// The largest number that an octal field of 8 bytes holds.
 const MAX_OCTAL_8: u32 = 0o777_7777;
 /// Longest name in a plain header.
 const NAME: usize = 100;
@@ -43,7 +43,7 @@ impl<W: Write> Writer<W> {
         Writer { to, padding: 0 }
     }
 
-    /// Begins an entry; a file's data follows, in its ranges only.
+    /// Begins an entry. The data of a file follows, only that in its ranges.
     ///
     /// # Errors
     /// The stream's.
@@ -77,7 +77,7 @@ impl<W: Write> Writer<W> {
             FileType::Directory => b'5',
             FileType::Fifo => b'6',
         };
-        // The header's own name is cut. A reader that looks at it alone takes a file whose cut name ends with a
+        // The name in the header is cut. A reader that only looks at the header takes a file whose cut name ends with a
         // slash for a directory.
         if e.meta.kind != FileType::Directory && path.len() > NAME {
             path.truncate(NAME);
@@ -142,7 +142,7 @@ fn plain(e: &Entry<'_>, size: u64) -> Header {
     }
 }
 
-/// The most ranges a file may have: bounds the memory that a bad archive takes.
+/// The pax records of an entry.
 fn records(e: &Entry<'_>, path: &[u8], size: u64, sparse: bool) -> Vec<u8> {
     let mut out = Vec::new();
     let m = e.meta;

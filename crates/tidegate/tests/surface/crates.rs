@@ -1,4 +1,4 @@
-//! The crates' modules as they are written, and what a path in one of them leads to.
+//! The modules of the crates as they are written, and the targets of paths in them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use syn::{Attribute, Item, UseTree};
 
 /// A leaf of a `use`.
 pub struct Use {
-    /// The name that the module knows it by; `*` for all names of a module.
+    /// The name in the using module; `*` for all names of a module.
     pub name: String,
     /// The path that it leads to.
     pub path: Vec<String>,
@@ -76,7 +76,7 @@ impl Crates {
                     let public = is_pub(&u.vis) && !is_hidden(&u.attrs);
                     leaves(&u.tree, &mut Vec::new(), public, &mut module.uses);
                 }
-                // Written as an enum whose variants are words.
+                // The macro is treated as an enum whose variants are words.
                 Item::Macro(m) if is_named(&m, "positions") => {
                     module.items.push(Item::Enum(m.mac.parse_body().unwrap()));
                 }
@@ -86,7 +86,7 @@ impl Crates {
         self.0.insert(path, module);
     }
 
-    /// The target of `name` in a module: a module if `modules`, an item otherwise, as one name may be both.
+    /// The target of `name` in a module: a module if `modules`, otherwise an item, as one name may be both.
     pub fn find(&self, module: &str, name: &str, modules: bool) -> Option<Target> {
         let here = self.0.get(module)?;
         let child = format!("{module}::{name}");
@@ -98,7 +98,7 @@ impl Crates {
         }
         let named = here.uses.iter().filter(|u| u.name == name && u.path.last().is_some_and(|l| l != "self"));
         named.into_iter().find_map(|u| self.follow(module, &u.path, modules)).or_else(|| {
-            // A module that takes all of its parent's names must not be asked by it in turn.
+            // A module that takes all names of its parent must not be searched by the parent in turn.
             let globs = here.uses.iter().filter(|u| u.name == "*" && u.path[0] != "super");
             globs.into_iter().find_map(|u| match self.follow(module, &u.path, true)? {
                 Target::Module(from) if from != module => self.find(&from, name, modules),
@@ -107,8 +107,8 @@ impl Crates {
         })
     }
 
-    /// Whether a path is that of a macro which its crate exports: such a macro stands at the crate's root, whichever
-    /// module has it.
+    /// Whether a path is that of a macro that its crate exports: such a macro is at the crate's root, whichever module
+    /// defines it.
     pub fn has_macro(&self, path: &[String]) -> bool {
         let [of, name] = path else { return false };
         let of_crate = |module: &str| module == of || module.starts_with(&format!("{of}::"));
@@ -122,7 +122,7 @@ impl Crates {
         })
     }
 
-    /// The target of a path that stands in a module.
+    /// The target of a path in a module.
     pub fn follow(&self, module: &str, path: &[String], modules: bool) -> Option<Target> {
         let (last, before) = path.split_last()?;
         let mut at = module.to_string();
@@ -171,7 +171,7 @@ fn leaves(tree: &UseTree, before: &mut Vec<String>, public: bool, out: &mut Vec<
     }
 }
 
-/// The names that an item gives to its module.
+/// The names that an item adds to its module.
 pub fn names(item: &Item) -> Vec<String> {
     let ident = match item {
         Item::Const(i) => &i.ident,

@@ -1,8 +1,8 @@
 //! The promises of the crate: every public item, as text. A change of `tests/surface.txt` is a change for
 //! users.
 //!
-//! A name that is re-exported stands by itself, and behind it what its type has: fields, variants, public methods, a
-//! trait's methods, the traits that it implements. `#[doc(hidden)]` is not promised.
+//! A re-exported name has its own lines, followed by the members of its type: fields, variants, public methods, a
+//! trait's methods, the traits that it implements. `#[doc(hidden)]` items are not promised.
 //!
 //! `UPDATE_SURFACE=1 cargo test -p tidegate --test surface` writes the list anew.
 
@@ -15,7 +15,7 @@ use crates::{Crates, Flags, Target, is_hidden, is_pub};
 use syn::spanned::Spanned;
 use syn::{Attribute, Fields, ImplItem, Item, TraitItem};
 
-/// The facade, and where its names come from.
+/// The facade, and the crates from which its names come.
 const CRATES: [&str; 7] = [
     "tidegate",
     "tidegate-block",
@@ -31,7 +31,7 @@ fn text(of: &impl Spanned) -> String {
     let text = of.span().source_text().unwrap();
     let lines = text.lines().filter(|l| !l.trim_start().starts_with("//"));
     let line = lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ");
-    // As it is written where it fits a line.
+    // The form in which rustfmt writes it on one line.
     line.replace("( ", "(").replace(", )", ")")
 }
 
@@ -43,10 +43,10 @@ fn derives(attrs: &[Attribute]) -> Option<String> {
 
 struct Surface<'a> {
     crates: &'a Crates,
-    /// The lines of `impl` blocks of a type, wherever they stand.
+    /// The lines of the `impl` blocks of a type, in any module.
     impls: BTreeMap<Target, Vec<String>>,
     out: Vec<String>,
-    /// Items that are listed: by several ways the same type is listed once.
+    /// Items that are listed already: a type that is reachable in several ways is listed once.
     listed: BTreeSet<Target>,
 }
 
@@ -62,7 +62,7 @@ impl Surface<'_> {
         surface.out
     }
 
-    /// Notes what an `impl` block gives to its type.
+    /// Notes what an `impl` block adds to its type.
     fn implemented(&mut self, module: &str, item: &Item) {
         let Item::Impl(i) = item else { return };
         let syn::Type::Path(p) = &*i.self_ty else { return };
@@ -84,8 +84,8 @@ impl Surface<'_> {
         }));
     }
 
-    /// Lists a module that users see as `shown`: its own items in the `first` pass, what others give it in another.
-    /// So an item is listed where it stands, if users see that place.
+    /// Lists a module that users see as `shown`: its own items in the `first` pass, and re-exports in a second pass. So
+    /// an item is listed where it is defined, if users see that place.
     fn module(&mut self, module: &str, shown: &str, first: bool) {
         let here = &self.crates.0[module];
         if first {
@@ -121,7 +121,7 @@ impl Surface<'_> {
         }
     }
 
-    /// Lists what a re-export leads to, unless it is listed where it stands.
+    /// Lists the target of a re-export, unless that is listed already.
     fn given(&mut self, target: &Target, shown: &str, name: &str) {
         match target {
             Target::Module(of) => {
@@ -198,7 +198,7 @@ impl Surface<'_> {
         }
     }
 
-    /// Lists a type and its `impl` blocks; `false` if it is listed already.
+    /// Lists a type and its `impl` blocks. `false` if it is listed already.
     fn type_of(&mut self, module: &str, shown: &str, name: &str, line: String, attrs: &[Attribute]) -> bool {
         let target = Target::Item(module.into(), name.into());
         if is_hidden(attrs) || !self.listed.insert(target.clone()) {
@@ -288,7 +288,7 @@ fn what_is_public_is_promised() {
     assert!(gone.is_empty() && new.is_empty(), "tests/surface.txt: gone {gone:#?}, new {new:#?}");
 }
 
-/// Each kind of promise is seen to go when the sources drop it.
+/// For each kind of promise, the list changes when the sources drop it.
 #[test]
 fn what_is_dropped_changes_the_list() {
     let whole = surface(&|_, text| text);

@@ -1,4 +1,4 @@
-//! Into a volume: from the host, from another volume, from the same one.
+//! Copies into a volume: from the host, from another volume, or within the volume.
 
 use super::Args;
 use crate::bar::Bar;
@@ -18,19 +18,19 @@ use tidegate::{Progress, Result, Volume, export};
 /// One source, found.
 struct Origin {
     source: Source,
-    /// Its name, if it has one; the content of `dir/.` has none.
+    /// Its name, if it has one. The content of `dir/.` has none.
     name: Option<Vec<u8>>,
     is_dir: bool,
-    /// A regular file, and no link to one.
+    /// Whether it is a regular file, not a link to one.
     is_file: bool,
-    /// The volume that was opened for it alone.
+    /// The volume that was opened only for it.
     other: Option<Arc<Volume>>,
 }
 
-/// Copies all of `from`. A failure is reported, and the rest goes on.
+/// Copies all of `from`. A failure is reported, and the copy goes on.
 ///
 /// # Errors
-/// The obstacle to all of it.
+/// An obstacle to the whole copy.
 pub fn copy(from: &[Where], to: &Place, args: &Args, global: &Global) -> Result<()> {
     let progress = Arc::new(Progress::default());
     let volume = Arc::new(global.write(to)?);
@@ -73,7 +73,7 @@ pub fn copy(from: &[Where], to: &Place, args: &Args, global: &Global) -> Result<
     Ok(())
 }
 
-/// Copies one source; its notes.
+/// Copies one source. Returns its notes.
 fn one(
     from: &Where,
     volume: &Arc<Volume>,
@@ -106,7 +106,7 @@ fn shown(from: &Where) -> String {
     }
 }
 
-/// Finds a source. One in the volume that is copied to is read by the same opening of it.
+/// Finds a source. A source in the target volume is read through the volume that is already open.
 fn find(from: &Where, volume: &Arc<Volume>, to: &Place, global: &Global) -> Result<Origin> {
     let place = match from {
         Where::Host(path) => return Ok(on_host(path)),
@@ -136,7 +136,7 @@ fn on_host(path: &Path) -> Origin {
     }
 }
 
-/// Where in the volume a source goes: into a directory that is there, else under the name given.
+/// The target of a source in the volume: in an existing directory, else under the given name.
 fn target(volume: &Volume, to: &Place, source: Option<Vec<u8>>, is_dir: bool) -> Result<Target> {
     if let Some(dir) = volume.find(&to.path, true)?
         && dir.is_dir()
@@ -155,7 +155,8 @@ fn target(volume: &Volume, to: &Place, source: Option<Vec<u8>>, is_dir: bool) ->
     Ok(Target { dir, path: parent.to_vec(), name: Some(name.to_vec()), over: None })
 }
 
-/// A file is written into the one that is there, as with cp(1): links are followed, and names stay.
+/// Turns the target into an existing file that is overwritten, as with cp(1): links are followed, and names
+/// stay.
 fn over(volume: &Volume, target: Target, attributes: bool) -> Result<Target> {
     let Some(name) = target.name.as_deref() else { return Ok(target) };
     let path = tidegate::paths::join(&target.path, name);

@@ -53,9 +53,9 @@ pub struct Args {
     paths: Vec<OsString>,
 }
 
-/// Why there is no JSON on standard output.
+/// The reason why there is no JSON on standard output.
 const CONTENT_GOES_OUT: &str = "standard output takes the file itself; stat --json describes it";
-/// Bytes of a stream read at once.
+/// Bytes of a stream that are read at once.
 const CHUNK: usize = 1 << 20;
 
 impl Args {
@@ -64,12 +64,12 @@ impl Args {
     }
 }
 
-/// Copies. A failure is reported, and the rest goes on.
+/// Copies. A failure is reported, and the copy goes on.
 ///
 /// # Errors
 /// The obstacle to all of it.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
-    // That is always so; the options are there for habit.
+    // The options have no effect: their behaviour is the default.
     let _ = (args.recursive, args.archive);
     let (to, from) = args.paths.split_last().expect("clap wants two");
     let from: Vec<Where> = from.iter().map(|p| Where::parse(p)).collect();
@@ -98,12 +98,14 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     }
 }
 
-/// Whether it is a link to a pipe, as `<(…)` and /dev/stdin of a shell are. Of a fifo by its own name a fifo is made.
+/// Whether it is a link to a pipe, such as `<(…)` and /dev/stdin in a shell. A fifo that is given by its own name is
+/// copied as a fifo.
 fn is_linked_pipe(path: &Path) -> bool {
     path.is_symlink() && std::fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo())
 }
 
-/// Makes a file of what comes by a stream of this name, or replaces its content.
+/// Makes a file with the content of the stream `from`, called `name`, or replaces the content of an existing
+/// file.
 fn stream_in(to: &Place, from: &mut dyn Read, name: &str, global: &Global) -> Result<()> {
     let volume = global.write(to)?;
     let mut done = || -> Result<()> {
@@ -174,15 +176,15 @@ fn outward(from: &[Where], to: export::To, args: &Args, global: &Global) -> Resu
 
 struct Outward {
     to: export::To,
-    /// Of the last.
+    /// The summary of the last copy.
     summary: Summary,
     notes: Vec<String>,
-    /// A content went to what standard output is: nothing else may.
+    /// The content of a file went to the file of standard output: no other output may go there.
     to_stdout: bool,
 }
 
 impl Outward {
-    /// Copies one; whether more can be written.
+    /// Copies one source. Returns whether more can be written.
     fn copy(&mut self, place: &Place, global: &Global, progress: &Arc<Progress>) -> Result<bool> {
         let volume = global.read(place)?;
         let inode = volume.resolve(&place.path, false)?;
@@ -208,14 +210,14 @@ impl Outward {
     }
 }
 
-/// Whether `path` leads to what standard output is.
+/// Whether `path` leads to the file of standard output.
 fn is_stdout(path: &Path) -> bool {
     let Ok(to) = std::fs::metadata(path) else { return false };
     let stdout = std::io::stdout().as_fd().try_clone_to_owned().map(File::from);
     stdout.and_then(|f| f.metadata()).is_ok_and(|m| (m.dev(), m.ino()) == (to.dev(), to.ino()))
 }
 
-/// Where on the host a place goes.
+/// The target of a place on the host.
 fn host_target(place: &Place, is_dir: bool, to: &Path) -> Result<PathBuf> {
     let name = place.name().map(|n| OsString::from_vec(n.to_vec()));
     let target = match name {

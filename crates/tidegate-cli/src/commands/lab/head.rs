@@ -1,11 +1,11 @@
-//! When and by what the lab measured.
+//! The time of a measurement, and the program and machine.
 
 use crate::units::rfc3339;
 use rustix::system::uname;
 use tidegate_lab::experiment::outcome::Head;
 use tidegate_rt::{clock, thread};
 
-/// The head of what has just been measured.
+/// The head of the results that were just measured.
 pub fn head(quick: bool) -> Head {
     Head {
         date: rfc3339(clock::realtime()),

@@ -1,4 +1,4 @@
-//! Progress of an experiment, and looking inside its runs.
+//! The progress of an experiment, and recordings of its runs.
 
 use crate::global::Global;
 use crate::out;
@@ -10,7 +10,7 @@ use tidegate::observe::{Observed, Wanted};
 use tidegate::{Error, Result};
 use tidegate_lab::experiment::{Looked, Observer};
 
-/// Progress of an experiment, and recordings of its runs.
+/// The progress of an experiment, and recordings of its runs.
 pub struct Look<'a> {
     watch: &'a Watch,
     bar: ProgressBar,
@@ -18,10 +18,10 @@ pub struct Look<'a> {
 }
 
 impl<'a> Look<'a> {
-    /// Of so many runs.
+    /// Progress of so many runs.
     ///
     /// # Errors
-    /// Files are wanted where no directory is: better known before anything is run.
+    /// A file is to be made where there is no directory. That is checked before anything runs.
     pub fn new(runs: u64, global: &'a Global) -> Result<Self> {
         let watch = &global.watch;
         for file in [&watch.trace, &watch.profile].into_iter().flatten() {
@@ -31,7 +31,7 @@ impl<'a> Look<'a> {
         Ok(Look { watch, bar: bar(runs, global), quiet: global.quiet })
     }
 
-    /// All runs have ended.
+    /// Ends the display after all runs.
     pub fn end(self) {
         self.bar.finish_and_clear();
     }

@@ -24,7 +24,7 @@ mod head;
 mod job_file;
 mod look;
 
-/// Where results are kept unless told.
+/// The default directory of results.
 const RESULTS: &str = "tidegate-lab";
 
 /// Arguments of `tidegate lab`.
@@ -125,7 +125,7 @@ struct Run {
     jobs: Option<u32>,
 }
 
-/// More processes than this are a slip of the keyboard.
+/// The most processes. A larger number is taken for a typing error.
 const MOST_JOBS: i64 = 1024;
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -173,7 +173,7 @@ struct Compare {
 /// Runs what the arguments ask for.
 ///
 /// # Errors
-/// The experiment, the target or the results are at fault.
+/// A fault of the experiment, the target or the results.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     match &args.what {
         What::List => list(global),
@@ -185,10 +185,10 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     }
 }
 
-/// Does runs for another process of this program, which reads their results.
+/// Executes runs for another process of this program, which reads their results.
 ///
 /// # Errors
-/// A line says no run, or nobody reads the result.
+/// A line does not describe a run, or the reader of the results is gone.
 pub fn run_apart() -> Result<()> {
     let (mut from, mut to) = (std::io::stdin().lock(), std::io::stdout().lock());
     experiment::jobs::work(&mut from, &mut to).map_err(failed(experiment::jobs::RUN))
@@ -288,7 +288,7 @@ fn race(args: &Compare, dir: &Path, global: &Global) -> Result<()> {
     finish(race, false, dir, global)
 }
 
-/// Keeps and shows the result of a race; a failed target is the command's failure.
+/// Keeps and shows the result of a race. The command fails if a target failed.
 fn finish(race: Race, quick: bool, dir: &Path, global: &Global) -> Result<()> {
     let outcome = Outcome { head: head(quick), ..race.outcome };
     if outcome.cases.iter().any(|c| !c.positions.is_empty()) {
@@ -350,8 +350,7 @@ fn show(outcomes: &[Outcome], dir: &Path, global: &Global) -> Result<()> {
     out.finish()
 }
 
-/// An outcome as it is printed: in simulated time it depends on its seeds alone, so it does not say when that
-/// was.
+/// An outcome in the printed form. In simulated time it depends only on its seeds, so the date is left out.
 fn printed(outcome: &Outcome) -> Outcome {
     let mut printed = outcome.clone();
     if printed.simulated {
@@ -360,7 +359,7 @@ fn printed(outcome: &Outcome) -> Outcome {
     printed
 }
 
-/// Keeps an outcome as JSON, and beside it every run's figures as CSV.
+/// Keeps an outcome as JSON, and the figures of every run as CSV beside it.
 fn keep(dir: &Path, outcome: &Outcome) -> Result<()> {
     let path = |extension: &str| dir.join(format!("{}.{extension}", outcome.experiment));
     let failed = |path: &Path, e: std::io::Error| Error::Os(path.into(), e);
@@ -369,8 +368,7 @@ fn keep(dir: &Path, outcome: &Outcome) -> Result<()> {
     save(&csv, &report::csv(outcome).map_err(|e| failed(&csv, std::io::Error::other(e)))?)
 }
 
-/// Makes the directory of results, and sees that files can be made there: better known before anything is
-/// run.
+/// Makes the directory of results, and checks, before anything runs, that files can be made there.
 fn writable(dir: &Path) -> Result<()> {
     fs::create_dir_all(dir).map_err(|e| Error::Os(dir.into(), e))?;
     let probe = dir.join(format!(".{}.tmp", std::process::id()));
@@ -378,8 +376,8 @@ fn writable(dir: &Path) -> Result<()> {
     fs::remove_file(&probe).map_err(|e| Error::Os(probe.into(), e))
 }
 
-/// Puts `bytes` in the place of a file at once: a program that is interrupted, or has no room, leaves the old
-/// one.
+/// Replaces a file by `bytes` in one step: if the program is interrupted, or there is no space, the old file
+/// stays.
 fn save(path: &Path, bytes: &[u8]) -> Result<()> {
     let new = path.with_extension(format!("{}.new", std::process::id()));
     let done = fs::write(&new, bytes).and_then(|()| fs::rename(&new, path));
@@ -402,7 +400,7 @@ fn make_report(args: &Report, dir: &Path, global: &Global) -> Result<()> {
         let text = fs::read(path).map_err(|e| Error::Os(path.into(), e))?;
         match serde_json::from_slice(&text) {
             Ok(outcome) => outcomes.push(outcome),
-            // A trace, or cut off.
+            // The file is a trace, or is cut off.
             Err(e) => out::note(format_args!("{}: left out, no result of the lab: {e}", named(path))),
         }
     }

@@ -4,27 +4,27 @@ use std::collections::VecDeque;
 use tidegate::Sample;
 use tidegate::sample::Rates;
 
-/// Over how many samples latencies are taken.
+/// The number of samples over which latencies are taken.
 const WINDOW: usize = 10;
-/// Bandwidths remembered: as many as a wide terminal shows.
+/// The number of bandwidths that are kept: as many as a wide terminal shows.
 const BANDWIDTHS: usize = 512;
 
 /// The samples of the view: the last one, and the changes between earlier ones.
 #[derive(Default)]
 pub struct History {
     samples: VecDeque<Sample>,
-    /// Since the sample before.
+    /// The changes since the previous sample.
     pub now: Rates,
-    /// Since the oldest sample.
+    /// The changes since the oldest sample.
     pub window: Rates,
     /// Bytes written for each second, newest first.
     pub written: VecDeque<u64>,
-    /// Bytes read likewise.
+    /// Bytes read for each second, newest first.
     pub read: VecDeque<u64>,
 }
 
 impl History {
-    /// Takes a sample in.
+    /// Adds a sample.
     pub fn push(&mut self, sample: Sample) {
         if let (Some(before), Some(oldest)) = (self.samples.back(), self.samples.front()) {
             self.now = sample.since(before);

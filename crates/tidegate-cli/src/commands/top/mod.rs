@@ -4,8 +4,8 @@
 //! |---|---|
 //! | `history` | the samples of the last seconds |
 //! | `screen` | the terminal: keys, time, drawing |
-//! | `view` | how the screen is divided |
-//! | `panels`, `tables` | what stands in its parts |
+//! | `view` | the layout of the screen |
+//! | `panels`, `tables` | the content of its parts |
 //! | `theme` | colours, bars |
 //! | `picture` | the screen as an SVG file |
 //! | `plain` | one sample as text |
@@ -54,7 +54,7 @@ pub struct Args {
     picture: Option<PathBuf>,
 }
 
-/// Columns and rows of a picture, and from how many samples it is drawn.
+/// Columns and rows of a picture, and the number of samples for it.
 const PICTURE: (u16, u16, u32) = (110, 26, 11);
 
 fn interval(text: &str) -> std::result::Result<f64, String> {
@@ -70,10 +70,10 @@ struct Once<'a> {
     rates: &'a Rates,
 }
 
-/// Shows.
+/// Shows the volume.
 ///
 /// # Errors
-/// Nothing is mounted there, the mount ends, the terminal fails.
+/// No volume is mounted there, the mount ends, or the terminal fails.
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let mut client = Client::connect(&args.place)?;
     let interval = Duration::from_secs_f64(args.interval);
@@ -102,7 +102,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     out.finish()
 }
 
-/// Watches for a while, and draws the screen as it is then into `file`.
+/// Watches for a while, and then draws the screen into `file`.
 fn draw(mut client: Client, interval: Duration, file: &Path) -> Result<()> {
     let (width, height, samples) = PICTURE;
     let mut history = History::default();

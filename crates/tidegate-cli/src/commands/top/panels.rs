@@ -11,7 +11,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, RenderDirection, Sparkline};
 use tidegate::Sample;
 
-/// Classes of sizes that the picture of bios has: from 4 KiB to 1 MiB.
+/// Classes of sizes in the chart of bios: from 4 KiB to 1 MiB.
 const CLASSES: [(u64, &str); 9] = [
     (4 << 10, "4K"),
     (8 << 10, "8K"),
@@ -39,7 +39,7 @@ pub fn head(view: &View, s: &Sample, width: u16) -> Line<'static> {
         format!("up {up}"),
         s.image.clone(),
     ];
-    // The image's name goes first, where there is no room.
+    // The name of the image is left out first, where there is no room.
     let long = |spans: &[Span], more: &[String]| {
         let text: usize = spans.iter().map(Span::width).sum();
         text + more.iter().map(|m| m.chars().count() + 4).sum::<usize>() > usize::from(width)
@@ -78,7 +78,7 @@ fn time(seconds: f64) -> String {
     if days > 0 { format!("{days}d {clock}") } else { clock }
 }
 
-/// How much is written and read, over time.
+/// The chart of bytes written and read over time.
 pub fn bandwidth(view: &View, frame: &mut Frame, area: Rect) {
     let (h, t) = (view.history, view.theme);
     let peak = h.written.iter().copied().max().unwrap_or(0);
@@ -100,7 +100,7 @@ pub fn bandwidth(view: &View, frame: &mut Frame, area: Rect) {
     frame.render_widget(spark, picture);
 }
 
-/// Dirty, on its way, cached, and the flusher's activity.
+/// Dirty, write-back and cached bytes, and the flusher's activity.
 pub fn write_back(view: &View, s: &Sample, frame: &mut Frame, area: Rect) {
     let m = &s.memory;
     let inner = view.panel(
@@ -134,7 +134,7 @@ pub fn write_back(view: &View, s: &Sample, frame: &mut Frame, area: Rect) {
     frame.render_widget(fitting(parts, lines[4].width), lines[4]);
 }
 
-/// The flusher's activity, and the file it is at, in `room` characters.
+/// The flusher's activity, and the file that it is writing, in `room` characters.
 fn flusher(s: &Sample, room: usize) -> (String, String) {
     let f = &s.flusher;
     match (&*f.state, f.ino) {
@@ -150,7 +150,7 @@ fn flusher(s: &Sample, room: usize) -> (String, String) {
     }
 }
 
-/// A name, a bar, and how much it is.
+/// A line with a name, a bar, and a number.
 fn gauge(
     view: &View,
     frame: &mut Frame,
@@ -173,7 +173,7 @@ fn gauge(
     frame.render_widget(Line::raw(bytes(n)).alignment(Alignment::Right), number);
 }
 
-/// How many bios, and how large.
+/// The number and sizes of bios.
 pub fn bios(view: &View, s: &Sample, frame: &mut Frame, area: Rect) {
     let (h, t) = (view.history, view.theme);
     let note = view.note(format!("{} in flight, {:.0} flushes/s", s.io.in_flight, h.now.flushes));
@@ -204,7 +204,7 @@ pub fn bios(view: &View, s: &Sample, frame: &mut Frame, area: Rect) {
         })
         .collect();
     frame.render_widget(Paragraph::new(rows), picture);
-    // A name and the blank behind it take four cells: where columns are narrower, not each has one.
+    // A name and the blank after it take four cells. Where columns are narrower, not every column has a name.
     let step = 4usize.div_ceil(cell);
     let wide = step * cell;
     let names =

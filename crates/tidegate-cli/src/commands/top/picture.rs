@@ -1,13 +1,13 @@
 //! The screen as a picture (SVG), for documents and reports.
 //!
-//! Text is laid out cell by cell, whatever font a viewer has: each run of text is as wide as its cells. Bars, columns
-//! and frames are drawn as shapes, since glyphs of another font would leave gaps.
+//! Text is laid out by cells, whatever font a viewer has: each run of text is as wide as its cells. Bars, columns and
+//! frames are drawn as shapes, since glyphs of another font would leave gaps.
 
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::style::{Color, Modifier};
 use std::fmt::Write;
 
-/// Pixels of a cell, where its text stands, and the size of text.
+/// Pixels of a cell, the base line of its text, and the size of text.
 const WIDTH: f32 = 8.4;
 const HEIGHT: f32 = 17.0;
 const BASE: f32 = 13.0;
@@ -18,7 +18,7 @@ const MARGIN: f32 = 10.0;
 const BACKGROUND: &str = "#15191f";
 const TEXT: &str = "#d7dde5";
 
-/// Draws `screen`; `title` is what readers of the page hear.
+/// Draws `screen`. `title` is for screen readers.
 pub fn svg(screen: &Buffer, title: &str) -> String {
     let (columns, rows) = (f32::from(screen.area.width), f32::from(screen.area.height));
     let (w, h) = (columns * WIDTH + 2.0 * MARGIN, rows * HEIGHT + 2.0 * MARGIN);
@@ -46,7 +46,7 @@ pub fn svg(screen: &Buffer, title: &str) -> String {
     out
 }
 
-/// Writes the run of text that `cells` begin with; how many cells it takes. Blanks end it where two are together.
+/// Writes the run of text at the beginning of `cells`. Returns how many cells it takes. Two adjacent blanks end it.
 fn text(out: &mut String, cells: &[Cell], at: (f32, f32)) -> usize {
     let look = |c: &Cell| (c.fg, c.modifier);
     let same = |c: &&Cell| look(c) == look(&cells[0]) && shape(c.symbol()).is_none();
@@ -75,7 +75,7 @@ fn text(out: &mut String, cells: &[Cell], at: (f32, f32)) -> usize {
 enum Shape {
     /// A part of the cell: left, top, right, bottom, as shares of it.
     Fill(f32, f32, f32, f32),
-    /// Lines through the cell's middle: to the left, top, right, bottom.
+    /// Lines from the middle of the cell: to the left, top, right, bottom.
     Lines([bool; 4]),
 }
 
@@ -119,7 +119,7 @@ fn draw(out: &mut String, shape: &Shape, (x, y): (f32, f32), color: &str) {
     }
 }
 
-/// The colour of what a cell shows, light enough to be read on the background.
+/// The colour of a cell's content, light enough to be read on the background.
 fn color(cell: &Cell) -> &'static str {
     match cell.fg {
         Color::Cyan => "#56c8d8",

@@ -1,11 +1,11 @@
-//! One sample as text, for what is no terminal.
+//! One sample as text, for output that is no terminal.
 
 use crate::out::Out;
 use crate::units::{bytes, duration};
 use tidegate::sample::{Latency, Rates};
 use tidegate::{Result, Sample};
 
-/// Prints it.
+/// Prints a sample.
 ///
 /// # Errors
 /// Those of printing.

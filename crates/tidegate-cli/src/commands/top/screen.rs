@@ -21,10 +21,10 @@ enum Wish {
     Quit,
 }
 
-/// Shows until a key ends it.
+/// Shows the screen until a key ends it.
 ///
 /// # Errors
-/// The mount ends, the terminal fails.
+/// The mount ends, or the terminal fails.
 pub fn run(client: Client, interval: Duration) -> Result<()> {
     let mut terminal = ratatui::try_init().map_err(out::error)?;
     let shown = Screen { client, interval, paused: false, history: History::default() }.show(&mut terminal);
@@ -57,7 +57,7 @@ impl Screen {
                 }
                 if clock::now().since(asked).duration() >= OFTEN {
                     let there = self.client.sample(true);
-                    // A paused screen stays as it is, whatever becomes of the mount.
+                    // A paused screen stays as it is, even if the mount ends.
                     if !self.paused {
                         there?;
                     }

@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use tidegate::Sample;
 use tidegate::sample::{Latency, Rates, Step};
 
-/// A cell at the right of its column.
+/// A right-aligned cell.
 fn right(text: impl Into<String>) -> Cell<'static> {
     Cell::from(Text::from(Line::from(text.into()).right_aligned()))
 }
@@ -22,7 +22,7 @@ fn head(view: &View, names: &[&'static str]) -> Row<'static> {
     Row::new(cells).style(view.theme.head())
 }
 
-/// How many columns of these widths fit into `room`, the first of which may grow. A column that does not fit is left
+/// The number of columns of these widths that fit into `room`. The first may grow. A column that does not fit is left
 /// out: a number without its first digits is another number.
 pub fn columns_that_fit(widths: &[u16], room: u16) -> usize {
     let ends = widths.iter().scan(0u16, |end, w| {
@@ -53,15 +53,15 @@ fn table(
     frame.render_widget(Table::new(rows, widths).header(head(view, &names)).column_spacing(1), area);
 }
 
-/// Rows of the panel of latencies that are always there: its frame, its head, fsync, commit and freeze.
+/// The fixed rows of the panel of latencies: its frame, its head, fsync, commit and freeze.
 const LATENCY: u16 = 6;
 
-/// Rows that the panel of latencies wants, with all steps of commits.
+/// The number of rows of the panel of latencies with all steps of commits.
 pub fn latency_rows(view: &View) -> u16 {
     LATENCY + view.history.window.steps.len() as u16
 }
 
-/// The steps of commits that took the most time, as many as have room, in the order in which they are taken.
+/// The steps of commits that took the most time, as many as fit, in their order in a commit.
 fn steps(w: &Rates, room: usize) -> Vec<&Step> {
     let mut order: Vec<usize> = (0..w.steps.len()).collect();
     order.sort_by_key(|i| Reverse(w.steps[*i].took.sum_ns));
@@ -70,7 +70,7 @@ fn steps(w: &Rates, room: usize) -> Vec<&Step> {
     order.into_iter().map(|i| &w.steps[i]).collect()
 }
 
-/// How long fsyncs and commits take, and the steps of commits.
+/// The latencies of fsyncs, commits and the steps of commits.
 pub fn latency(view: &View, frame: &mut Frame, area: Rect) {
     let w = &view.history.window;
     let seconds = w.seconds.round();
@@ -98,7 +98,7 @@ pub fn latency(view: &View, frame: &mut Frame, area: Rect) {
     table(view, frame, inner, &columns, rows);
 }
 
-/// The locks that are waited for and held most.
+/// The locks with the longest waits and holds.
 pub fn locks(view: &View, frame: &mut Frame, area: Rect) {
     let w = &view.history.window;
     let inner = view.panel(frame, area, view.title("Busiest locks"), view.note("share of the time"));
@@ -137,7 +137,7 @@ pub fn files(view: &View, s: &Sample, frame: &mut Frame, area: Rect) {
     table(view, frame, inner, &widths, rows);
 }
 
-/// A path of at most `width` characters: the part that is left out is at its front.
+/// A path of at most `width` characters. The omitted part is at its front.
 pub fn shortened(path: &str, width: usize) -> String {
     let n = path.chars().count();
     if n <= width || width < 2 {

@@ -110,7 +110,7 @@ fn everything_has_its_place_on_a_small_screen() {
     ] {
         assert!(all.contains(wanted), "{wanted} in\n{all}");
     }
-    // The last bandwidth stands at the right of its picture, and it is the highest.
+    // The last bandwidth is at the right of its chart, and it is the highest.
     assert!(rows[3].contains('█') && rows.iter().all(|r| r.chars().count() == 80));
 }
 
@@ -125,12 +125,12 @@ fn it_grows_and_shrinks() {
     }
 }
 
-/// A number stands on a small screen as it stands on a large one, or not at all.
+/// A number is shown on a small screen as on a large one, or not at all.
 #[test]
 fn no_number_is_cut() {
     let numbers = |width, height| -> BTreeSet<String> {
         let rows = text(&drawn(width, height, true));
-        // Words are what stands between blanks and frames; those of the image's path may be left out, not cut.
+        // Words are separated by blanks and frames. Words of the image's path may be left out, but not cut.
         let words = rows.iter().flat_map(|r| r.split([' ', '│', '─', '╭', '╮', '╰', '╯']));
         words.filter(|w| w.contains(|c: char| c.is_ascii_digit())).map(str::to_string).collect()
     };
@@ -157,7 +157,7 @@ fn a_picture_holds_what_the_screen_does() {
         let row: String = row.chars().filter(|c| *c != ' ' && !shaped(*c)).collect();
         assert!(shown.contains(&row), "{row:?} in {shown}");
     }
-    // As many shapes as cells that have one.
+    // There are as many shapes as cells with a shape.
     let cells = terminal.backend().buffer().content.iter();
     let shapes = cells.filter(|c| c.symbol().chars().all(shaped)).count();
     assert_eq!(svg.matches("<rect x=").count() + svg.matches("<path ").count(), shapes);

@@ -1,9 +1,9 @@
-//! Colours and bars. Without colours (`NO_COLOR`) everything is still told by text, bold and dim.
+//! Colours and bars. Without colours (`NO_COLOR`), text, bold and dim still show everything.
 
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
-/// How things look.
+/// The styles of the screen.
 #[derive(Clone, Copy)]
 pub struct Theme {
     colors: bool,
@@ -14,17 +14,17 @@ const WIDE: [&str; 9] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "�
 const TALL: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 
 impl Theme {
-    /// As the environment wants it.
+    /// The theme for the environment.
     pub fn of_environment() -> Self {
         Theme { colors: std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) }
     }
 
-    /// With colours, as a picture has them.
+    /// The theme with colours, as for a picture.
     pub fn colored() -> Self {
         Theme { colors: true }
     }
 
-    /// With colours or without.
+    /// The theme with or without colours.
     #[cfg(test)]
     pub fn with_colors(colors: bool) -> Self {
         Theme { colors }
@@ -62,7 +62,7 @@ impl Theme {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// Good, to be watched, or bad, by how much of a limit is used.
+    /// The style for good, critical or bad, by the used share of a limit.
     pub fn load(self, share: f64) -> Style {
         match share {
             s if s >= 0.9 => self.color(Color::Red).add_modifier(Modifier::BOLD),
@@ -75,7 +75,7 @@ impl Theme {
         self.color(Color::Yellow).add_modifier(Modifier::BOLD)
     }
 
-    /// A bar of `width` cells of which `share` is filled, with a mark where something happens.
+    /// A bar of `width` cells of which `share` is filled, with a mark at a threshold.
     pub fn bar(self, share: f64, mark: Option<f64>, width: usize, style: Style) -> Line<'static> {
         let eighths = (share.clamp(0.0, 1.0) * (width * 8) as f64).round() as usize;
         let mark = mark.map(|m| ((m * width as f64) as usize).min(width.saturating_sub(1)));
@@ -92,7 +92,7 @@ impl Theme {
     }
 }
 
-/// A column of `height` rows, from above, filled to `share`; every value above zero shows at least a line.
+/// A column of `height` rows, from above, filled to `share`. Every value above zero shows at least a line.
 pub fn column(share: f64, height: usize) -> Vec<&'static str> {
     let eighths = (share.clamp(0.0, 1.0) * (height * 8) as f64).ceil() as usize;
     (0..height).rev().map(|row| TALL[eighths.saturating_sub(row * 8).min(8)]).collect()

@@ -1,4 +1,4 @@
-//! How the screen is divided: three bands of two panels. Parts that do not fit are left out from below, and
+//! The layout of the screen: three bands of two panels. Parts that do not fit are left out from below, and
 //! the tables take the rest.
 
 use super::history::History;
@@ -12,9 +12,9 @@ use ratatui::widgets::{Block, BorderType};
 /// Rows of the upper bands.
 const WRITE_BACK: u16 = 7;
 const LATENCY: u16 = 6;
-/// Rows that tables are worth drawing with.
+/// The least number of rows with which tables are drawn.
 const LEAST: u16 = 4;
-/// Rows that tables keep where the steps of commits want more.
+/// The number of rows that tables keep where the steps of commits need more.
 const TABLES: u16 = 6;
 
 /// The content of the screen.
@@ -59,7 +59,7 @@ impl View<'_> {
 
     /// A panel's frame; the area inside of it.
     pub fn panel(&self, frame: &mut Frame, area: Rect, title: Line<'static>, note: Line<'static>) -> Rect {
-        // Between the corners, with a line between them.
+        // Title and note are between the corners, with a line between them.
         let fits = title.width() + note.width() + 3 <= usize::from(area.width);
         let mut block =
             Block::bordered().border_type(BorderType::Rounded).border_style(self.theme.border()).title(title);
@@ -81,8 +81,8 @@ impl View<'_> {
     }
 }
 
-/// As many of `parts`, one after the other, as have room. A part that does not fit is left out with those
-/// behind it: a number without its last digits is another number.
+/// As many of `parts`, in order, as fit. A part that does not fit is left out with all later ones: a number
+/// without its last digits is another number.
 pub fn fitting(parts: Vec<Vec<Span<'static>>>, room: u16) -> Line<'static> {
     let mut line = Line::default();
     for part in parts {

@@ -26,7 +26,7 @@ pub fn lines(expected: &[String], said: &[String]) -> Result<(), String> {
     }
 }
 
-/// Whether a line is as another in which `…` is anything.
+/// Whether a line matches a pattern in which `…` matches anything.
 fn like(pattern: &str, line: &str) -> bool {
     let (pattern, line) = (settled(pattern), settled(line));
     let mut parts = pattern.split('…');
@@ -41,12 +41,13 @@ fn like(pattern: &str, line: &str) -> bool {
     rest.is_empty() || any && (last.is_empty() || line.ends_with(last))
 }
 
-/// Units of what differs from run to run.
+/// Units of values that differ from run to run.
 const UNITS: [&str; 4] = ["s", "ms", "µs", "ns"];
 
-/// A line without what differs from run to run: times, dates, rates, ratios and identities; blanks count as one.
+/// A line without values that differ from run to run: times, dates, rates, ratios and identities. Several blanks count
+/// as one.
 fn settled(line: &str) -> String {
-    // A bracket is a word of its own, so that what it holds is known.
+    // A bracket is a separate word, so that its content is recognised.
     let apart = line.replace('(', "( ");
     let words: Vec<&str> = apart.split_whitespace().collect();
     let mut out: Vec<String> = Vec::new();

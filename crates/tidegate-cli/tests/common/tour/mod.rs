@@ -1,10 +1,10 @@
-//! Runs the `sh` blocks of a document as they stand, and compares what they print with what stands below them.
+//! Runs the `sh` blocks of a document as they are, and compares their output with the text below them.
 //!
-//! A line that begins with `$ ` is a command, which goes on behind a backslash at its end; the lines below it
-//! are what it prints, on both outputs. `…` stands for anything within a line, and a line of it alone for any
-//! lines. Times, dates, rates and ratios are those of one run: only that there is one is compared.
+//! A line that begins with `$ ` is a command, which continues after a backslash at its end. The lines below
+//! it are its output, on both streams. `…` stands for anything within a line, and a line of only `…` for any
+//! lines. Times, dates, rates and ratios differ from run to run: only their presence is compared.
 //!
-//! All blocks of a document run one after the other in one directory, by one shell. Those marked `sh mount` need the
+//! All blocks of a document run one after the other in one directory, by one shell. Blocks marked `sh mount` need the
 //! superuser and /dev/fuse.
 
 mod compare;
@@ -64,7 +64,8 @@ pub fn blocks(document: &Path) -> Vec<Block> {
     blocks
 }
 
-/// Runs the blocks of a document; those that mount only where `mounts` says so. How many commands it ran.
+/// Runs the blocks of a document; those that mount only where `mounts` says so. Returns how many commands it
+/// ran.
 pub fn run(document: &Path, program: &Path, mounts: bool) -> usize {
     let dir = tempfile::tempdir().unwrap();
     let bin = dir.path().join(".bin");
@@ -111,14 +112,14 @@ fn steps(block: &Block) -> Vec<Step> {
     steps
 }
 
-/// Runs a command; what it printed. It ends with 0, unless an error is what it is to print.
+/// Runs a command. Returns its output. It must end with 0, unless an error is expected.
 ///
 /// Its output goes to a file: a mount that it leaves behind would keep a pipe open.
 fn shell(dir: &Path, bin: &Path, step: &Step, document: &Path) -> Vec<String> {
     let at = format!("{}:{}: {}", document.display(), step.line, step.command);
     let file = dir.join(".bin/said");
     let out = fs::File::create(&file).unwrap();
-    // Variables that one command exports are there for the next.
+    // Variables that one command exports are kept for the next.
     let script = format!(
         "exec 2>&1; [ -f .bin/env ] && . ./.bin/env\n{}\ns=$?; export -p > .bin/env; exit $s",
         step.command
@@ -146,7 +147,7 @@ fn shell(dir: &Path, bin: &Path, step: &Step, document: &Path) -> Vec<String> {
     said.lines().map(str::to_string).collect()
 }
 
-/// Lets go of what a document that went wrong has left mounted.
+/// Unmounts what a failed document left mounted.
 struct Unmount<'a>(&'a Path);
 
 impl Drop for Unmount<'_> {

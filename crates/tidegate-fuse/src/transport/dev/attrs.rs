@@ -11,7 +11,7 @@ use crate::transport::TTL;
 use rustix::io::Errno;
 use tidegate::vfs::SetAttr;
 
-/// Attributes are asked for through an open file.
+/// The flag that attributes are asked for through an open file.
 const GETATTR_FH: u32 = 1;
 
 impl Worker {
@@ -24,7 +24,8 @@ impl Worker {
                 let x = server.getattr(h.node, (flags & GETATTR_FH != 0).then_some(fh))?;
                 with(|w| w.attr_out(&x, TTL))
             }
-            // Told so once, the kernel asks for no births again, and has all the rest by GETATTR.
+            // After this error the kernel asks for no more birth times, and gets all other attributes by
+            // GETATTR.
             STATX if !server.keeps_births() => Err(Errno::NOSYS),
             STATX => {
                 let x = server.getattr(h.node, None)?;
@@ -63,13 +64,13 @@ impl Worker {
             }
             LISTXATTR => sized(server.listxattr(&caller, h.node)?, r.u32()?),
             IOCTL => self.ioctl(h, &caller, r),
-            // Directories are opened, and files flushed, without asking us again.
+            // After this error the kernel opens directories and flushes files without a request.
             _ => Err(Errno::NOSYS),
         }
     }
 
-    /// The attributes to be set, and the kind of change. Where both times are those of the call, the kernel gives
-    /// a regular file its own time, that of `ctime`.
+    /// The attributes to be set, and the kind of change. Where both times are that of the call, the kernel sends its
+    /// own time for a regular file, equal to `ctime`.
     fn set_attr<'a>(&self, r: &mut Reader<'_>, caller: &'a Caller) -> Result<(SetAttr, Change<'a>)> {
         let x = SetAttrIn::read(r)?;
         let given = |bit: u32| x.given(bit);

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use tidegate::vfs::{DeviceNumber, FileType};
 use tidegate_rt::thread;
 
-/// Flags of requests: a write of pages that the kernel kept, a write or open that takes set-id bits off, an fsync of
-/// data alone, an ACL that takes set-group-id off.
+/// Flags of requests: a write of pages that the kernel cached, a write or open that removes set-id bits, an fsync of
+/// data only, an ACL that removes set-group-id.
 const WRITE_CACHE: u32 = 1;
 const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 const OPEN_KILL_SUIDGID: u32 = 1;
@@ -28,7 +28,7 @@ pub enum Answer {
     Bytes(Writer),
     /// The first bytes of the request's data.
     Buffer(usize),
-    /// None: the kernel does not wait, or somebody else answers.
+    /// No answer: the kernel does not wait, or another thread answers.
     Nothing,
 }
 
@@ -37,15 +37,15 @@ pub type Outcome = Result<Answer>;
 
 /// Answers requests.
 pub trait Answers {
-    /// Serves a request of which `fixed` is what follows the head, and the first `len` bytes of `data` the rest.
-    /// A write has its data there, and a read puts its own there.
+    /// Serves a request. `fixed` is the structure after the head, and the first `len` bytes of `data` are the rest. The
+    /// data of a write is there, and a read puts its data there.
     fn outcome(&mut self, h: &Head, fixed: &[u8], data: &mut [u8], len: usize) -> Outcome;
 }
 
-/// Makes one for each thread.
+/// The function that makes an [`Answers`] for each thread.
 pub(super) type Maker = Arc<dyn Fn(Offload) -> Box<dyn Answers> + Send + Sync>;
 
-/// How many bytes of a file a request moves.
+/// The number of bytes of a file that a request moves.
 pub(super) fn volume_of(h: &Head, fixed: &[u8], len: usize) -> usize {
     match h.opcode {
         WRITE => len,
@@ -62,7 +62,7 @@ pub(super) fn empty() -> Outcome {
     bytes(Writer::default())
 }
 
-/// Answers with what `put` writes.
+/// An answer with the bytes that `put` writes.
 pub(super) fn with(put: impl FnOnce(&mut Writer)) -> Outcome {
     let mut w = Writer::default();
     put(&mut w);
@@ -85,11 +85,11 @@ pub(super) fn sized(value: Vec<u8>, room: u32) -> Outcome {
     }
 }
 
-/// Where work is done that waits for other requests.
+/// The place for work that waits for other requests.
 pub(super) enum Offload {
     /// In a thread of its own, which answers.
     Thread(Arc<Channel>),
-    /// Here: others serve meanwhile.
+    /// In this thread: others serve meanwhile.
     Here(Post),
 }
 
@@ -123,12 +123,12 @@ impl Worker {
     fn serve(&mut self, h: &Head, r: Reader<'_>, buffer: &mut [u8]) -> Outcome {
         match h.opcode {
             FORGET | BATCH_FORGET | INTERRUPT => self.silent(h, r),
-            // The caller of umount(2) waits for the answer, and so for what is written.
+            // The caller of umount(2) waits for the answer, and so until everything is written.
             DESTROY => {
                 self.server.destroy();
                 empty()
             }
-            // The kernel has written its own pages before it asks.
+            // The kernel has sent its own pages before this request.
             SYNCFS => self.server.vfs().sync().map_errno().and_then(|()| empty()),
             LOOKUP | MKNOD | MKDIR | SYMLINK | LINK | UNLINK | RMDIR | RENAME | RENAME2 | CREATE
             | TMPFILE => self.names(h, r),
@@ -149,7 +149,7 @@ impl Worker {
                     self.server.forget(node, n);
                 }
             }
-            // Nothing we do waits for long enough to be worth giving up.
+            // Interrupts are ignored: no operation waits long enough.
             _ => {}
         }
         Ok(Answer::Nothing)
@@ -166,7 +166,7 @@ impl Worker {
         match h.opcode {
             LOOKUP => match server.lookup(h.node, r.name()?)? {
                 Some(x) => entry(&x),
-                // A number of 0 says that there is none, and may be remembered.
+                // A node number of 0 means that there is no such name, and may be cached.
                 None => with(|w| {
                     w.zeros(16);
                     w.u64(TTL.as_secs());
@@ -313,7 +313,7 @@ impl Worker {
         bytes(w)
     }
 
-    /// Does `work`; in a thread of its own if it waits for requests that this thread may have to serve.
+    /// Does `work`, in a thread of its own if it waits for requests that this thread may have to serve.
     pub(super) fn maybe_offload(
         &self,
         offload: bool,
@@ -342,7 +342,7 @@ pub(super) fn caller_of(h: &Head) -> Caller {
     Caller { uid: h.uid, gid: h.gid, pid: h.pid }
 }
 
-/// The meaning of the kernel's `flagged` for set-id bits.
+/// The meaning of the kernel's flag `flagged` for set-id bits.
 pub(super) fn kill_if(caller: &Caller, flagged: bool) -> Kill<'_> {
     if flagged { Kill::By(caller) } else { Kill::No }
 }

@@ -1,4 +1,4 @@
-//! Greeting the kernel.
+//! The first message of the kernel, and its answer.
 
 use super::Channel;
 use super::wire::{Head, Reader, Writer};
@@ -7,16 +7,16 @@ use rustix::io::Errno;
 use std::io;
 
 const INIT: u32 = 26;
-/// The protocol we speak. `FUSE_STATX` came with 7.39.
+/// The version of the protocol that is used. `FUSE_STATX` came with 7.39.
 const MAJOR: u32 = 7;
 const MINOR: u32 = 39;
-/// The oldest protocol with all that we cannot do without.
+/// The oldest version of the protocol that has all that is needed.
 const OLDEST: u32 = 31;
 /// Requests that the kernel may send ahead (read-ahead, write-back) before it waits.
 const MAX_BACKGROUND: u16 = 64;
 
 bitflags::bitflags! {
-    /// The abilities of kernel and server, as `fuse_init_in` and `fuse_init_out` spell them.
+    /// The abilities of kernel and server, as bits of `fuse_init_in` and `fuse_init_out`.
     #[derive(Clone, Copy)]
     struct Init: u64 {
         const ASYNC_READ = 1;
@@ -54,7 +54,7 @@ fn unmounted() -> io::Error {
 }
 
 impl Greeting {
-    /// Takes it from the kernel.
+    /// Reads the message from the kernel.
     ///
     /// # Errors
     /// The protocol is too old, or the kernel hung up.
@@ -82,10 +82,10 @@ impl Greeting {
     }
 
     /// Answers. Not asked for: `ASYNC_DIO` (the kernel then leaves pages in its cache that an asynchronous
-    /// direct write has replaced, and readers see them); `ATOMIC_O_TRUNC` (a truncation of its own costs one
-    /// request and is seen by everybody), `POSIX_LOCKS` and `FLOCK_LOCKS` (a volume is mounted once, and the
-    /// kernel's own locks see deadlocks and can be interrupted). With `rings` the kernel holds requests back
-    /// until each of its queues has a place. `granularity` is of times, in nanoseconds.
+    /// direct write has replaced, and readers see them); `ATOMIC_O_TRUNC` (a separate truncation costs one
+    /// request and is handled as any other); `POSIX_LOCKS` and `FLOCK_LOCKS` (a volume is mounted once, and
+    /// the kernel's own locks detect deadlocks and can be interrupted). With `rings` the kernel holds
+    /// requests back until each of its queues has an entry. `granularity` is that of times, in nanoseconds.
     ///
     /// # Errors
     /// The kernel hung up.

@@ -1,8 +1,9 @@
-//! The transport on /dev/fuse. Of the protocol it uses all that a volume can serve, also times of birth, unnamed
-//! files, and set-id bits taken off with the write that should (so that the kernel asks for no attribute at each).
+//! The transport on /dev/fuse. It uses all of the protocol that a volume can serve, including birth times, unnamed
+//! files, and set-id bits that are removed with the write itself (so that the kernel does not ask for an attribute at
+//! each write).
 //!
-//! Where the kernel offers it, requests come by io_uring (`ring`); /dev/fuse then only brings what needs no
-//! answer, and takes what the kernel is told without having asked.
+//! Where the kernel offers it, requests come by io_uring (`ring`). /dev/fuse is then used only for requests
+//! that need no answer, and for messages to the kernel that are no answers.
 
 mod attrs;
 mod dispatch;
@@ -28,16 +29,16 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use tidegate_rt::thread;
 use wire::{Head, OUT_HEADER, Reader, WRITE_HEAD, Writer};
 
-/// Messages to the kernel that it has not asked for.
+/// Messages to the kernel that are no answers.
 const NOTIFY_INVAL_INODE: i32 = 2;
 const NOTIFY_INVAL_ENTRY: i32 = 3;
-/// The offset that means attributes alone: any below 0.
+/// The offset that means only attributes: any below 0.
 const NO_PAGES: u64 = u64::MAX;
 
 /// The file that the superuser sets to `Y` to have the kernel offer io_uring.
 pub const ENABLE_URING: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// Whether the kernel has FUSE over io_uring, and it is switched off.
+/// Whether the kernel supports FUSE over io_uring, but it is switched off.
 pub fn uring_is_off() -> bool {
     std::fs::read_to_string(ENABLE_URING).is_ok_and(|s| s.trim() == "N")
 }
@@ -45,35 +46,35 @@ pub fn uring_is_off() -> bool {
 /// Whether requests come by io_uring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rings {
-    /// If the kernel offers it.
+    /// They do if the kernel offers it.
     Maybe,
-    /// Or not at all.
+    /// They must: otherwise connecting fails.
     Always,
-    /// No.
+    /// They do not.
     Never,
 }
 
-/// Whether reading says that the connection has ended: once it has, or while the kernel is ending requests that nobody
-/// had read.
+/// Whether an error of reading means that the connection has ended: after the end, or while the kernel is ending
+/// requests that were not read.
 fn has_ended(e: Errno) -> bool {
     matches!(e, Errno::NODEV | Errno::CONNABORTED)
 }
 
-/// The connection. Reading takes a whole request, writing gives a whole answer.
+/// The connection. A read takes a whole request, and a write gives a whole answer.
 pub(crate) struct Channel {
     fd: Arc<OwnedFd>,
     gone: AtomicBool,
 }
 
 impl Channel {
-    /// Waits for a request; how many bytes of it went into `head` and `body`. `None` once unmounted.
+    /// Waits for a request. Returns how many bytes of it went into `head` and `body`. `None` once unmounted.
     fn receive(&self, head: &mut [u8], body: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
             let mut parts = [IoSliceMut::new(head), IoSliceMut::new(body)];
             match readv(&self.fd, &mut parts) {
                 Ok(n) => return Ok(Some(n)),
                 Err(e) if has_ended(e) => return Ok(None),
-                // The process that asked has gone.
+                // The requesting process is gone.
                 Err(Errno::NOENT | Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     let _ = poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], None);
@@ -84,7 +85,7 @@ impl Channel {
         }
     }
 
-    /// Answers request `unique`; false when nobody waits any more.
+    /// Answers request `unique`. False when it is no longer waited for.
     pub(crate) fn send(&self, unique: u64, error: i32, parts: &[&[u8]]) -> bool {
         let len = OUT_HEADER + parts.iter().map(|p| p.len()).sum::<usize>();
         let mut head = Writer::default();
@@ -110,7 +111,7 @@ impl Device {
     /// Greets the kernel.
     ///
     /// # Errors
-    /// As [`super::connect`]; the kernel does not do io_uring where `rings` insists on it.
+    /// As [`super::connect`]; the kernel does not offer io_uring where `rings` insists on it.
     pub fn connect(server: Arc<Server>, connection: Connection, rings: Rings) -> io::Result<Self> {
         let served = server.clone();
         let maker: Maker = Arc::new(move |offload| Box::new(Worker::new(served.clone(), offload)));
@@ -121,8 +122,8 @@ impl Device {
         })
     }
 
-    /// The transport without a volume: requests are answered by what `make` makes for each thread. A bench measures
-    /// with it what a mount takes without a file system.
+    /// The transport without a volume: `make` makes the [`Answers`] of each thread. A benchmark measures with it the
+    /// cost of a mount without a file system.
     ///
     /// # Errors
     /// As [`Device::connect`].
@@ -146,7 +147,7 @@ impl Device {
         attach(channel.clone());
         let greeting = init::Greeting::read(&channel)?;
         let by_rings = rings != Rings::Never && greeting.offers_rings();
-        // Requests by /dev/fuse gain nothing from CPUs that are awake: it is another CPU that is woken for them.
+        // Requests by /dev/fuse gain nothing from CPUs that are awake: another CPU is woken for them.
         let gains = by_rings || keep_awake == KeepAwake::On;
         let awake = gains.then(|| CpuAwake::start(keep_awake)).flatten().map(Arc::new);
         let workers = match by_rings {
@@ -227,7 +228,7 @@ impl DeviceKernel {
 
 impl Kernel for DeviceKernel {
     fn write_back(&self, node: u64, from: u64) {
-        // Dropping pages writes the dirty ones. That it fails where nothing is cached is no matter.
+        // Dropping pages writes the dirty ones. The call fails where no page is cached, which is ignored.
         self.invalidate(node, from);
     }
 
@@ -252,7 +253,7 @@ impl Kernel for DeviceKernel {
 mod tests {
     use super::*;
 
-    /// With the second taken for a fault, umount(8) failed by chance after many requests.
+    /// If the second were taken for a fault, umount(8) would fail by chance after many requests.
     #[test]
     fn both_ends_of_a_connection_are_ends() {
         for (e, ended) in [

@@ -1,5 +1,5 @@
 //! The kinds of requests: `enum fuse_opcode` of `linux/fuse.h`.
-#![allow(missing_docs)] // as there
+#![allow(missing_docs)] // the names are those of `linux/fuse.h`
 
 pub const LOOKUP: u32 = 1;
 pub const FORGET: u32 = 2;

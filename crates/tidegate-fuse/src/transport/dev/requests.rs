@@ -1,12 +1,12 @@
-//! A span for each request, from its arrival to its answer, called after what is asked.
+//! A span for each request, from its arrival to its answer, named after its operation.
 
 use super::opcode::*;
 use super::wire::Head;
 use tidegate_rt::trace::{Span, SpanPoint};
 
-/// The kernel's number for what it is about, and for the request.
+/// The kernel's numbers of the node and of the request.
 const KEYS: [&str; 2] = ["node", "unique"];
-/// More than any number of what is asked.
+/// More than the number of any operation.
 const MOST: usize = 64;
 
 const NAMES: &[(u32, &str)] = &[
@@ -62,7 +62,7 @@ static REQUESTS: [SpanPoint<2>; MOST] = {
 /// Begins the span of a request.
 #[inline]
 pub(super) fn begin(h: &Head) -> Span {
-    // A request that nobody knows is called like number 0, which none has.
+    // An unknown request gets the name of number 0, which no operation has.
     let number = if (h.opcode as usize) < MOST { h.opcode as usize } else { 0 };
     REQUESTS[number].enter([h.node, h.unique])
 }

@@ -1,10 +1,10 @@
 //! Requests by io_uring: a queue for each CPU, and for each queue threads that stay on its CPU.
 //!
-//! A request is served on the CPU that it came from, so that nobody on another one has to be woken; a thread
-//! answers and waits for the next request in one call. A request that moves much data goes to any CPU: the
-//! asker has the data before it to work on meanwhile. Each thread has one place of its queue, so no request
-//! waits behind one that takes long while a thread is idle; the kernel gives a request to the thread that was
-//! idle last.
+//! A request is served on the CPU from which it came, so that no thread on another CPU has to be woken. A
+//! thread answers and waits for the next request in one call. A request that moves much data goes to any CPU:
+//! the client has the previous data to work on meanwhile. Each thread has one entry of its queue, so no
+//! request waits behind a long one while a thread is idle. The kernel gives a request to the thread that
+//! became idle last.
 
 use super::dispatch::{Answer, Maker, Offload, Outcome, volume_of};
 use super::has_ended;
@@ -25,23 +25,23 @@ use tidegate_sys::fuse_ring::FuseRing;
 
 static WORKERS: LockClass = LockClass::new("fuse->workers", 1);
 
-/// The kernel wants a place in the queue of each CPU there may ever be. With more of them, threads and buffers
-/// cost more than they bring.
+/// The most CPUs. The kernel needs an entry in the queue of each possible CPU. With more CPUs, threads and buffers cost
+/// more than they bring.
 const MAX_CPUS: usize = 64;
-/// Threads of a queue at the least: somebody is to be there while others wait for the device. With many CPUs
-/// fewer do.
+/// The least number of threads of a queue: a thread must be free while others wait for the device. With many
+/// CPUs, fewer are enough.
 const MIN_THREADS: usize = 2;
 const MIN_THREADS_FEW: usize = 4;
 const FEW_CPUS: usize = 8;
 
-/// How far the mount is.
+/// The state of the mount.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// Threads are getting ready.
     Gathering,
-    /// The kernel was greeted.
+    /// The kernel's first message was answered.
     Serving,
-    /// It is served in another way.
+    /// The mount is served in another way.
     Dismissed,
 }
 
@@ -55,9 +55,9 @@ struct State {
 /// The threads of one queue.
 #[derive(Default)]
 struct Queue {
-    /// Those that take requests.
+    /// The number of threads that take requests.
     threads: AtomicUsize,
-    /// Of them, those that wait for other requests to be served.
+    /// Of them, the number that wait for other requests to be served.
     waiting: AtomicUsize,
 }
 
@@ -72,14 +72,14 @@ pub(super) struct Workers {
     changed: Condvar,
 }
 
-/// Where a thread belongs.
+/// The queue to which a thread belongs.
 pub(super) struct Post {
     workers: Arc<Workers>,
     cpu: usize,
 }
 
 impl Post {
-    /// Does `work`, which waits for other requests; that somebody serves them is seen to.
+    /// Does `work`, which waits for other requests, and makes sure that another thread serves them.
     pub(super) fn while_others_serve(&self, work: impl FnOnce() -> Outcome) -> Outcome {
         let Some(queue) = self.workers.queues.get(self.cpu) else { return work() };
         let waiting = queue.waiting.fetch_add(1, SeqCst) + 1;
@@ -91,7 +91,7 @@ impl Post {
         outcome
     }
 
-    /// Has another thread join the queue, and waits until it takes requests; false if it does not.
+    /// Has another thread join the queue, and waits until it takes requests. False if it does not.
     fn relieve(&self, queue: &Queue) -> bool {
         let before = queue.threads.load(SeqCst);
         if self.workers.add(self.cpu).is_err() {
@@ -105,8 +105,8 @@ impl Post {
             return false;
         }
         drop(state);
-        // The kernel gives a new place no request that waits already: only a thread that answers one gets
-        // those. So it is asked for something from this CPU.
+        // The kernel gives a new entry no request that already waits: only a thread that answers a request
+        // gets those. So this thread makes a request from this CPU.
         let mut here = CpuSet::new();
         here.set(self.cpu);
         let _ = sched_setaffinity(None, &here);
@@ -114,7 +114,7 @@ impl Post {
         true
     }
 
-    /// The place takes requests now, or never will.
+    /// Notes that the entry takes requests now, or never will.
     fn joined(&self, ok: bool) {
         let mut state = self.workers.state.lock();
         state.failed |= !ok;
@@ -141,7 +141,7 @@ impl Post {
             (Stage::Serving, Ok(ring)) => {
                 let served = self.answer_all(ring, &mut place);
                 if served.is_err() {
-                    // Without us the kernel would wait for ever.
+                    // Without this thread the kernel would wait for ever.
                     let _ = unmount_own(&workers.mountpoint, true, false);
                 }
                 Ok(served?)
@@ -155,7 +155,7 @@ impl Post {
         let registered = ring.register();
         self.joined(registered.is_ok());
         match registered {
-            // Unmounted already.
+            // The kernel has already unmounted.
             Err(e) if e == Errno::NOTCONN || has_ended(e) => return Ok(()),
             r => r?,
         }
@@ -188,7 +188,7 @@ impl Post {
                 Ok(Answer::Nothing) => (0, 0),
                 Err(e) => (-e.raw_os_error(), 0),
             };
-            // Answering and waiting for the next are one call.
+            // The answer and the wait for the next request are one call, so the span ends here.
             drop(span);
             more = ring.answer(error, len)?;
         }
@@ -196,7 +196,7 @@ impl Post {
     }
 }
 
-/// On which CPU a thread is.
+/// The CPU on which a thread runs.
 struct Place {
     here: CpuSet,
     anywhere: Option<CpuSet>,
@@ -206,21 +206,21 @@ struct Place {
 }
 
 impl Place {
-    /// From how many bytes on a request is better served elsewhere.
+    /// Requests of at least so many bytes are better served on another CPU.
     const LARGE: usize = 64 << 10;
-    /// After how many small requests a thread goes back.
+    /// The number of small requests after which a thread returns to its CPU.
     const BACK: u32 = 4;
 
     fn new(cpu: usize) -> Self {
         let mut here = CpuSet::new();
         here.set(cpu);
         let anywhere = sched_getaffinity(None).ok();
-        // A CPU that is not there asks for nothing.
+        // No request comes from a CPU that is offline.
         let _ = sched_setaffinity(None, &here);
         Place { here, anywhere, roams: false, small: 0 }
     }
 
-    /// Where to serve a request that moves so many bytes.
+    /// Chooses the CPU for a request that moves so many bytes.
     fn choose(&mut self, bytes: usize) {
         self.small = if bytes >= Self::LARGE { 0 } else { self.small.saturating_add(1) };
         let roams = self.small == 0 || self.roams && self.small < Self::BACK;
@@ -234,7 +234,8 @@ impl Place {
 }
 
 impl Workers {
-    /// Makes ready what serves by io_uring; `None` where that cannot be. The kernel is to be greeted next.
+    /// Prepares the threads that serve by io_uring. `None` where that is not possible. The kernel's first
+    /// message is to be answered next.
     pub(super) fn gather(
         maker: &Maker,
         awake: &Option<Arc<CpuAwake>>,
@@ -282,7 +283,7 @@ impl Workers {
         self.changed.notify_all();
     }
 
-    /// Takes requests from now on.
+    /// Lets the threads take requests from now on.
     pub(super) fn start(&self) {
         self.turn(Stage::Serving);
     }
@@ -290,7 +291,7 @@ impl Workers {
     /// Waits until the kernel has unmounted.
     ///
     /// # Errors
-    /// A thread could not go on.
+    /// The error of a thread that could not go on.
     pub(super) fn end(&self) -> io::Result<()> {
         let mut served = Ok(());
         loop {
@@ -300,12 +301,12 @@ impl Workers {
     }
 }
 
-/// How many CPUs there may ever be.
+/// The number of possible CPUs.
 fn possible_cpus() -> Option<usize> {
     count(&std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?)
 }
 
-/// The kernel's list of CPUs, such as `0-7`, ends with the last.
+/// The number of CPUs in the kernel's list, such as `0-7`, which ends with the last CPU.
 fn count(list: &str) -> Option<usize> {
     let last = list.trim().rsplit([',', '-']).next()?;
     last.parse::<usize>().ok().map(|n| n + 1)

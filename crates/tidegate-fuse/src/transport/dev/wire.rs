@@ -1,4 +1,4 @@
-//! The kernel's messages: numbers in the machine's order, one behind the other.
+//! The kernel's messages: consecutive numbers in the machine's byte order.
 
 use crate::server::Entry;
 use rustix::io::Errno;
@@ -37,7 +37,7 @@ impl<'a> Reader<'a> {
         self.take(8).map(|b| u64::from_ne_bytes(b.try_into().unwrap_or_default()))
     }
 
-    /// Leaves so many bytes out.
+    /// Skips so many bytes.
     pub fn skip(&mut self, n: usize) -> Result<(), Errno> {
         self.take(n).map(drop)
     }
@@ -145,7 +145,7 @@ impl Writer {
         self.zeros(14 * 8);
     }
 
-    /// A directory's entry behind `head` (its attributes, or nothing), if `room` bytes hold it.
+    /// A directory entry after `head` (its attributes, or nothing), if it fits in `room` bytes.
     pub fn dirent(
         &mut self,
         head: impl FnOnce(&mut Writer),
@@ -197,7 +197,7 @@ impl Head {
     /// Takes a head off the front of a request.
     ///
     /// # Errors
-    /// `EINVAL` where it is too short.
+    /// `EINVAL` where the request is too short.
     pub fn parse(r: &mut Reader<'_>) -> Result<Head, Errno> {
         r.skip(4)?;
         let (opcode, unique, node) = (r.u32()?, r.u64()?, r.u64()?);
@@ -207,13 +207,13 @@ impl Head {
     }
 }
 
-/// `struct fuse_setattr_in`, of `include/uapi/linux/fuse.h`, without what nobody looks at.
+/// `struct fuse_setattr_in`, of `include/uapi/linux/fuse.h`, without the unused fields.
 #[allow(missing_docs)] // as there
 pub struct SetAttrIn {
     /// The fields that are given, by bit: `FATTR_MODE` and so on.
     pub valid: u32,
     pub size: u64,
-    /// Of access, modification and change.
+    /// The times of access, modification and change.
     pub times: [Timespec; 3],
     pub mode: u32,
     pub uid: u32,
@@ -221,10 +221,10 @@ pub struct SetAttrIn {
 }
 
 impl SetAttrIn {
-    /// Takes one off the front of a request.
+    /// Takes the structure off the front of a request.
     ///
     /// # Errors
-    /// `EINVAL` where it is too short.
+    /// `EINVAL` where the request is too short.
     pub fn read(r: &mut Reader<'_>) -> Result<Self, Errno> {
         let valid = r.u32()?;
         r.skip(12)?;
@@ -239,7 +239,7 @@ impl SetAttrIn {
         Ok(SetAttrIn { valid, size, times, mode, uid, gid })
     }
 
-    /// Whether bit number `bit` says that something is given.
+    /// Whether bit number `bit` says that the field is given.
     pub fn given(&self, bit: u32) -> bool {
         self.valid & 1 << bit != 0
     }

@@ -3,15 +3,16 @@
 /// First line, last line, name.
 type Function = (u32, u32, &'static str);
 
-/// By file, from the directory of its crate on, in order of names; functions in order of their first lines.
+/// The functions by file, whose path begins with the directory of its crate. Files are in order of name, and
+/// functions in order of their first lines.
 static FILES: &[(&str, &[Function])] = include!(concat!(env!("OUT_DIR"), "/functions.in"));
 
-/// `file` from the directory of its crate on.
+/// The path `file` from the directory of its crate on.
 pub(super) fn short(file: &str) -> &str {
     file.rsplit_once("crates/").map_or(file, |(_, rest)| rest)
 }
 
-/// The innermost function around a line; none where the source was not at hand when this was built.
+/// The innermost function around a line. `None` where the source was not available at build time.
 pub(super) fn at(file: &str, line: u32) -> Option<&'static str> {
     let i = FILES.binary_search_by(|f| f.0.cmp(short(file))).ok()?;
     let around = FILES[i].1.iter().rev().find(|f| (f.0..=f.1).contains(&line));

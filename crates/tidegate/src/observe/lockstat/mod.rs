@@ -1,9 +1,9 @@
 //! Lock statistics as `/proc/lock_stat` shows them.
 //!
-//! Times are in microseconds. A bounce is an acquisition by another thread than the class's last one (the
-//! kernel's: by another processor than the lock's last one). A class that is shared has a row for those who take a
-//! lock alone (`-W`) and one for those who share it (`-R`). Below them stand the places that waited for its locks,
-//! and below these the places where the locks had been taken then, each with its function.
+//! Times are in microseconds. A bounce is an acquisition by another thread than the last one of the class (in the
+//! kernel: by another processor than the last one of the lock). A class with readers has one row for writers (`-W`) and
+//! one for readers (`-R`). Below them are the places that waited for its locks, and below these the places where the
+//! locks had been taken, each with its function.
 
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
@@ -34,13 +34,13 @@ const NAME: usize = 40;
 pub struct Class {
     /// Its name.
     pub class: String,
-    /// A row for each way in which its locks were taken, writers first.
+    /// One row for each way in which its locks were taken, writers first.
     #[serde(default)]
     pub rows: Vec<Row>,
-    /// Where locks were waited for, the most frequent place first.
+    /// The places that waited for locks, the most frequent first.
     #[serde(default)]
     pub waiting: Vec<CallPoint>,
-    /// Where they had been taken then: the holders that were in the way.
+    /// The places where the locks had been taken then: the holders that the others waited for.
     #[serde(default)]
     pub holding: Vec<CallPoint>,
 }
@@ -48,15 +48,15 @@ pub struct Class {
 /// Figures of one way in which locks of a class were taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
-    /// The class; `-W` or `-R` at its end where there are readers.
+    /// The class, with `-W` or `-R` at its end where there are readers.
     pub name: String,
-    /// Contended acquisitions by another thread than the last contended one.
+    /// Contended acquisitions by another thread than the last contended acquisition.
     pub con_bounces: u64,
     /// Acquisitions that had to wait.
     pub contentions: u64,
-    /// Time that these waited.
+    /// The time that these acquisitions waited.
     pub wait: Times,
-    /// Acquisitions by another thread than the last one.
+    /// Acquisitions by another thread than the last acquisition.
     pub acq_bounces: u64,
     /// All acquisitions.
     pub acquisitions: u64,
@@ -64,7 +64,7 @@ pub struct Row {
     pub hold: Times,
 }
 
-/// Least, longest, sum and mean of a time, in nanoseconds; 0 when nothing was counted.
+/// Minimum, maximum, sum and mean of a time, in nanoseconds; 0 when nothing was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)] // in the order of the columns
 pub struct Times {
@@ -77,18 +77,18 @@ pub struct Times {
 /// A place in the source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallPoint {
-    /// How often it was there.
+    /// How often the place was counted.
     pub count: u64,
-    /// The function; empty where that is not known.
+    /// The function. Empty where it is not known.
     pub function: String,
-    /// File and line, as `tidegate-f2fs/src/tables/sit/mod.rs:236`.
+    /// File and line, such as `tidegate-f2fs/src/tables/sit/mod.rs:236`.
     pub place: String,
 }
 
 impl Class {
     /// A class with its call points named.
     pub fn of(l: &LockStat) -> Class {
-        // As the kernel names them: a class that nobody shares has no letter.
+        // As in the kernel, a class without readers has no letter.
         let writers = if l.shared.acquisitions > 0 { "-W" } else { "" };
         let ways = [(writers, &l.alone), ("-R", &l.shared)];
         let used = ways.iter().filter(|(_, f)| f.acquisitions > 0);

@@ -5,7 +5,7 @@ use super::part::{Cause, Part};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
-/// A cause that matters is at least one part in so many of the time of all that was slow.
+/// A cause matters if its share of the time of all slow operations is at least one in so many.
 const MATTERS: u64 = 20;
 
 /// A main cause, and the advice for it.
@@ -13,13 +13,14 @@ const MATTERS: u64 = 20;
 pub struct Advice {
     /// The cause.
     pub cause: Cause,
-    /// Its share of the time of the slow operations that were explained, of 1. A part within another counts for both.
+    /// Its share of the time of the slow operations that were explained, from 0 to 1. A part within another counts for
+    /// both.
     pub share: f64,
-    /// A sentence.
+    /// The advice, a sentence.
     pub text: String,
 }
 
-/// For all fsyncs and syncs that were explained, or for the checkpoints and commits where none were.
+/// The advice for all explained fsyncs and syncs, or for the checkpoints and commits where there are none.
 pub(super) fn of(kinds: &[Kind]) -> Vec<Advice> {
     let (checkpoints, waited_for): (Vec<&Kind>, _) = kinds.iter().partition(|k| !k.operation.is_waited_for());
     let somebody_waited = waited_for.iter().any(|k| !k.slowest.is_empty());
@@ -36,11 +37,11 @@ pub(super) fn of(kinds: &[Kind]) -> Vec<Advice> {
     told.into_iter().filter_map(advice).collect()
 }
 
-/// How long one advice is about.
+/// The time that one advice is about.
 #[derive(Default)]
 struct Told {
     ns: u64,
-    /// Of that, how long with each of its causes; one may be within another.
+    /// Of that, the time with each of its causes. One may be within another.
     causes: BTreeMap<Cause, u64>,
 }
 
@@ -54,14 +55,15 @@ impl Told {
     }
 }
 
-/// How long parts beside each other went by with causes of each advice, by themselves or within them.
+/// How much time of adjacent parts each advice is about, by the causes of the parts and of the parts within
+/// them.
 fn told<'a>(parts: impl Iterator<Item = &'a Part>) -> HashMap<&'static str, Told> {
     let mut all: HashMap<&'static str, Told> = HashMap::new();
     for p in parts {
         let mut within = told(p.parts.iter());
         if let Some(text) = text(p.cause) {
             let own = within.entry(text).or_default();
-            // Once for an advice within itself.
+            // An advice that applies to a part and to parts within it counts once.
             own.ns = p.ns;
             own.causes.insert(p.cause, p.ns);
         }

@@ -7,17 +7,17 @@ use super::requests::Request;
 use super::walk::{SWITCH, Walk};
 use tidegate_block::{BioFlags, Op};
 
-/// Where a thread was, as far as spans say.
+/// The place of a thread, as far as spans tell.
 #[derive(Clone, Copy)]
 pub(super) enum Within<'a> {
-    /// In a span called so.
+    /// In a span of this name.
     Span(&'a str),
-    /// In none.
+    /// In no span.
     Nothing,
 }
 
 impl Walk<'_> {
-    /// A thread's time from `from` to `to`, where it waited for nothing that has a name of its own.
+    /// A thread's time from `from` to `to`, in which no span tells what it waited for.
     pub(super) fn plain(&self, thread: u32, within: Within, (from, to): (u64, u64), out: &mut Vec<Part>) {
         let mut at = from;
         for s in self.t.accounts.sleeps(thread, from, to) {
@@ -29,7 +29,7 @@ impl Walk<'_> {
         self.awake(thread, within, (at, to), out);
     }
 
-    /// A thread that did not sleep.
+    /// The parts of the time of a thread that did not sleep.
     fn awake(&self, thread: u32, within: Within, (from, to): (u64, u64), out: &mut Vec<Part>) {
         if from >= to {
             return;
@@ -60,7 +60,7 @@ impl Walk<'_> {
         out.extend(part(Cause::Unknown, "asleep, and nothing says why", awake.unknown));
     }
 
-    /// A thread that slept until another woke it.
+    /// The parts of the time of a thread that slept until another woke it.
     fn asleep(&self, s: &Sleep, (from, to): (u64, u64), out: &mut Vec<Part>) {
         if from >= to {
             return;
@@ -94,7 +94,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The waker's time meanwhile, or the way of the request whose end it reported.
+    /// The waker's time meanwhile, or the time of the request whose end it reported.
     fn until_woken(&self, s: &Sleep, waker: u32, (from, to): (u64, u64), out: &mut Vec<Part>) {
         if from >= to {
             return;
@@ -108,14 +108,14 @@ impl Walk<'_> {
         out.push(Part::new(Cause::Thread, what, to - from).with(self.thread(waker, from, to)));
     }
 
-    /// The request whose end a thread told of when it woke others at `at`: the last that it ended since `from`, if it
-    /// has not slept since.
+    /// The request whose end a thread reported when it woke others at `at`: the last one that it ended since `from`, if
+    /// it has not slept since.
     fn ended_before(&self, thread: u32, from: u64, at: u64) -> Option<&Request> {
         let r = self.t.requests.last_ended(thread, at).filter(|r| r.done > from && r.by != thread)?;
         self.t.accounts.sleeps(thread, r.done, at).is_empty().then_some(r)
     }
 
-    /// Where one request was.
+    /// The parts of the time of one request.
     fn for_request(&self, me: u32, r: &Request, (from, to): (u64, u64), out: &mut Vec<Part>) {
         let near: Vec<&Request> = self.t.requests.within(from, to).collect();
         let by = if r.by == me { String::new() } else { format!(" of {}", self.t.name(r.by)) };
@@ -139,7 +139,7 @@ impl Walk<'_> {
     }
 }
 
-/// The name of a request for the thread that waits for it.
+/// The description of a request for the thread that waits for it.
 pub(super) fn words(r: &Request) -> &'static str {
     match () {
         () if r.is(Op::Flush) => "a flush",

@@ -1,8 +1,9 @@
 //! Commits of a journal: each phase of one, and its waits.
 //!
-//! A commit begins when its transaction is locked and ends when its record is durable. While it is locked it
-//! waits for handles: which ones, and their threads' time meanwhile, is known from the end of each
-//! (`jbd2_handle_stats`). The blocks of the log are requests of the threads that write it.
+//! A commit begins when its transaction is locked and ends when its record is durable. While the transaction
+//! is locked the commit waits for handles. An event at the end of each handle (`jbd2_handle_stats`) tells
+//! which handles, and so their threads' time meanwhile. The blocks of the log are requests of the threads
+//! that write them.
 
 use super::device::Awaited;
 use super::part::{Cause, Part, joined};
@@ -12,24 +13,24 @@ use super::walk::Walk;
 use std::collections::{BTreeMap, HashMap};
 use tidegate_rt::trace::Event;
 
-/// The span that a commit is made into, from the events of its phases.
+/// The span that stands for a commit. It is made from the events of the commit's phases.
 pub(super) const COMMIT: &str = "jbd2_commit";
 
 /// The span in which the blocks of a commit are sent.
 const BODY: &str = "jbd2_journal_commit_transaction";
 
-/// The number of a transaction, as events have it.
+/// The name of the number of a transaction in events.
 const TRANSACTION: &str = "transaction";
 
-/// When a commit was where.
+/// The times of the phases of a commit.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Phases {
     locked: Option<u64>,
     flushing: Option<u64>,
     logging: Option<u64>,
-    /// The thread that locked it.
+    /// The thread that locked the transaction.
     thread: u32,
-    /// The thread that wrote its record.
+    /// The thread that wrote the commit record.
     ended_by: u32,
 }
 
@@ -44,14 +45,14 @@ pub(super) struct HandleEnd {
 #[derive(Default)]
 pub(super) struct Commits {
     open: HashMap<u64, Phases>,
-    /// Those that have ended, by transaction, with their spans.
+    /// The commits that have ended, by transaction, with their spans.
     ended: BTreeMap<u64, (Phases, Id)>,
     handles: HashMap<u64, Vec<HandleEnd>>,
 }
 
 impl Commits {
-    /// Takes an event of a commit or a handle, if it is one; when the commit has ended, its transaction and
-    /// when it was locked.
+    /// Adds an event of a commit or a handle, if it is one. When the event ends a commit, returns the
+    /// transaction, the time when it was locked, and the thread.
     pub fn event(&mut self, e: &Event) -> Option<(u64, u64, u32)> {
         let n = |name: &str| e.args.iter().find(|a| a.0 == name).map(|a| a.1);
         let tid = n(TRANSACTION)?;
@@ -83,12 +84,12 @@ impl Commits {
         }
     }
 
-    /// When those that have not ended were locked.
+    /// The times when the commits that have not ended were locked.
     pub fn lasting(&self) -> impl Iterator<Item = u64> {
         self.open.values().filter_map(|p| p.locked)
     }
 
-    /// The handle of a transaction that ended last in an interval, if that took any time.
+    /// The handle of a transaction that ended last in an interval, if it took any time.
     fn last_handle(&self, tid: u64, from: u64, to: u64) -> Option<&HandleEnd> {
         let all = self.handles.get(&tid)?.iter();
         all.filter(|h| h.to > from && h.to <= to && h.from < h.to).max_by_key(|h| h.to)
@@ -113,15 +114,15 @@ impl Walk<'_> {
         let flush = cut(flushing, logging);
         parts.extend(phase("flushing, data that goes first", flush, self.other_thread(s.thread, flush)));
         let log = cut(logging, s.end);
-        // Of the whole phase: a wait may have begun when the blocks were sent.
+        // The whole phase is searched: the interval may begin after the blocks were sent.
         let sent = self.t.ends(s.thread, BODY, logging, s.end).into_iter().min().unwrap_or(s.end);
         parts.extend(phase("logging", log, self.logging(s, (sent, phases.ended_by), log)));
         joined(parts)
     }
 
-    /// Where the blocks and the record were while they were on their way, and before, between and after these
-    /// what the thread did that sends the blocks, and when they are `sent`, the one that writes the record: bodies of
-    /// later transactions follow in the first thread.
+    /// The parts of the time in which the blocks and the record are written. While they are in flight: where they are.
+    /// Before, between and after that: the work of the thread that sends the blocks and, once they are `sent`, of the
+    /// thread that writes the record. The first thread then goes on with later transactions.
     fn logging(&self, s: &Span, (sent, ended_by): (u64, u32), (from, to): (u64, u64)) -> Vec<Part> {
         let (mut parts, mut at) = (Vec::new(), from);
         let turns = |a: u64, b: u64| {
@@ -140,8 +141,8 @@ impl Walk<'_> {
     }
 
     /// The handles that a commit waited for while its transaction was locked: the one that ended last, then
-    /// the one that had ended last when that began, and so on. Handles for the end of I/O begin in a locked
-    /// transaction, too.
+    /// the one that had ended last when the former began, and so on. Handles for the end of I/O also begin in
+    /// a locked transaction.
     fn locked(&self, tid: u64, committer: u32, (from, to): (u64, u64)) -> Vec<Part> {
         let (mut parts, mut until) = (Vec::new(), to);
         while let Some(h) = self.t.commits.last_handle(tid, from, until) {
@@ -165,7 +166,7 @@ impl Walk<'_> {
         processor::running(parts, self.t.accounts.ran_at_least(thread, from, to))
     }
 
-    /// A wait for the commit of a transaction, or until it has no handles.
+    /// The part for a wait for the commit of a transaction, or until it has no handles.
     pub(super) fn for_commit(&self, tid: Option<u64>, from: u64, to: u64) -> Option<Part> {
         let asked = tid.is_some();
         let (tid, id) = match tid {
@@ -181,14 +182,14 @@ impl Walk<'_> {
             return None;
         }
         let mut parts = self.commit(id, from.max(s.begin), to.min(s.end));
-        // Before it is locked, others are on their way, or handles are let in.
+        // Before the transaction is locked, other commits are running, or handles still begin.
         let before = (from, s.begin.min(to));
         if from < before.1 {
             let within = self.other_thread(s.thread, before);
             let what = "before it was locked";
             parts.push(Part::new(Cause::Step, what, before.1 - from).with(joined(within)));
         }
-        // The thread that wrote the record may lose its processor before it tells those that wait.
+        // The thread that wrote the record may lose its processor before it wakes the waiting threads.
         let after = (s.end.max(from), to);
         if after.0 < to {
             let ended_by = self.t.commits.ended.get(&tid).map_or(s.thread, |c| c.0.ended_by);
@@ -202,7 +203,7 @@ impl Walk<'_> {
 }
 
 impl Timeline {
-    /// The purpose of a thread's handle in an interval: the operation that it was in, with its inode.
+    /// The purpose of a thread's handle in an interval: the operation that the thread was in, with its inode.
     pub(super) fn handle_of(&self, thread: u32, from: u64, to: u64) -> Option<String> {
         let mut at = self.roots(thread, from, to).max_by_key(|id| self.spans[*id].within(from, to))?;
         let mut found = None;
@@ -216,7 +217,7 @@ impl Timeline {
             });
             found = named.or(found);
             let inner = self.children(at, from, to).max_by_key(|id| self.spans[*id].within(from, to));
-            // No deeper than the parts that fill the interval.
+            // Only spans that fill more than half of the interval count.
             match inner.filter(|id| self.spans[*id].within(from, to) * 2 > to - from) {
                 Some(inner) => at = inner,
                 None => return found.or_else(|| self.doing(thread, from, to)),

@@ -1,4 +1,4 @@
-//! Recordings of commits made by hand, of which the truth is known.
+//! Recordings of commits, made by hand, with known causes.
 
 use super::made::*;
 use super::*;
@@ -9,7 +9,7 @@ fn commit() -> Made {
     commit_by(3)
 }
 
-/// Likewise; this thread ends it.
+/// The same commit, which the thread `last` ends.
 fn commit_by(last: u32) -> Made {
     let mut m = Made::default();
     let tid = [("transaction", 7)];
@@ -18,7 +18,7 @@ fn commit_by(last: u32) -> Made {
     m.span(8, (20, 870), "blk_mq_get_tag", &[]);
     m.request(8, (0, 900), WRITE, 1000);
     let handle = |took: u64| [("transaction", 7), ("interval", took * MS / 10), ("requested_blocks", 8)];
-    // Another handle that ended earlier, and one of the next transaction.
+    // Another handle that ended earlier, and a handle of the next transaction.
     m.event(150, 2, "jbd2_handle_stats", Phase::Instant, &handle(140));
     m.event(880, 8, "jbd2_handle_stats", Phase::Instant, &handle(880));
     m.event(950, 2, "jbd2_handle_stats", Phase::Instant, &[("transaction", 8), ("interval", 1)]);
@@ -66,8 +66,8 @@ fn a_commit_names_the_handle_that_it_waits_for_and_where_that_was() {
     let within: Vec<_> = logging.parts.iter().map(|p| (p.cause, p.ns * 10 / MS)).collect();
     let want = [(Cause::Device, 180), (Cause::Elevator, 15), (Cause::Unknown, 15), (Cause::Work, 10)];
     assert_eq!(within, want, "{:?}", logging.parts);
-    // Before, between and after the writes of the log nothing says what the thread did, nor that the flusher
-    // ran for 1 ms.
+    // The recording does not say what the thread did before, between and after the writes of the log, nor
+    // that the flusher ran for 1 ms.
     assert_eq!((s.named * 1000.0).round(), 1000.0 - 25.0 - 10.0);
 }
 
@@ -88,8 +88,8 @@ fn a_handle_for_the_end_of_io_is_not_the_only_one() {
     assert_eq!(handles, want, "{locked:?}");
 }
 
-/// Time that nobody can name counts as such: a handle that is kept asleep in a span that says nothing, a
-/// phase of which nothing is known, and time that no phase covers.
+/// Time without a known cause counts as such: a handle that sleeps in a span without a cause, a phase of
+/// which nothing is known, and time that no phase covers.
 #[test]
 fn a_commit_has_no_name_where_only_a_span_goes_on() {
     let named = |made: &mut Made| {
@@ -102,7 +102,7 @@ fn a_commit_has_no_name_where_only_a_span_goes_on() {
     let mut asleep = commit();
     asleep.0.retain(|e| e.name != "blk_mq_get_tag");
     assert_eq!(named(&mut asleep), whole - 770.0, "the handle");
-    // A processor had its thread for 40 of 80 ms, 2 of them perhaps before or after.
+    // Its thread ran for 40 of 80 ms, 2 of them perhaps before or after.
     let mut ran = commit();
     ran.0.retain(|e| e.name != "blk_mq_get_tag");
     ran.cpu(90, 8, 1000, Some(0)).cpu(890, 8, 1400, Some(0));
@@ -112,7 +112,7 @@ fn a_commit_has_no_name_where_only_a_span_goes_on() {
     assert_eq!(named(&mut silent), whole - 195.0, "the log");
 }
 
-/// Of 130 ns, a phase of 100 is known for 60; a handle of which no part is known is only somebody's.
+/// Of 130 ns, a phase has 100, of which 60 are known. A handle of which no part is known only names an owner.
 #[test]
 fn what_no_part_covers_has_no_name() {
     let phase = Part::new(Cause::Step, "locked", 100).with(vec![Part::new(Cause::Device, "the log", 60)]);
@@ -141,8 +141,8 @@ fn who_waits_for_a_commit_is_told_what_that_waits_for() {
     assert_eq!(shut_out.parts[0].parts[0].parts[0].what, "a handle of tg-flusher (write-back of inode 12)");
 }
 
-/// The thread that wrote the record waits for a processor before it wakes those that wait for the commit; one
-/// of them only comes then.
+/// The thread that wrote the record waits for a processor before it wakes the threads that wait for the
+/// commit. One of them only comes then.
 #[test]
 fn time_between_a_record_and_its_waiters_is_its_writers() {
     let mut m = commit();
@@ -163,8 +163,8 @@ fn time_between_a_record_and_its_waiters_is_its_writers() {
     assert_eq!(report.kinds[0].slowest.len(), 2);
 }
 
-/// An fsync that begins to wait when the blocks are sent: from then on another thread has the commit, and the one that
-/// sent them waits for work.
+/// An fsync begins to wait when the blocks are sent. From then on another thread runs the commit, and the thread that
+/// sent the blocks waits for work.
 #[test]
 fn a_commit_whose_blocks_are_sent_is_the_record_writers() {
     let mut m = commit_by(4);

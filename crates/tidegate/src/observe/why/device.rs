@@ -1,4 +1,4 @@
-//! Waits for requests: where each was meanwhile, and the device's other work.
+//! Waits for requests: where each request was meanwhile, and the device's other work.
 
 use super::asleep::{self, Within};
 use super::part::{Cause, Part, joined};
@@ -8,16 +8,16 @@ use super::walk::Walk;
 use std::collections::HashMap;
 use tidegate_block::{BioFlags, Op};
 
-/// The request or flush that is waited for.
+/// The object of a wait.
 #[derive(Clone, Copy)]
 pub(super) enum Awaited {
     /// Pages, of an inode if it is known.
     Pages(Option<u64>),
     /// Nodes.
     Nodes,
-    /// All that is being written.
+    /// All pages under write-back.
     All,
-    /// Blocks that the thread reads ahead.
+    /// Blocks that are read ahead.
     Ahead,
     /// Blocks and records of a journal's log.
     Log,
@@ -38,7 +38,7 @@ impl Awaited {
         }
     }
 
-    /// The device's work on it.
+    /// The device's work on it, in words.
     fn done(self) -> &'static str {
         match self {
             Awaited::Ahead => "read",
@@ -48,14 +48,14 @@ impl Awaited {
 }
 
 impl Walk<'_> {
-    /// Waits until pages are written, or blocks read.
+    /// The parts of a wait until pages are written, or blocks read.
     pub(super) fn pages(&self, s: &Span, subject: Awaited, from: u64, to: u64, out: &mut Vec<Part>) {
         let near: Vec<&Request> = self.t.requests.within(from, to).collect();
         let of_nodes = |r: &Request| r.flags.contains(BioFlags::META);
         let mut own: Vec<&Request> = match subject {
             Awaited::Pages(Some(ino)) => {
                 let pages = self.t.pages(ino, to);
-                // Long ago, their sectors may have been others'.
+                // Long ago, their sectors may have belonged to other pages.
                 let is_own = |r: &&Request| pages.iter().rev().any(|p| r.from < p.to && p.from < r.to);
                 near.iter().copied().filter(|r| r.is_write()).filter(is_own).collect()
             }
@@ -84,7 +84,7 @@ impl Walk<'_> {
                     continue;
                 }
                 None => {
-                    // The thread that waits sleeps until another has sent them.
+                    // The waiting thread sleeps until another thread has sent the requests.
                     let mut meanwhile = Vec::new();
                     self.plain(s.thread, Within::Span(s.name), (a, b), &mut meanwhile);
                     let what = format!("{what}: not sent to the device yet");
@@ -101,8 +101,8 @@ impl Walk<'_> {
         writes && JOURNAL_THREADS.contains(&&*self.t.name(r.by))
     }
 
-    /// The parts of an interval in which a journal's log was being written, in an elevator or at the device,
-    /// in order.
+    /// The parts of an interval in which writes of a journal's log were in an elevator or at the device, in
+    /// order.
     pub(super) fn log_writes(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
         let of_log = self.t.requests.within(from, to).filter(|r| self.is_of_log(r));
         let mut all: Vec<(u64, u64)> = of_log.map(|r| (r.inserted.max(from), r.done.min(to))).collect();
@@ -141,7 +141,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The thread that had most bytes of requests under way, and its work.
+    /// The thread with the most bytes of requests in flight, and its work.
     fn most(&self, me: u32, near: &[&Request], own: &[&Request], within: (u64, u64)) -> Option<String> {
         let mut bytes: HashMap<u32, u64> = HashMap::new();
         let is_data = |r: &&&Request| r.is_write() || r.is(Op::Read);
@@ -157,7 +157,7 @@ impl Walk<'_> {
         Some(format!("{}{doing}", self.t.name(by)))
     }
 
-    /// The writes that a flush has to make durable: those since the one before.
+    /// The writes that a flush has to make durable: those since the previous flush.
     fn written_before(&self, flush: &Request) -> String {
         let (mut all, mut by) = (0, HashMap::<u32, u64>::new());
         for r in self.t.requests.since_flush(flush) {
@@ -173,7 +173,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Waits for room in the request queue.
+    /// The part for a wait for room in the request queue.
     pub(super) fn room(&self, me: u32, from: u64, to: u64) -> Part {
         let near: Vec<&Request> = self.t.requests.within(from, to).collect();
         let whose = self.most(me, &near, &[], (from, to));
@@ -181,7 +181,7 @@ impl Walk<'_> {
         Part::new(Cause::Room, format!("room in the request queue{full}"), to - from)
     }
 
-    /// The parts of an interval in which the thread did a request of its own in person.
+    /// The parts of an interval in which the thread executed a request of its own.
     pub(super) fn here(&self, thread: u32, from: u64, to: u64) -> Vec<(u64, u64, Option<&Request>)> {
         let (mut parts, mut at) = (Vec::new(), from);
         for r in self.t.requests.within(from, to).filter(|r| r.here && r.by == thread) {
@@ -197,7 +197,7 @@ impl Walk<'_> {
         parts
     }
 
-    /// A request that the device does in the thread that wants it.
+    /// The parts of a request that its own thread executes.
     pub(super) fn at_device(&self, thread: u32, r: &Request, from: u64, to: u64, out: &mut Vec<Part>) {
         let after = if r.is(Op::Flush) { "after a flush" } else { "after a request that it did itself" };
         let to = if to == r.done {
@@ -224,7 +224,7 @@ impl Walk<'_> {
     }
 }
 
-/// An interval cut where a request comes, goes to the device, or ends.
+/// An interval, cut where a request comes, goes to the device, or ends.
 pub(super) fn moments(near: &[&Request], from: u64, to: u64) -> Vec<(u64, u64)> {
     let mut cuts: Vec<u64> = near.iter().flat_map(|r| [r.inserted, r.issued, r.done]).collect();
     cuts.retain(|c| from < *c && *c < to);

@@ -90,7 +90,7 @@ impl Made {
         self
     }
 
-    /// A thread sleeps at a queue.
+    /// Adds a sleep of a thread at a queue.
     pub fn sleeps(&mut self, thread: u32, (from, to): (u64, u64), queue: u64) -> &mut Self {
         self.event(from, thread, "schedule", Phase::Begin, &[("/x/crates/y/src/z.rs", 12), ("queue", queue)]);
         self.event(to, thread, "schedule", Phase::End, &[]);
@@ -110,7 +110,8 @@ impl Made {
     }
 
     pub fn explain(&mut self) -> Report {
-        // As a recording has them: spans that begin at one time, the longest first, as they were made here.
+        // The order of a recording: of spans that begin at one time, the longest comes first, as they were
+        // added.
         self.0.sort_by_key(|e| e.at);
         let mut o = Observed::default();
         o.recorded.events = std::mem::take(&mut self.0);
@@ -127,7 +128,7 @@ impl Made {
         explain(&o, 0, 10)
     }
 
-    /// The parts of the only fsync: causes, and tenths of milliseconds.
+    /// The parts of the only fsync: causes, and times in tenths of milliseconds.
     pub fn parts(&mut self) -> Vec<(Cause, u64)> {
         tenths(&self.explain().kinds[0].slowest[0].parts)
     }
@@ -137,7 +138,7 @@ pub(super) fn tenths(parts: &[Part]) -> Vec<(Cause, u64)> {
     parts.iter().map(|p| (p.cause, p.ns * 10 / MS)).collect()
 }
 
-/// An fsync of inode 5 by thread 1 that is a wait called so, from end to end.
+/// An fsync of inode 5 by thread 1 that consists of one wait of this name.
 pub(super) fn fsync(name: &'static str, until: u64, args: &[(&'static str, u64)]) -> Made {
     let mut m = Made::default();
     m.event(0, 1, "vfs_fsync_range", Phase::Begin, &[("ino", 5), ("datasync", 0)]);

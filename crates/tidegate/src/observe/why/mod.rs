@@ -1,22 +1,21 @@
 //! Why the slowest fsyncs, syncs, checkpoints and commits of a recording took so long.
 //!
-//! [`explain`] is a function of a recording ([`Wanted::causes`](super::Wanted)) and of nothing else. Each
-//! part of an operation's time gets a name: the event that was waited for, and the parts of that, in any
-//! thread.
+//! [`explain`] depends only on a recording ([`Wanted::causes`](super::Wanted)). Each part of an operation's
+//! time gets a name: the event that the thread waited for, and the parts of that event's time, in any thread.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `timeline` | the recording, to be asked by thread and time |
+//! | `timeline` | the recording, searchable by thread and time |
 //! | `requests` | requests in elevators and at the device |
 //! | `walk` | spans, locks, flushes, checkpoints: from a thread to the one that it waits for |
-//! | `asleep` | where no span says more: running, waiting for a processor, asleep until another thread wakes it |
-//! | `accounts` | how long processors had threads, where these slept, and who woke them |
+//! | `asleep` | time outside of named waits: running, waiting for a processor, asleep until another thread wakes it |
+//! | `accounts` | how long threads ran on processors, where they slept, and which threads woke them |
 //! | `commit` | commits of a journal, and the handles that they wait for |
 //! | `device` | waits for requests |
-//! | `processor` | what is left: running, or waiting for a processor |
+//! | `processor` | the remaining time: running, or waiting for a processor |
 //! | `part` | names and times |
-//! | `advice` | what to do about each cause |
-//! | [`page`] | all that on a page |
+//! | `advice` | the advice for each cause |
+//! | [`page`] | the findings on a page |
 
 mod accounts;
 mod advice;
@@ -53,7 +52,7 @@ pub enum Operation {
     Fsync,
     /// A sync of the volume.
     Sync,
-    /// A checkpoint, on any thread's request.
+    /// A checkpoint, whichever thread asked for it.
     Checkpoint,
     /// A commit of a journal, from when its transaction is locked.
     Commit,
@@ -62,7 +61,7 @@ pub enum Operation {
 impl Operation {
     const ALL: [Operation; 4] = [Operation::Fsync, Operation::Sync, Operation::Checkpoint, Operation::Commit];
 
-    /// The span that it is.
+    /// The span of such an operation.
     fn span(self) -> &'static str {
         match self {
             Operation::Fsync => "vfs_fsync_range",
@@ -82,7 +81,8 @@ impl Operation {
         }
     }
 
-    /// Whether somebody waits for it as such; else it is a part of what others wait for, too.
+    /// Whether threads wait for the operation as such. Otherwise it is also a part of operations that they
+    /// wait for.
     fn is_waited_for(self) -> bool {
         matches!(self, Operation::Fsync | Operation::Sync)
     }
@@ -93,32 +93,32 @@ impl Operation {
 pub struct Slow {
     /// The operation.
     pub operation: Operation,
-    /// Of which inode.
+    /// The inode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ino: Option<u64>,
-    /// Of which transaction.
+    /// The transaction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transaction: Option<u64>,
     /// The inode's path, where it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The thread that did it.
+    /// The thread that ran it.
     pub thread: String,
     /// When it began, from the beginning of the recording.
     pub at_ns: u64,
     /// How long it took.
     pub ns: u64,
-    /// How long a processor had the thread.
+    /// How long the thread ran on a processor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ran_ns: Option<u64>,
-    /// How long the thread could have run and waited for a processor, in all.
+    /// How long the thread was ready to run and waited for a processor, in all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delayed_ns: Option<u64>,
-    /// The thread that asked for it, where that is another.
+    /// The threads that asked for it, where they are others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub asked_by: Vec<String>,
-    /// The share of its time that has a name, of 1. Time that no part covers has none, nor has work of a
-    /// thread of which nothing says that a processor had it.
+    /// The share of its time that has a name, from 0 to 1. Time that no part covers has no name, and neither
+    /// has work of a thread that is not known to have run.
     pub named: f64,
     /// Its parts, largest first.
     pub parts: Vec<Part>,
@@ -127,9 +127,9 @@ pub struct Slow {
 /// All operations of one kind. Times are in nanoseconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Kind {
-    /// Which kind.
+    /// The kind.
     pub operation: Operation,
-    /// How many ended in the recording, having begun in it.
+    /// How many began and ended in the recording.
     pub count: usize,
     /// How many of them took longer than the threshold.
     pub over: usize,
@@ -142,29 +142,29 @@ pub struct Kind {
     /// How long the longest of those had taken by then.
     #[serde(default)]
     pub lasting_ns: u64,
-    /// Half of all took no longer.
+    /// The time that half of all did not exceed.
     pub p50_ns: u64,
-    /// 99 of 100 took no longer.
+    /// The time that 99 of 100 did not exceed.
     pub p99_ns: u64,
-    /// The longest.
+    /// The longest time.
     pub max_ns: u64,
-    /// The slowest that took longer than the threshold, slowest first, of those that can be explained.
+    /// The slowest of those that took longer than the threshold and can be explained, slowest first.
     pub slowest: Vec<Slow>,
 }
 
 /// The findings.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// How long was recorded.
+    /// The length of the recording.
     pub recorded_ns: u64,
     /// The threshold.
     pub over_ns: u64,
     /// Events that were looked at.
     pub events: u64,
-    /// Events that were dropped, the oldest, since more came than are kept.
+    /// The oldest events, which were dropped since more came than are kept.
     pub dropped: u64,
-    /// Operations that began before this time of the recording are counted, and not explained: the event that they
-    /// waited for may be among those that were dropped.
+    /// Operations that began before this time of the recording are counted, but not explained: the events that they
+    /// waited for may have been dropped.
     #[serde(default)]
     pub explained_from_ns: u64,
     /// By kind.
@@ -199,7 +199,7 @@ pub fn explain(observed: &Observed, over: u64, most: usize) -> Report {
     }
 }
 
-/// How long those of a kind had taken at the end of the recording that began in it and had not ended.
+/// How long the operations of a kind that began in the recording and did not end in it had taken at its end.
 fn lasting(t: &Timeline, operation: Operation, observed: &Observed) -> Vec<u64> {
     let spans = observed.recorded.lasting.iter().filter(|l| l.name == operation.span()).map(|l| l.since.0);
     let commits = t.commits.lasting().filter(|_| operation == Operation::Commit);
@@ -207,13 +207,15 @@ fn lasting(t: &Timeline, operation: Operation, observed: &Observed) -> Vec<u64> 
     spans.chain(commits).filter(within).map(|begin| observed.until.0 - begin).collect()
 }
 
-/// All operations of a kind that have ended, of a recording that began at `since` and is `complete` from then on.
+/// All operations of a kind that have ended. The recording began at `since`, and no event is missing from `complete`
+/// on.
 fn kind(t: &Timeline, operation: Operation, (since, complete): (u64, u64), over: u64, most: usize) -> Kind {
     let took = |id: &Id| t.spans[*id].end - t.spans[*id].begin;
-    // One that was under way when the recording began is there from then on, for those that waited for it.
+    // An operation that was running when the recording began is recorded from then on, for the threads that
+    // waited for it.
     let is_one = |id: &Id| t.spans[*id].name == operation.span() && t.spans[*id].begin >= since;
     let mut ids: Vec<Id> = (0..t.spans.len()).filter(is_one).collect();
-    // The earlier of two that took as long.
+    // Of two that took equally long, the earlier comes first.
     ids.sort_by_key(|id| (std::cmp::Reverse(took(id)), *id));
     let at = |percent: usize| ids.get(ids.len() * (100 - percent) / 100).map_or(0, took);
     let slow: Vec<Id> = ids.iter().copied().take_while(|id| took(id) > over).collect();
@@ -237,7 +239,7 @@ fn kind(t: &Timeline, operation: Operation, (since, complete): (u64, u64), over:
 fn one(t: &Timeline, operation: Operation, id: Id, since: u64) -> Slow {
     let s = &t.spans[id];
     let ns = s.end - s.begin;
-    // A commit is of two threads.
+    // Two threads run a commit.
     let processor = t.accounts.processor(s.thread, s.begin, s.end).filter(|_| operation != Operation::Commit);
     let parts = match operation {
         Operation::Commit => Walk::new(t).commit(id, s.begin, s.end),

@@ -4,13 +4,13 @@ use super::{Kind, Part, Report, Slow};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// Operations that somebody waited for are on the page, so many at most.
+/// The most operations that threads waited for on the page.
 const WAITED_FOR: usize = 10;
-/// Checkpoints and commits likewise: they are parts of what others waited for, too.
+/// The most checkpoints and commits on the page: they are also parts of other operations.
 const CHECKPOINTS: usize = 3;
-/// Parts of one operation at most.
+/// The most parts of one operation.
 const PARTS: usize = 6;
-/// Parts of a part at most.
+/// The most parts of a part.
 const WITHIN: usize = 4;
 /// Columns of a line.
 const WIDTH: usize = 116;
@@ -60,7 +60,7 @@ pub fn write(report: &Report, what: &str, to: &mut impl Write) -> io::Result<()>
     Ok(())
 }
 
-/// Why no operation is explained.
+/// The reason why no operation is explained.
 fn nothing(report: &Report) -> String {
     let all = |of: fn(&Kind) -> usize| report.kinds.iter().map(of).sum::<usize>();
     let (over, lasting, limit) = (all(|k| k.over), all(|k| k.lasting_over), time(report.over_ns));
@@ -134,7 +134,7 @@ fn slow(n: usize, s: &Slow, to: &mut impl Write) -> io::Result<()> {
 /// The parts of a part, in a sentence.
 fn within(p: &Part) -> String {
     let mut named = p.parts.iter().filter(|q| q.ns * 10 >= p.ns).take(WITHIN).peekable();
-    // A name that repeats its surroundings says nothing.
+    // A name that repeats the name around it says nothing.
     if p.parts.len() == 1 && named.peek().is_some_and(|q| q.parts.is_empty() && q.what.ends_with(" itself")) {
         return String::new();
     }
@@ -145,7 +145,7 @@ fn within(p: &Part) -> String {
     named.map(one).collect::<Vec<_>>().join("; ")
 }
 
-/// A text behind `first`, on as many lines as it takes, the others moved by `by`.
+/// Writes a text after `first`, on as many lines as needed. The other lines are indented by `by`.
 fn lines(first: &str, by: usize, text: &str, to: &mut impl Write) -> io::Result<()> {
     let mut line = first.to_string();
     let mut is_empty = true;

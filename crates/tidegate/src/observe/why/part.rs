@@ -2,37 +2,37 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Why time went by.
+/// The cause of a part of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// A processor had the thread.
+    /// The thread ran on a processor.
     Running,
     /// The thread could have gone on, and waited for a processor.
     Processor,
-    /// Another thread's work, of which nothing says whether a processor had it.
+    /// Another thread's work. It is not known whether the thread ran.
     Work,
-    /// The device had what was waited for, and nothing else.
+    /// The device had the awaited request, and nothing else.
     Device,
-    /// The device had what was waited for, and other requests.
+    /// The device had the awaited request, and other requests.
     DeviceShared,
-    /// The device had what was waited for, and a flush.
+    /// The device had the awaited request, and a flush.
     DeviceFlush,
-    /// The device had what was waited for, and discards.
+    /// The device had the awaited request, and discards.
     DeviceDiscard,
-    /// An elevator kept what was waited for.
+    /// An elevator held the awaited request back.
     Elevator,
-    /// The request that was waited for had not been sent.
+    /// The awaited request had not been sent.
     Unsent,
     /// A flush of the device.
     Flush,
-    /// fsyncs that were about to need the same flush were waited for.
+    /// A wait for fsyncs that were about to need the same flush.
     Company,
     /// The request queue was full.
     Room,
-    /// A lock that others had.
+    /// A lock that other threads held.
     Lock,
-    /// A lock that a checkpoint had, which froze operations.
+    /// A lock that a checkpoint held to freeze operations.
     Freeze,
     /// A checkpoint that was asked for.
     Checkpoint,
@@ -46,20 +46,20 @@ pub enum Cause {
     Cleaning,
     /// The flusher, which writes dirty pages.
     Flusher,
-    /// Another's sync, which serves this one.
+    /// A sync of another thread, which serves this one.
     SyncPass,
-    /// Another thread, which woke the sleeping one.
+    /// Another thread, which woke the sleeping thread.
     Thread,
-    /// A sleep until a time, of the thread's own.
+    /// A sleep of the thread until a time.
     Pause,
-    /// Nothing says why.
+    /// The cause is not known.
     Unknown,
 }
 
 /// A share of an operation's time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// Why it went by.
+    /// The cause.
     pub cause: Cause,
     /// The cause in words, with threads and things by name.
     pub what: String,
@@ -81,8 +81,8 @@ impl Part {
 }
 
 impl Part {
-    /// How much of it nobody can name: time without a name, work of which no account of a processor says
-    /// more, and time that no part covers within a part that only names an owner, not a cause.
+    /// How much of it has no known cause: time without a name, work of a thread that is not known to have
+    /// run, and time that no part covers within a part that only names an owner, not a cause.
     pub(super) fn unnamed(&self) -> u64 {
         match self.cause {
             Cause::Unknown | Cause::Work => self.ns,
@@ -101,13 +101,13 @@ impl Part {
     }
 }
 
-/// How much of `ns` nobody can name, of which these are the parts.
+/// How much of `ns`, of which these are the parts, has no known cause.
 pub(super) fn unnamed(parts: &[Part], ns: u64) -> u64 {
     let named: u64 = parts.iter().map(|p| p.ns - p.unnamed()).sum();
     ns.saturating_sub(named)
 }
 
-/// Parts of one kind become one; the largest comes first.
+/// Joins parts of one kind. The largest comes first.
 pub(super) fn joined(parts: Vec<Part>) -> Vec<Part> {
     let mut all: Vec<Part> = Vec::new();
     for part in parts.into_iter().filter(|p| p.ns > 0) {

@@ -1,17 +1,17 @@
-//! The rest of an operation when all its waits have names: a processor had its thread, or the thread waited
-//! for one, or nobody knows.
+//! The rest of an operation when all its waits have names: its thread ran, or waited for a processor, or it
+//! is not known.
 
 use super::part::{Cause, Part, joined};
 
-/// Divides the work of an operation's own thread by how long processors had it, and how long it waited for one; that
-/// the system did not say the latter means that it may have waited all the time that it did not run.
+/// Divides the work of an operation's own thread into time that it ran and time that it waited for a processor. If the
+/// system does not tell the latter, the thread may have waited all the time that it did not run.
 pub(super) fn split(parts: Vec<Part>, processor: Option<(u64, Option<u64>)>) -> Vec<Part> {
     let work = of(&parts, Cause::Work);
     let Some((ran, delayed)) = processor.filter(|_| work > 0) else { return parts };
-    // Other work of the thread is reported as the accounts close around it have it.
+    // Running time in other parts of the thread is already known from closer accounts.
     let running = work.min(ran.saturating_sub(of(&parts, Cause::Running)));
     let left = work - running;
-    // A thread that is woken waits for a processor, too: that time has its name.
+    // A thread that is woken also waits for a processor: that time already has its name.
     let waited = delayed.map(|d| d.saturating_sub(of(&parts, Cause::Processor)));
     let waiting = waited.map_or(left, |w| w.min(left));
     divided(parts, &|p| {
@@ -27,7 +27,8 @@ pub(super) fn split(parts: Vec<Part>, processor: Option<(u64, Option<u64>)>) -> 
     })
 }
 
-/// Tells of a thread's work what a processor had it for, `ran` in all; the rest stays work of which nobody knows.
+/// Divides a thread's work into the time that it ran, `ran` in all, and the rest, which stays work of which nothing is
+/// known.
 pub(super) fn running(parts: Vec<Part>, ran: u64) -> Vec<Part> {
     let work = of(&parts, Cause::Work);
     let running = work.min(ran);
@@ -44,7 +45,7 @@ pub(super) fn running(parts: Vec<Part>, ran: u64) -> Vec<Part> {
     })
 }
 
-/// Parts within these are the same thread's.
+/// Whether the parts within this one belong to its own thread.
 fn is_own(p: &Part) -> bool {
     matches!(p.cause, Cause::Step | Cause::Cleaning)
 }

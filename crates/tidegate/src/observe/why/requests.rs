@@ -1,11 +1,11 @@
-//! Requests on their way: into an elevator, to the device, and back.
+//! Requests: in an elevator, and at the device.
 
 use crate::observe::words::arg;
 use std::collections::{HashMap, VecDeque};
 use tidegate_block::{BioFlags, Op, SECTOR_SIZE};
 use tidegate_rt::trace::Event;
 
-/// One that was issued.
+/// A request that was issued.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub op: u64,
@@ -13,15 +13,15 @@ pub(super) struct Request {
     pub from: u64,
     pub to: u64,
     pub bytes: u64,
-    /// When an elevator got it, or when it was issued.
+    /// When an elevator got it, or else when it was issued.
     pub inserted: u64,
     pub issued: u64,
     pub done: u64,
-    /// The thread that wanted it.
+    /// The thread that submitted it.
     pub by: u32,
-    /// The thread that the device had do it, where it is the one that wanted it.
+    /// Whether the thread that submitted it also executed it.
     pub here: bool,
-    /// The thread that told of its end.
+    /// The thread that reported its end.
     pub ended_by: u32,
 }
 
@@ -40,22 +40,21 @@ impl Request {
     }
 }
 
-/// All, in the order in which they were issued.
+/// All requests, in order of issue.
 #[derive(Default)]
 pub(super) struct Requests {
     all: Vec<Request>,
-    /// The longest time from the beginning to the end of one.
+    /// The longest time from the beginning to the end of a request.
     longest: u64,
     open: HashMap<(u64, u64, u64), VecDeque<usize>>,
-    /// By the thread that told of their ends, in the order of these.
+    /// The requests by the thread that reported their ends, in the order of the ends.
     ended: HashMap<u32, Vec<usize>>,
-    /// The requests that elevators have, by operation and first sector: when they got them, and from which
-    /// thread.
+    /// The requests in elevators, by operation and first sector: when they came, and from which thread.
     held: HashMap<(u64, u64), VecDeque<(u64, u32)>>,
 }
 
 impl Requests {
-    /// Takes an event of a request, if it is one.
+    /// Adds an event of a request, if it is one.
     pub fn event(&mut self, e: &Event) {
         let n = |name| arg(e, name).unwrap_or(0);
         let (sector, bytes, op) = (n("sector"), n("bytes"), n("op"));
@@ -81,7 +80,7 @@ impl Requests {
                 });
             }
             "block_rq_complete" => {
-                // Flushes are all alike: a thread that does one itself ends its own.
+                // Flushes look alike: a thread that executes one ends its own.
                 let all = &self.all;
                 let open = self.open.get_mut(&(sector, bytes, op));
                 let own = |open: &VecDeque<usize>| open.iter().position(|i| all[*i].by == e.thread);
@@ -96,8 +95,8 @@ impl Requests {
         }
     }
 
-    /// Takes what an elevator had out of it: the one that begins there, `thread`'s if it has several, and all
-    /// that were joined to it.
+    /// Takes a request out of the elevator: the one that begins at `sector`, that of `thread` if there are
+    /// several, and all that were merged into it.
     fn inserted(&mut self, thread: u32, op: u64, sector: u64, bytes: u64) -> Option<(u64, u32)> {
         let held = self.held.get_mut(&(op, sector))?;
         let own = held.iter().position(|h| h.1 == thread);
@@ -108,7 +107,7 @@ impl Requests {
         Some(first)
     }
 
-    /// Requests that are under way at the end of the recording stay so.
+    /// Ends the requests that are in flight at the end of the recording.
     pub fn close(&mut self, last: u64) {
         for r in self.all.iter_mut().filter(|r| r.done == u64::MAX) {
             r.done = last.max(r.issued);
@@ -116,7 +115,7 @@ impl Requests {
         }
     }
 
-    /// Writes that ended between the flush before this one and this one.
+    /// Writes that ended between the previous flush and this one.
     pub fn since_flush(&self, flush: &Request) -> Vec<&Request> {
         let until = self.all.partition_point(|r| r.issued < flush.issued);
         let durable = |r: &&Request| {
@@ -128,13 +127,13 @@ impl Requests {
         self.all[first..until].iter().filter(ended).collect()
     }
 
-    /// The last whose end a thread told of until `at`.
+    /// The last request whose end a thread reported until `at`.
     pub fn last_ended(&self, thread: u32, at: u64) -> Option<&Request> {
         let all = self.ended.get(&thread)?;
         all[..all.partition_point(|i| self.all[*i].done <= at)].last().map(|i| &self.all[*i])
     }
 
-    /// How long a thread did each request of its own in person in an interval.
+    /// How long a thread executed each request of its own in an interval.
     pub fn done_here(&self, thread: u32, from: u64, to: u64) -> Vec<u64> {
         let all = self.ended.get(&thread).map_or(&[][..], |e| e);
         let after = all[all.partition_point(|i| self.all[*i].done <= from)..].iter().map(|i| &self.all[*i]);
@@ -142,10 +141,10 @@ impl Requests {
         near.map(|r| r.done.min(to).saturating_sub(r.issued.max(from))).collect()
     }
 
-    /// Those that were in an elevator or at the device in an interval.
+    /// The requests that were in an elevator or at the device in an interval.
     pub fn within(&self, from: u64, to: u64) -> impl Iterator<Item = &Request> {
         let first = self.all.partition_point(|r| r.issued < from.saturating_sub(self.longest));
-        // One that an elevator has is issued later.
+        // A request in an elevator is issued later.
         let until = to.saturating_add(self.longest);
         let near = self.all[first..].iter().take_while(move |r| r.issued < until);
         near.filter(move |r| r.done > from && r.inserted < to)

@@ -1,4 +1,4 @@
-//! Recordings made by hand, of which the truth is known: waits.
+//! Recordings of waits, made by hand, with known causes.
 
 use super::made::*;
 use super::*;
@@ -8,7 +8,7 @@ use tidegate_rt::trace::Phase;
 fn a_wait_for_pages_is_divided_by_what_was_at_the_device() {
     let mut m = fsync("folio_wait_writeback", 100, &[]);
     m.page(0, 1, 5, 1000).request(1, (10, 90), WRITE, 1000);
-    // Another's write ends later: it is not waited for.
+    // The write of another thread ends later: it is not waited for.
     m.page(0, 8, 6, 2000).request(8, (70, 99), WRITE, 2000);
     m.request(9, (20, 60), DISCARD, 5000);
     let want = [
@@ -22,7 +22,7 @@ fn a_wait_for_pages_is_divided_by_what_was_at_the_device() {
     let s = &report.kinds[0].slowest[0];
     assert_eq!(tenths(&s.parts), want);
     assert_eq!(s.parts[0].what, "its own pages: at the device, as were discards of tg-f2fs-gc");
-    // Nothing says why they were not sent at first.
+    // It is not known why the pages were not sent at first.
     assert_eq!((s.ino, s.named, &*s.thread), (Some(5), 0.9, "tg-fuse-0"));
 }
 
@@ -31,7 +31,7 @@ fn time_in_the_elevator_is_not_the_devices() {
     let mut m = fsync("folio_wait_writeback", 100, &[]);
     let args = |block: u64, bytes| [("sector", block * 8), ("bytes", bytes), ("op", WRITE), ("flags", 0)];
     m.page(0, 1, 5, 1001);
-    // The second joins the first in the elevator and is issued with it.
+    // The second request is merged into the first in the elevator and is issued with it.
     m.event(0, 8, "block_rq_insert", Phase::Instant, &args(1000, 4096));
     m.event(0, 1, "block_rq_insert", Phase::Instant, &args(1001, 4096));
     m.event(70, 8, "block_rq_issue", Phase::Instant, &args(1000, 8192));
@@ -100,7 +100,7 @@ fn somebodys_flush_is_named_after_them() {
     assert_eq!(tenths(&part.parts), [(Cause::Flush, 70), (Cause::Company, 30)]);
 }
 
-/// That the thread was ready to run at the end of a wait is known from the system.
+/// The system tells that the thread was ready to run at the end of a wait.
 #[test]
 fn the_end_of_a_wait_may_be_one_for_a_processor() {
     let mut m = Made::default();
@@ -113,7 +113,7 @@ fn the_end_of_a_wait_may_be_one_for_a_processor() {
     assert_eq!(m.parts(), [(Cause::Flush, 50), (Cause::Processor, 40), (Cause::Running, 20)]);
 }
 
-/// A thread that had no processor while it waited would have waited anyway.
+/// A thread that had no processor before the event would have waited anyway.
 #[test]
 fn a_delay_counts_from_when_what_was_waited_for_was_done() {
     let mut m = Made::default();
@@ -141,7 +141,7 @@ fn what_is_left_ran_or_waited_for_a_processor_or_has_no_name() {
     assert_eq!(split(Some(50)), (vec![(waiting, 50), running, (Cause::Unknown, 20)], 0.8));
 }
 
-/// From a thread to the one that wakes it, to the request whose end wakes that.
+/// The causes lead from a thread to its waker, and to the request whose end wakes the waker.
 #[test]
 fn who_sleeps_waits_for_what_the_thread_does_that_wakes_it() {
     let mut m = Made::default();
@@ -149,12 +149,12 @@ fn who_sleeps_waits_for_what_the_thread_does_that_wakes_it() {
     m.event(0, 1, "vfs_fsync_range", Phase::Begin, &[("ino", 5)]);
     m.cpu(10, 1, 10, Some(0)).sleeps(1, (10, 100), 7).cpu(100, 1, 10, Some(5));
     m.event(100, 1, "vfs_fsync_range", Phase::End, &[]);
-    // The flusher computes, sends its request, sleeps until thread 90 tells of its end, computes, and wakes
-    // the first.
+    // The flusher computes, sends its request, sleeps until thread 90 reports its end, computes, and wakes
+    // the first thread.
     m.cpu(0, 8, 0, Some(0)).cpu(30, 8, 20, Some(10)).request(8, (30, 70), WRITE, 1000);
     m.sleeps(8, (30, 71), 9).wakes(70, 90, 9).cpu(71, 8, 20, Some(11)).cpu(95, 8, 44, Some(11));
     m.wakes(95, 8, 7);
-    // Others that wake others.
+    // Other wake-ups, which do not count.
     m.wakes(90, 2, 9).wakes(101, 2, 7);
     let report = m.explain();
     let s = &report.kinds[0].slowest[0];
@@ -167,7 +167,7 @@ fn who_sleeps_waits_for_what_the_thread_does_that_wakes_it() {
     assert!(s.named > 0.99, "{s:#?}");
 }
 
-/// A sleep that nothing ends has no name, nor has one of a thread that nobody knows to have done anything.
+/// A sleep that nothing ends has no name, and neither has a sleep that a thread without recorded work ends.
 #[test]
 fn a_sleep_without_an_end_has_no_name() {
     let slept = |woken: bool| {
@@ -185,7 +185,7 @@ fn a_sleep_without_an_end_has_no_name() {
     assert_eq!((tenths(&woken.parts), woken.named), (vec![(Cause::Thread, 100)], 0.0));
 }
 
-/// Two threads flush at the same time, and the second is done first.
+/// Two threads flush at one time, and the second flush ends first.
 #[test]
 fn flushes_that_overlap_are_each_their_own() {
     let mut m = Made::default();
@@ -199,7 +199,7 @@ fn flushes_that_overlap_are_each_their_own() {
     assert_eq!(parts, [[(Cause::Flush, 500)], [(Cause::Flush, 200)]]);
 }
 
-/// Time for which nobody is known to have had a lock has no name, beyond the one that a switch of threads takes.
+/// Time in which no thread is known to have held a lock has no name, except for the time of a switch of threads.
 #[test]
 fn a_wait_for_a_lock_without_a_holder_has_no_name() {
     let named = |held: u64| {

@@ -1,4 +1,4 @@
-//! A recording as spans within spans, holds of locks, processor time and requests, to be asked by thread and time.
+//! A recording as spans within spans, holds of locks, processor time and requests, searchable by thread and time.
 
 use super::accounts::Accounts;
 use super::commit::{COMMIT, Commits};
@@ -12,7 +12,7 @@ use tidegate_rt::trace::{Args, Event, NO_ARGS, Phase, Recorded};
 /// Sectors of a block.
 const SECTORS: u64 = 4096 / SECTOR_SIZE;
 
-/// A number of a span among all.
+/// The number of a span among all spans.
 pub(super) type Id = usize;
 
 /// A span, or a wait for a lock.
@@ -38,7 +38,7 @@ impl Span {
     }
 }
 
-/// A thread had a lock, for long.
+/// A long hold of a lock by a thread.
 pub(super) struct Hold {
     pub thread: u32,
     pub lock: u64,
@@ -53,14 +53,14 @@ struct Holds {
     longest: u64,
 }
 
-/// Pages of an inode go to sectors.
+/// A write of pages of an inode to sectors.
 pub(super) struct PageWrite {
     pub at: u64,
     pub from: u64,
     pub to: u64,
 }
 
-/// A recording, to be asked by thread and time.
+/// A recording, searchable by thread and time.
 #[derive(Default)]
 pub(super) struct Timeline {
     pub spans: Vec<Span>,
@@ -71,12 +71,12 @@ pub(super) struct Timeline {
     roots: HashMap<u32, Vec<Id>>,
     holds: HashMap<&'static str, Holds>,
     pages: HashMap<u64, Vec<PageWrite>>,
-    /// Why fsyncs took a checkpoint: when, and the number of the reason.
+    /// The reasons why fsyncs took a checkpoint, by thread: time, and number of the reason.
     reasons: HashMap<u32, Vec<(u64, u64)>>,
 }
 
 impl Timeline {
-    /// Of events in order of time.
+    /// The timeline of events, which are in order of time.
     pub fn of(recorded: &Recorded) -> Timeline {
         let mut t = Timeline { names: recorded.threads.clone(), ..Timeline::default() };
         let mut open: HashMap<u32, Vec<Id>> = HashMap::new();
@@ -164,7 +164,7 @@ impl Timeline {
         }
     }
 
-    /// A commit that has ended, as a span beside those of its threads.
+    /// Adds a commit that has ended, as a span beside those of its threads.
     fn commit(&mut self, tid: u64, thread: u32, (begin, end): (u64, u64)) {
         let mut args = NO_ARGS;
         args[0] = ("transaction", tid);
@@ -178,7 +178,7 @@ impl Timeline {
         self.names.get(&thread).cloned().unwrap_or_else(|| format!("thread {thread}"))
     }
 
-    /// A thread called so that did anything.
+    /// A thread of this name that recorded anything.
     pub fn called(&self, name: &str) -> Option<u32> {
         self.names.iter().find(|(t, n)| *n == name && self.roots.contains_key(t)).map(|(t, _)| *t)
     }
@@ -189,12 +189,12 @@ impl Timeline {
         self.in_order(all, from, to)
     }
 
-    /// When the last span of a thread called so that ends in an interval does so.
+    /// The end of the last span of this name of a thread that ends in an interval.
     pub fn last_end(&self, thread: u32, name: &str, from: u64, to: u64) -> Option<u64> {
         self.ends(thread, name, from, to).into_iter().max()
     }
 
-    /// When spans of a thread called so end that do so in an interval.
+    /// The ends in an interval of spans of this name of a thread.
     pub fn ends(&self, thread: u32, name: &str, from: u64, to: u64) -> Vec<u64> {
         let mut open: Vec<Id> = self.roots(thread, from, to).collect();
         let mut ends = Vec::new();
@@ -213,13 +213,14 @@ impl Timeline {
         self.in_order(&self.spans[id].children, from, to)
     }
 
-    /// Spans next to each other overlap in nothing.
+    /// The spans of `all` that are in an interval. Adjacent spans do not overlap.
     fn in_order<'a>(&'a self, all: &'a [Id], from: u64, to: u64) -> impl Iterator<Item = Id> + use<'a> {
         let first = all.partition_point(|id| self.spans[*id].end <= from);
         all[first..].iter().copied().take_while(move |id| self.spans[*id].begin < to)
     }
 
-    /// Long holds of locks of a class by others than `thread` in an interval. A `lock` of 0 is any.
+    /// Long holds of locks of a class by other threads than `thread` in an interval. A `lock` of 0 means any
+    /// lock.
     pub fn holds(&self, class: &str, lock: u64, thread: u32, from: u64, to: u64) -> Vec<&Hold> {
         let Some(holds) = self.holds.get(class) else { return Vec::new() };
         let first = holds.all.partition_point(|h| h.to <= from);
@@ -228,18 +229,18 @@ impl Timeline {
         near.filter(|h| h.from < to && h.thread != thread && (lock == 0 || h.lock == lock)).collect()
     }
 
-    /// Where pages of an inode were sent until `to`.
+    /// The writes of pages of an inode until `to`.
     pub fn pages(&self, ino: u64, to: u64) -> &[PageWrite] {
         let all = self.pages.get(&ino).map_or(&[][..], |p| p);
         &all[..all.partition_point(|p| p.at <= to)]
     }
 
-    /// Why a thread took a checkpoint in an interval.
+    /// The reason why a thread took a checkpoint in an interval.
     pub fn reason(&self, thread: u32, from: u64, to: u64) -> Option<u64> {
         self.reasons.get(&thread)?.iter().find(|(at, _)| (from..=to).contains(at)).map(|(_, reason)| *reason)
     }
 
-    /// A thread's occupation for the most part of an interval, as its user would say it.
+    /// A thread's activity for most of an interval, in words for users.
     pub fn doing(&self, thread: u32, from: u64, to: u64) -> Option<String> {
         let longest = self.roots(thread, from, to).max_by_key(|id| self.spans[*id].within(from, to))?;
         Some(self.called_operation(longest, from, to).unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! Operations that are told, and in which words.
+//! The operations that are reported, and the words for them.
 
 use super::made::*;
 use super::*;
@@ -41,7 +41,7 @@ fn the_page_says_what_to_do() {
     assert!(json.contains("\"cause\":\"device_discard\""), "{json}");
 }
 
-/// A thread's oldest events were dropped: an operation from before is counted alone.
+/// A thread's oldest events were dropped: an earlier operation is only counted.
 #[test]
 fn operations_before_dropped_events_are_not_explained() {
     let mut m = Made::default();
@@ -68,7 +68,7 @@ fn page_of(report: &Report) -> String {
     String::from_utf8(page).unwrap()
 }
 
-/// An operation that goes on is no fast one, nor is one whose events were dropped.
+/// An operation that has not ended does not count as fast, and neither does one whose events were dropped.
 #[test]
 fn what_has_not_ended_is_told() {
     let mut m = Made::default();
@@ -109,7 +109,7 @@ fn what_has_not_ended_is_told() {
     assert!(page(MS).contains("Nothing that began meanwhile took longer than 1.0 ms"), "{}", page(MS));
 }
 
-/// A flush within a flush of another's is one, and so is what two causes of one advice are about.
+/// A flush within another thread's flush counts once, and so does time with two causes of one advice.
 #[test]
 fn advice_is_about_no_more_than_all_time() {
     let part = |cause, ns| Part::new(cause, "", ns);
@@ -123,7 +123,7 @@ fn advice_is_about_no_more_than_all_time() {
     assert_eq!(found, [(Cause::Flush, 60.0), (Cause::DeviceShared, 40.0), (Cause::Device, 10.0)]);
 }
 
-/// One that was under way when the recording began took longer than is known.
+/// An operation that was running when the recording began took longer than is known.
 #[test]
 fn what_began_before_is_not_told() {
     let mut o = Observed { since: Nanos(11 * MS / 10), until: Nanos(900 * MS / 10), ..Observed::default() };

@@ -1,5 +1,5 @@
-//! A thread's time, from the spans that it was in: the causes of each wait, and, if the cause was another
-//! thread, that one's time meanwhile.
+//! A thread's time, from the spans that it was in: the causes of each wait and, if the cause was another
+//! thread, the time of that thread meanwhile.
 
 use super::asleep::Within;
 use super::device::Awaited;
@@ -7,15 +7,16 @@ use super::part::{Cause, Part, joined};
 use super::timeline::{Hold, Id, Span, Timeline};
 use tidegate_rt::trace::causes::{LOCK, LONG_HOLD};
 
-/// From a thread to the one that it waits for, and on: so many times at most.
+/// The most steps from a thread to the one that it waits for.
 const DEEPEST: u32 = 8;
-/// The longest time that a processor with nothing else to do takes to switch to a thread.
+/// The longest time that an idle processor takes to switch to a thread.
 pub(super) const SWITCH: u64 = 100_000;
-/// A gap between holds of a lock that is no gap: shorter holds are not recorded.
+/// The longest gap between holds of a lock that is ignored: shorter holds are not recorded.
 const SLACK: u64 = LONG_HOLD.0;
 
-/// A wait for a lock of a class that nobody is known to have had meanwhile. The thread that gets it may not be
-/// running yet; beyond a switch, a hold without an end in the recording or many short ones, nobody knows.
+/// A wait for a lock of a class that no thread is known to have held meanwhile. Up to the time of a switch, the thread
+/// that got the lock may not have run yet. A longer wait has no known cause: a hold without an end in the recording, or
+/// many short holds.
 fn no_holder(class: &str, ns: u64) -> Part {
     if ns <= SWITCH {
         return Part::new(Cause::Lock, format!("lock {class}, given back and not got yet"), ns);
@@ -25,7 +26,7 @@ fn no_holder(class: &str, ns: u64) -> Part {
     Part::new(Cause::Lock, what, ns).with(vec![unknown])
 }
 
-/// Someone's way through a recording.
+/// A walk through a recording.
 pub(super) struct Walk<'a> {
     pub t: &'a Timeline,
     depth: u32,
@@ -62,16 +63,16 @@ impl<'a> Walk<'a> {
         joined(parts)
     }
 
-    /// A thread that is to do something and has not begun, or has ended.
+    /// The parts of the time in which a thread has not begun its work, or has ended it.
     fn idle(&self, thread: u32, from: u64, to: u64) -> Vec<Part> {
         let mut parts = Vec::new();
         self.plain(thread, Within::Nothing, (from, to), &mut parts);
         parts
     }
 
-    /// The end of a wait but for the time that the thread waited for a processor afterwards, which is added
-    /// to `out`. The event that was waited for is `event`: a thread that had no processor before that would
-    /// have waited anyway.
+    /// The end of a wait without the time that the thread then waited for a processor, which is added to
+    /// `out`. `event` is the time of the awaited event: a thread that had no processor before that would have
+    /// waited anyway.
     pub(super) fn woken(
         &self,
         s: &Span,
@@ -87,7 +88,7 @@ impl<'a> Walk<'a> {
         self.woken_after(s.thread, after, waited, s.end - s.begin, out)
     }
 
-    /// The end of a wait as [`Self::woken`] has it, at the end of a call that took `call` in all.
+    /// The end of a wait as in [`Self::woken`], at the end of a call that took `call` in all.
     pub(super) fn woken_after(
         &self,
         thread: u32,
@@ -165,7 +166,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Spans in a span, and the time between them.
+    /// The parts of the spans within a span, and of the time between them.
     fn through(&self, id: Id, from: u64, to: u64, out: &mut Vec<Part>) {
         let mut at = from;
         for c in self.t.children(id, from, to) {
@@ -177,7 +178,7 @@ impl<'a> Walk<'a> {
         self.own(id, at, to, out);
     }
 
-    /// A span's own time.
+    /// The parts of a span's own time.
     fn own(&self, id: Id, from: u64, to: u64, out: &mut Vec<Part>) {
         if from >= to {
             return;
@@ -206,7 +207,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A wait for another thread, and that thread's work meanwhile; `{}` in `what` becomes its name.
+    /// A wait for another thread, and that thread's work meanwhile. `{}` in `what` becomes the name of the
+    /// thread.
     fn other(
         &self,
         cause: Cause,
@@ -226,7 +228,7 @@ impl<'a> Walk<'a> {
         out.push(Part::new(cause, what, to - from).with(parts));
     }
 
-    /// When another thread was done last with what is waited for.
+    /// The time when another thread last ended the awaited work.
     fn over(&self, cause: Cause, thread: u32, from: u64, to: u64) -> Option<u64> {
         let name = match cause {
             Cause::Checkpoint => "f2fs_write_checkpoint",
@@ -238,8 +240,8 @@ impl<'a> Walk<'a> {
         self.t.last_end(thread, name, from, to)
     }
 
-    /// The thread with most of a span called so in an interval, or else the one whose name says that it does
-    /// this.
+    /// The thread with the most time in spans of this name in an interval, or else the thread with the name
+    /// `otherwise`.
     fn busiest(&self, span: &str, otherwise: &str, from: u64, to: u64) -> Option<u32> {
         let usual = self.t.called(otherwise);
         let does = |t: &u32| self.t.roots(*t, from, to).any(|id| self.t.spans[id].name == span);
@@ -249,7 +251,7 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// The threads that had a lock while it was waited for, and their work meanwhile.
+    /// The threads that held a lock during a wait for it, and their work meanwhile.
     fn lock(&self, s: &Span, from: u64, to: u64, out: &mut Vec<Part>) {
         let class = s.name;
         let holds = self.t.holds(class, s.arg(LOCK).unwrap_or(0), s.thread, s.begin, s.end);
@@ -277,8 +279,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The time of an interval in which a thread that waits for a lock had got it and waited for a processor, put to
-    /// `out`; when that begins. Others that share the lock may have it beside.
+    /// Adds to `out` the time of an interval in which a thread already had the lock and waited for a processor. Returns
+    /// the beginning of that time. Other threads may share the lock.
     fn locked_and_not_running(
         &self,
         s: &Span,
@@ -312,7 +314,7 @@ impl<'a> Walk<'a> {
         &self.t.spans[id]
     }
 
-    /// The inode that a span is about, or one around it.
+    /// The inode of a span, or of one around it.
     fn ino(&self, mut id: Id) -> Option<u64> {
         loop {
             let s = &self.t.spans[id];
