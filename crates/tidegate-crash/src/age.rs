@@ -1,4 +1,4 @@
-//! Makes a volume old: nearly full, its files in pieces, stale blocks all over the place.
+//! Makes an aged volume: nearly full, with fragmented files, and with stale blocks everywhere.
 
 use crate::model::Model;
 use crate::ops::{CrashOp, Place, Step, Target};
@@ -7,14 +7,14 @@ use tidegate::volume::Volume;
 use tidegate_rt::rng::Rng;
 use tidegate_vfs::Result;
 
-/// Numbers of the objects on an aged volume: above those of any run.
+/// The numbers of the objects on an aged volume start here: above the numbers of any run.
 pub const FIRST_SERIAL: u32 = 1 << 20;
 
-/// Large files, each written in one go: their MiB.
+/// The sizes in MiB of large files that are written in one go.
 const SOLID: [u64; 3] = [4, 2, 2];
-/// How full it gets, in percent.
+/// How full the volume gets, in percent.
 const FULL: u64 = 85;
-/// Changes of a volume that is full.
+/// How many changes are made once the volume is full.
 const CHANGES: u64 = 250;
 
 struct Life {
@@ -23,7 +23,7 @@ struct Life {
     rng: Rng,
 }
 
-/// Ages a fresh volume; the tree on it then, all of it synced.
+/// Ages a fresh volume; returns its tree afterwards, all of it synced.
 pub(super) fn age(volume: &Volume) -> Result<Model> {
     let machine = Machine::new(volume, Model::default());
     let mut life = Life { machine, serial: FIRST_SERIAL, rng: Rng::new(7) };
@@ -56,7 +56,7 @@ impl Life {
         self.machine.step(&step)
     }
 
-    /// Writes a piece, out to the device.
+    /// Writes a piece and writes it back to the device.
     fn write(&mut self, at: Place, pos: u64, len: u32) -> Result<()> {
         let file = Target::At(at);
         self.act(CrashOp::Write { file, pos, len })?;
@@ -73,7 +73,7 @@ impl Life {
         model.file(Target::At(at)).map_or(0, |id| *model.objects[&id].size.now())
     }
 
-    /// Lets files grow in turns, so that each segment holds pieces of many.
+    /// Lets files grow in turns, so that each segment holds pieces of many files.
     fn fill(&mut self) -> Result<()> {
         loop {
             let s = self.machine.vfs.statfs();

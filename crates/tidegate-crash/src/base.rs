@@ -1,4 +1,4 @@
-//! The volumes that runs begin with. They are the same each time; each is made when it is first asked for.
+//! The volumes that runs begin with. They are the same in every run; each is made when it is first asked for.
 
 use crate::model::Model;
 use crate::ops::CrashOp;
@@ -12,28 +12,29 @@ use tidegate_block::{Blocks, Overlay, QueueLimits, RequestQueue, ZoneSpec};
 use tidegate_rt::Timespec;
 use tidegate_rt::rng::Rng;
 
-/// The time of everything.
+/// The time of everything on a volume.
 pub const TIME: Timespec = Timespec { secs: 1_600_000_000, nanos: 0 };
 
-/// Bytes of empty volumes: small, so that segments run short.
+/// The bytes of an empty volume: few, so that it runs short of segments.
 const EMPTY: u64 = 40 << 20;
-/// Bytes of empty ones on which streams of F2FS can have segments, or sections of two where it has every feature.
+/// The bytes of an empty F2FS volume with room for the segments of many streams, or, with every feature, for
+/// sections of two segments.
 const ROOMY: u64 = 96 << 20;
-/// Bytes of aged ones. Of F2FS users get a third of it.
+/// The bytes of an aged volume. On F2FS, users get a third of them.
 const AGED: u64 = 64 << 20;
 
-/// How volumes of a format differ.
+/// How the volumes of a format differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Bytes of a block: the unit that a device keeps whole.
+    /// The bytes of a block: the unit that a device keeps whole.
     pub block: usize,
-    /// F2FS: with every feature, or with none.
+    /// F2FS: the volume has every feature, or none.
     pub features: bool,
-    /// Ext4: the words of mke2fs that make it so, besides those for its block.
+    /// Ext4: the arguments of mke2fs that make this shape, besides the block size.
     pub how: &'static [&'static str],
-    /// Files have extents, which ranges of zeros and moves of pages need.
+    /// Files have extents, which zeroing ranges and moving pages need.
     pub extents: bool,
-    /// F2FS: on zones.
+    /// F2FS: the zones of the device.
     pub zones: Option<ZoneSpec>,
 }
 
@@ -42,7 +43,7 @@ const fn shape(block: usize, features: bool) -> Shape {
 }
 
 const OF_F2FS: &[Shape] = &[shape(4096, false), shape(4096, true)];
-/// Zones of two segments, behind as many that can be written anywhere as metadata takes.
+/// Zones of two segments, behind as many conventional ones as the metadata takes.
 const fn zones(capacity: u64) -> Option<ZoneSpec> {
     Some(ZoneSpec { size: 4 << 20, capacity, conventional: 5, max_open: 8, max_active: 10 })
 }
@@ -65,45 +66,46 @@ const OF_EXT4: &[Shape] = &[
     ext4(1024, NONE),
     ext4(2048, NONE),
     ext4(4096, NONE),
-    // With smaller blocks its files could not have the far ends of the others.
+    // With smaller blocks, a file of this volume could not reach the far offsets that files of the other
+    // volumes have.
     Shape { extents: false, ..ext4(2048, &["-t", "ext3"]) },
     ext4(2048, &["-t", "ext4", "-O", "metadata_csum,64bit,orphan_file"]),
     ext4(4096, &["-t", "ext4", "-O", "metadata_csum,64bit,metadata_csum_seed"]),
     ext4(4096, &["-t", "ext4", "-O", "metadata_csum,64bit", "-I", "128"]),
 ];
-/// Shapes of a format, at most.
+/// The most shapes that a format has.
 const MOST: usize = OF_EXT4.len();
 
-/// The bytes of a fresh volume of a shape and size, from a program that is not ours.
+/// Returns the bytes of a fresh volume of a shape and size, made by a program that is not ours.
 pub type Maker = Arc<dyn Fn(Shape, u64) -> Result<Vec<u8>, String> + Send + Sync>;
 
-/// The content of a device, shared by all that begin with it.
+/// The content of a device, shared by all runs that begin with it.
 #[derive(Clone)]
 pub struct Base {
     /// Blocks.
     pub blocks: Arc<Blocks>,
-    /// Which block stands where.
+    /// The number of the content of each block.
     pub table: Arc<Vec<u32>>,
-    /// Where its zones are written to, if it has any.
+    /// The write pointers of the device's zones, if it has zones.
     pub zones: OnZones,
-    /// The tree on it.
+    /// The tree on the volume.
     pub model: Model,
 }
 
-/// Which volume.
+/// Identifies a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
-    /// Which shape of its format.
+    /// The number of its shape in its format.
     pub shape: usize,
-    /// Full and fragmented.
+    /// It is full and fragmented.
     pub aged: bool,
-    /// Unmounted, where it is aged; else only synced.
+    /// An aged volume was unmounted, not only synced.
     pub clean: bool,
-    /// With room for many streams, where it is empty.
+    /// An empty volume has room for many streams.
     pub roomy: bool,
 }
 
-/// All of them, of one format.
+/// All volumes of one format.
 #[derive(Default)]
 pub struct Bases {
     format: Format,
@@ -129,7 +131,7 @@ impl Bases {
         self.format
     }
 
-    /// The shapes that they have.
+    /// The shapes of the volumes.
     pub fn shapes(&self) -> &'static [Shape] {
         match self.format {
             Format::F2fs if self.zoned => OF_ZONED,
@@ -138,7 +140,7 @@ impl Bases {
         }
     }
 
-    /// Any shape, by number.
+    /// The number of any shape.
     pub fn any_shape(&self, rng: &mut Rng) -> usize {
         match self.format {
             Format::F2fs => usize::from(!rng.one_in(4)),
@@ -154,13 +156,14 @@ impl Bases {
         }
     }
 
-    /// Whether a volume of a shape can be asked for an operation; it says why not otherwise, and the run would end.
+    /// Whether a volume of a shape supports an operation. An unsupported operation would fail and end the
+    /// run.
     pub fn takes(&self, shape: usize, op: &CrashOp) -> bool {
         let Shape { block, extents, .. } = self.shapes()[shape];
         match (self.format, op) {
             (Format::F2fs, CrashOp::Collapse { .. } | CrashOp::Insert { .. }) => false,
             (Format::F2fs, _) => true,
-            // A link is shorter than a block, and attributes have one.
+            // A symbolic link is shorter than a block, and the attributes of a file have one block.
             (_, CrashOp::Symlink { len, .. }) => usize::from(*len) < block,
             (_, CrashOp::SetXattr { len, .. }) => usize::from(*len) < block / 3,
             (_, CrashOp::Clean { .. }) => false,
@@ -190,7 +193,7 @@ impl Bases {
     /// It cannot be made.
     pub fn crowd(&self, shape: usize, roomy: bool) -> Result<&Base, Fault> {
         let bytes = if roomy { ROOMY } else { EMPTY };
-        // One with a directory for each thread.
+        // An empty volume with a directory for each thread.
         let make = || used(self.empty(bytes, shape)?, true, |v| crowd::prepare(v).map(|()| Model::default()));
         self.crowds[shape][roomy as usize].get_or_init(make).as_ref().map_err(Clone::clone)
     }
@@ -198,10 +201,10 @@ impl Bases {
     /// A fresh volume.
     fn empty(&self, bytes: u64, shape: usize) -> Result<Base, Fault> {
         let shape = self.shapes()[shape];
-        // Sections of two segments are fewer.
+        // Sections of two segments leave fewer sections.
         let bytes = if shape.zones.is_some() { bytes.max(ROOMY) + (32 << 20) } else { bytes };
         let Some(maker) = &self.maker else { return f2fs(bytes, shape, bytes == ROOMY) };
-        // Journaled volumes have no segments to run short of, and more of them is only slower.
+        // Journaled volumes have no segments to run short of, and a larger journaled volume is only slower.
         let bytes =
             maker(shape, bytes / 2).map_err(|e| Fault::new("run", format!("making a volume: {e}")))?;
         let mut blocks = Blocks::of_size(shape.block);
@@ -209,13 +212,13 @@ impl Bases {
         Ok(Base { blocks: Arc::new(blocks), table: Arc::new(table), zones: None, model: Model::default() })
     }
 
-    /// A volume that saw a lot.
+    /// A volume that has been changed a lot.
     fn aged(&self, kind: Kind) -> Result<Base, Fault> {
         used(self.empty(AGED, kind.shape)?, kind.clean, |volume| age::age(volume).map(Model::settled))
     }
 }
 
-/// Where a block's bytes are kept.
+/// The number under which a block's bytes are kept.
 fn number(blocks: &mut Blocks, bytes: &[u8]) -> u32 {
     if bytes.iter().all(|&b| b == 0) { 0 } else { blocks.push(bytes) }
 }
@@ -230,7 +233,7 @@ fn f2fs(bytes: u64, shape: Shape, roomy: bool) -> Result<Base, Fault> {
     });
     let zoned = Zoned::new(device.clone(), &empty);
     let queue = RequestQueue::new(zoned.device(), QueueLimits::default());
-    // A directory that is there from the beginning is nothing the model knows of.
+    // The model knows nothing of a directory that is there from the beginning.
     let all = new_volume::features(Format::F2fs).filter(|f| *f != "lost_found");
     let new = NewVolume {
         features: all.filter(|_| features).map(String::from).collect(),

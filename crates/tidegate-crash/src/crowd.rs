@@ -23,11 +23,11 @@ use tidegate_rt::rng::Rng;
 use tidegate_rt::thread;
 use tidegate_vfs::{Cred, FileType, NewInode};
 
-/// Threads, at most.
+/// The most threads of a run.
 const MOST: u32 = 3;
-/// Numbers of their directories.
+/// The numbers of the threads' directories start here.
 const FIRST_DIR: Id = 1 << 20;
-/// The objects of one are numbered from so many times its own number on.
+/// The objects of a thread are numbered from this many times the thread's number on.
 const SERIALS: u32 = 10_000;
 
 fn name(n: u32) -> String {
@@ -44,7 +44,7 @@ pub(super) fn prepare(volume: &Volume) -> tidegate_vfs::Result<()> {
     vfs.sync()
 }
 
-/// The work of each thread.
+/// The operations of each thread.
 pub fn plans(rng: &mut Rng) -> Vec<Vec<Step>> {
     let threads = 2 + rng.below(MOST as u64 - 1) as u32;
     let plan = |n: u32| {
@@ -57,7 +57,7 @@ pub fn plans(rng: &mut Rng) -> Vec<Vec<Step>> {
     (0..threads).map(plan).collect()
 }
 
-/// Does them all at once: a recording for each thread, of one tape.
+/// Does the operations of all threads at once. Returns one recording per thread; they share one tape.
 ///
 /// # Errors
 /// An operation that could be done failed.
@@ -97,7 +97,7 @@ fn record_here(
         let recorder = recorder.clone();
         thread::spawn(
             &format!("tg-crash/{n}"),
-            move || // An event for each beginning and end: what has no I/O of its own has its place, too.
+            move || // An event for each beginning and end: an operation without I/O has a position, too.
             machine.run(&steps, &|| recorder.mark(), manner),
         )
         .map_err(|e| Fault::new("run", format!("starting a thread: {e}")))
@@ -122,7 +122,7 @@ fn syncs(run: &Recording) -> Vec<(u64, u64)> {
     steps.filter(|s| s.0.op == CrashOp::Sync && s.1.1 < u64::MAX).map(|s| *s.1).collect()
 }
 
-/// Holds the tree against what was promised to each thread when power failed before event `cut`.
+/// Compares the tree with the promises to each thread when power failed before event `cut`.
 ///
 /// # Errors
 /// The first promise that is broken.
@@ -139,7 +139,7 @@ pub fn judge_all(tree: &Tree, runs: &[Recording], cut: u64) -> Result<(), Fault>
     Ok(())
 }
 
-/// The part of a tree that thread `n` sees: its directory is the root.
+/// The part of a tree that thread `n` sees: the thread's directory is the root.
 fn view(tree: &Tree, n: u32) -> Result<Tree, Fault> {
     let dir = FIRST_DIR + n;
     let mut all = Tree::new();
@@ -160,8 +160,8 @@ fn view(tree: &Tree, n: u32) -> Result<Tree, Fault> {
     }
 }
 
-/// The operations of all threads in the order of their beginning, up to a cut, with the events between
-/// which each was done.
+/// The operations of all threads in the order of their beginning, up to a cut, each with the events of its
+/// beginning and end.
 pub fn describe(runs: &[Recording], cut: u64) -> String {
     let all = runs.iter().enumerate().flat_map(|(n, run)| {
         run.steps.iter().zip(&run.spans).map(move |(step, span)| (span.0, span.1, n, step))

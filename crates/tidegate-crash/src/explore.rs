@@ -22,21 +22,21 @@ static FAILURES: LockClass = LockClass::new("crash_failures", 985);
 pub struct Limits {
     /// The first run's seed; the others follow.
     pub seed: u64,
-    /// Stop after so many states.
+    /// Stop after this many states.
     pub states: u64,
-    /// Stop after so many nanoseconds.
+    /// Stop after this many nanoseconds.
     pub nanos: u64,
     /// Threads.
     pub workers: usize,
-    /// One state in so many goes to the reference checker; 0 for none.
+    /// One state in this many goes to the reference checker; 0 for none.
     pub reference: u64,
-    /// States of each run.
+    /// The number of states of each run.
     pub amount: Amount,
-    /// Stop after so many failures.
+    /// Stop after this many failures.
     pub failures: usize,
-    /// Seconds that making a failure short may take; 0 leaves it as it is.
+    /// Seconds that shrinking a failure may take; 0 for no shrinking.
     pub shrink: u64,
-    /// One run in so many is done by several threads at once; 0 for none.
+    /// One run in this many is done by several threads at once; 0 for none.
     pub crowds: u64,
 }
 
@@ -63,7 +63,7 @@ impl Limits {
     }
 }
 
-/// Counters that move while it goes on.
+/// Counters that advance during the exploration.
 #[derive(Default)]
 #[allow(missing_docs)] // the words of `Report`
 pub struct Progress {
@@ -83,17 +83,17 @@ pub struct Failure {
     pub seed: u64,
     /// The number of its state; `None` when the run itself failed.
     pub state: Option<usize>,
-    /// The power cut in words.
+    /// The power cut, described in words.
     pub cut: Option<String>,
-    /// The volume as it left it.
+    /// The volume after the power cut.
     pub image: Option<Overlay>,
     /// The promise that was broken first.
     pub fault: Fault,
-    /// States tried by then.
+    /// How many states had been tried by then.
     pub after: u64,
     /// Nanoseconds until then.
     pub nanos: u64,
-    /// The short way to it.
+    /// The shrunk failure.
     pub short: Option<Short>,
 }
 
@@ -105,15 +105,15 @@ pub struct Report {
     pub full: u64,
     /// Operations done.
     pub operations: u64,
-    /// Flushes: between two of them, order is free.
+    /// Flushes; the order of writes between two flushes is free.
     pub epochs: u64,
     /// States recovered and judged.
     pub states: u64,
-    /// States of which the recovery was cut short, too.
+    /// States whose recovery was cut short, too.
     pub recoveries: u64,
     /// States that the reference checker saw.
     pub references: u64,
-    /// How long it took, in nanoseconds.
+    /// The duration of the exploration in nanoseconds.
     pub nanos: u64,
     /// The promises that were broken.
     pub failures: Vec<Failure>,
@@ -128,10 +128,10 @@ struct Shared {
     failures: Mutex<Vec<Failure>>,
 }
 
-/// Explores until a limit is reached or enough is broken.
+/// Explores until a limit is reached.
 ///
 /// # Errors
-/// No volume can be made, or no thread started.
+/// A volume cannot be made, or a thread cannot be started.
 pub fn explore(limits: &Limits, settings: &Settings, progress: &Arc<Progress>) -> Result<Report, Fault> {
     let shared = Arc::new(Shared::new(limits, settings, progress));
     let workers = (0..limits.workers.max(1)).map(|n| {
@@ -145,8 +145,8 @@ pub fn explore(limits: &Limits, settings: &Settings, progress: &Arc<Progress>) -
     Ok(shared.report())
 }
 
-/// Does the run of `limits.seed` again: all its states, or one; all its operations, or those whose numbers
-/// are in `keep`.
+/// Repeats the run of `limits.seed`: all its states or one; all its operations or those whose numbers are in
+/// `keep`.
 ///
 /// # Errors
 /// No volume can be made.
@@ -281,7 +281,7 @@ impl Shared {
         }
     }
 
-    /// Does a run of several threads. A failure is reported at length: there is no short way to it.
+    /// Does a run of several threads. A failure is reported as it is: such a run is not shrunk.
     fn crowd(&self, seed: u64, only: Option<usize>) -> Result<(), Fault> {
         let mut rng = Rng::new(seed).fork(9);
         let bases = &self.settings.bases;

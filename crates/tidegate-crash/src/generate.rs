@@ -1,4 +1,4 @@
-//! Runs as chance makes them: operations that can be done, on few files, with many syncs.
+//! Random runs: operations that are possible, on few files, with many syncs.
 
 use crate::model::Model;
 use crate::ops::{CrashOp, Place, SLOTS, Step, Target};
@@ -14,14 +14,15 @@ pub enum Profile {
     Names,
     /// Large files, so that segments fill, empty and are used again.
     Bulk,
-    /// Everything, on an aged volume, and changes of its files.
+    /// Everything, on an aged volume, and changes of the aged volume's files.
     Aged,
-    /// An aged volume's large files are rewritten without a sync, so that logs come round to what that freed.
+    /// An aged volume's large files are rewritten without a sync, so that logs come to the segments that the
+    /// rewrites freed.
     Round,
 }
 
 impl Profile {
-    /// Any; the cheaper ones more often.
+    /// Any profile; the cheaper profiles more often.
     pub fn any(rng: &mut Rng) -> Profile {
         match rng.below(20) {
             0..8 => Profile::Mixed,
@@ -32,17 +33,17 @@ impl Profile {
         }
     }
 
-    /// It begins with an aged volume.
+    /// Whether the run begins with an aged volume.
     pub fn is_aged(self) -> bool {
         matches!(self, Profile::Aged | Profile::Round)
     }
 
-    /// Its files are small, so that a state is soon looked at.
+    /// Whether the files are small, so that a state is judged quickly.
     pub fn is_small(self) -> bool {
         matches!(self, Profile::Mixed | Profile::Names)
     }
 
-    /// Operations of a run.
+    /// The number of operations of a run.
     pub fn count(self, rng: &mut Rng) -> usize {
         match self {
             Profile::Mixed => *rng.pick(&[8, 20, 30, 40, 60]),
@@ -53,7 +54,7 @@ impl Profile {
         }
     }
 
-    /// One operation in so many is one of the rare ones.
+    /// One operation in this many is one of the rare operations.
     fn rarely(self) -> Option<u64> {
         match self {
             Profile::Mixed | Profile::Aged => Some(6),
@@ -78,7 +79,7 @@ pub fn generate(rng: &mut Rng, count: usize, profile: Profile, mut model: Model)
     let mut steps: Vec<Step> = Vec::new();
     let mut apart = rng.fork(1);
     while steps.len() < count {
-        // Most ideas cannot be done to a small tree; some always can.
+        // Most operations that are drawn cannot be done to a small tree; some always can.
         let last = steps.last().map(|s| &s.op);
         let rarely = profile.rarely().is_some_and(|n| apart.one_in(n));
         let op = std::iter::repeat_with(|| match rarely {
@@ -94,7 +95,7 @@ pub fn generate(rng: &mut Rng, count: usize, profile: Profile, mut model: Model)
     steps
 }
 
-/// A place but for those of aged volumes.
+/// Any place except the places of aged volumes.
 fn anywhere(rng: &mut Rng) -> Place {
     Place(rng.below(Place::FILES.end as u64) as u8)
 }
@@ -148,7 +149,7 @@ fn directory(rng: &mut Rng) -> Place {
     among(rng, 0..Place::FILES.start)
 }
 
-/// Files come, are fsynced, move and go.
+/// Files are created, fsynced, renamed and removed.
 fn names(rng: &mut Rng, model: &Model) -> CrashOp {
     use CrashOp::*;
     let new = |rng: &mut Rng| among(rng, Place::FILES);
@@ -177,10 +178,10 @@ fn newest(rng: &mut Rng, model: &Model) -> Target {
     last.unwrap_or_else(|| target(rng, model))
 }
 
-/// Files that grow large, one for each log. All of them fit the volume.
+/// Files that grow large, one for each log. All of them fit on the volume.
 const LARGE: [Place; 3] = [Place(4), Place(7), Place(11)];
 
-/// Most of them rewrite files without a sync, so that logs come round to what they freed.
+/// Mostly rewrites of files without a sync, so that logs come to the segments that the rewrites freed.
 fn large(rng: &mut Rng) -> CrashOp {
     use CrashOp::*;
     let at = *rng.pick(&LARGE);
@@ -189,7 +190,7 @@ fn large(rng: &mut Rng) -> CrashOp {
         0..5 => Create { at },
         5..24 => {
             let pos = *rng.pick(&[0, 0, 256, rng.clone().below(256)]) * 4096;
-            // A write up to 1 MiB changes the size at once.
+            // A write below 1 MiB; writes up to that length change the size in one step.
             Write { file, pos, len: (1 << 19) + rng.below(1 << 19) as u32 }
         }
         24..36 => Writeback { file },
@@ -219,7 +220,7 @@ fn filler(rng: &mut Rng, which: Range<u8>) -> CrashOp {
     }
 }
 
-/// Large pieces go to new places, mostly one file's; rarely something is made durable.
+/// Large writes to new places, mostly in one file; now and then something is made durable.
 fn rewrite(rng: &mut Rng, last: Option<&CrashOp>) -> CrashOp {
     use CrashOp::*;
     let large = Place::FILLERS.start..Place::FILLERS.start + 3;
@@ -246,11 +247,11 @@ fn target(rng: &mut Rng, model: &Model) -> Target {
     tries.iter().copied().find(|t| model.file(*t).is_some()).unwrap_or(tries[0])
 }
 
-/// The first page whose address an inode does not hold itself, in volumes with all features.
+/// The first page whose address is not in the inode itself, on volumes with all features.
 const BEYOND_INODE: u64 = 914 * 4096;
 
-/// Files without a name, ranges of zeros, every level of a file's nodes, lists of attributes about as long as
-/// an inode has room for, attributes of other kinds, writes that are durable at once, pages that move.
+/// Files without a name, ranges of zeros, every level of a file's nodes, attribute lists about as long as the
+/// room in an inode, other kinds of attributes, writes that are durable when they return, pages that move.
 fn rare(rng: &mut Rng, model: &Model) -> CrashOp {
     use CrashOp::*;
     let slot = |rng: &mut Rng| rng.below(SLOTS as u64) as u8;
@@ -258,7 +259,7 @@ fn rare(rng: &mut Rng, model: &Model) -> CrashOp {
     let keep = rng.one_in(2);
     match rng.below(32) {
         24 => Chown { at: anywhere(rng), gid: rng.below(1 << 20) as u32 },
-        // Before any time of its own.
+        // A time before any time that the file gets otherwise.
         25 => Utimes { at: among(rng, Place::FILES), atime: 1_000_000_000 + rng.below(1 << 20) as i64 },
         26..29 => WriteSync { file, pos: position(rng), len: 1 + rng.below(20_000) as u32 },
         29 => Collapse { file, pos: rng.below(4) * 4096, len: 4096 * (1 + rng.below(4)) },
@@ -279,23 +280,23 @@ fn rare(rng: &mut Rng, model: &Model) -> CrashOp {
     }
 }
 
-/// Pages of a direct node, and nodes of an indirect one.
+/// The pages of a direct node, and the nodes of an indirect node.
 const PER_NODE: u64 = 1018;
 
-/// About where a file goes on to another node, or to a node one level deeper.
+/// A page near the place where a file continues in another node, or in a node one level deeper.
 fn far(rng: &mut Rng) -> u64 {
     let tree = PER_NODE * PER_NODE;
     let nodes = [0, 1, 2, 3, 2 + PER_NODE, 2 + 2 * PER_NODE, 3 + 2 * PER_NODE, 2 + 2 * PER_NODE + tree / 512];
     BEYOND_INODE - 8192 + *rng.pick(&nodes) * PER_NODE * 4096 + rng.below(60_000)
 }
 
-/// From less than a page to many nodes.
+/// A length from less than a page to many nodes.
 fn span(rng: &mut Rng) -> u64 {
     let most = *rng.pick(&[4000, 60_000, 10 << 20, 5 << 30, 20 << 30]);
     1 + rng.below(most)
 }
 
-/// Places where a file's layout changes, and others.
+/// A position: often one where the layout of a file changes.
 fn position(rng: &mut Rng) -> u64 {
     match rng.below(20) {
         0..5 => rng.below(3400),

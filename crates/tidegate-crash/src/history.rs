@@ -11,7 +11,7 @@ impl<T: Default + Clone + PartialEq> Default for History<T> {
 }
 
 impl<T: Default + Clone + PartialEq> History<T> {
-    /// The value became `v` in state `at`, which is not before the last change.
+    /// Records that the value became `v` in state `at`, which is not before the last change.
     pub fn set(&mut self, at: usize, v: T) {
         match self.0.last_mut() {
             Some(last) if last.0 == at => last.1 = v,
@@ -20,17 +20,17 @@ impl<T: Default + Clone + PartialEq> History<T> {
         }
     }
 
-    /// The value now, as if it had never been another.
+    /// A history with the current value only.
     pub fn settled(self) -> Self {
         History(self.0.into_iter().next_back().map(|last| (0, last.1)).into_iter().collect())
     }
 
-    /// The value now.
+    /// The current value.
     pub fn now(&self) -> &T {
         &self.0[self.0.len() - 1].1
     }
 
-    /// The value became `v` in state `at`; while that was under way, it was `on_the_way`.
+    /// Records that the value became `v` in state `at`, and that it was `on_the_way` during that operation.
     pub fn set_through(&mut self, at: usize, on_the_way: T, v: T) {
         self.set(at, on_the_way);
         if *self.now() != v {
@@ -38,7 +38,8 @@ impl<T: Default + Clone + PartialEq> History<T> {
         }
     }
 
-    /// Its changes behind state `from` up to state `to`, newest first: when, from which value, to which.
+    /// The changes after state `from` up to state `to`, newest first: the state, the old value, the new
+    /// value.
     pub fn changes(&self, from: usize, to: usize) -> impl Iterator<Item = (usize, &T, &T)> {
         let pairs = self.0.windows(2).map(|w| (w[1].0, &w[0].1, &w[1].1));
         pairs.rev().filter(move |c| c.0 > from && c.0 <= to)

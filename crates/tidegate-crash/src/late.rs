@@ -1,4 +1,4 @@
-//! A device that answers late, and not in the order in which it was asked.
+//! A device that answers late, and not in the order of the requests.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,18 +15,18 @@ pub enum Pace {
     /// Before the submitting thread goes on.
     #[default]
     AtOnce,
-    /// When somebody waits for one, or by chance when another comes: as this seed says.
+    /// When a thread waits for a request, or at random when another request comes, by this seed.
     Late(u64),
 }
 
 impl Pace {
-    /// Any pace, drawn by chance.
+    /// A random pace.
     pub fn any(rng: &mut Rng) -> Pace {
         if rng.one_in(3) { Pace::AtOnce } else { Pace::Late(rng.bits()) }
     }
 }
 
-/// Which request is answered next.
+/// Selects the request that is answered next.
 #[derive(Clone, Copy)]
 enum Order {
     Oldest,
@@ -37,7 +37,8 @@ enum Order {
 struct State {
     rng: Rng,
     order: Order,
-    /// One in so many requests has an older one answered; with 0 only a waiting thread has.
+    /// One new request in this many has an older request answered; with 0, requests are answered only while a
+    /// thread waits.
     often: u64,
     pending: Vec<Request>,
 }
@@ -57,7 +58,7 @@ impl State {
     }
 }
 
-/// A device that answers late. A request is done, and can be read, when it is answered.
+/// A device that answers late. A request takes effect when it is answered.
 pub struct Late {
     inner: Arc<dyn Device>,
     /// The one thread that polls. Requests of other threads are answered at once.
@@ -66,8 +67,8 @@ pub struct Late {
 }
 
 impl Late {
-    /// A device in front of `inner` for the calling thread, which gets its answers as long as the second
-    /// value lives.
+    /// Puts a device in front of `inner` for the calling thread. The thread gets its answers as long as the
+    /// second value lives.
     pub fn attach(inner: Arc<dyn Device>, pace: Pace) -> (Arc<dyn Device>, Option<Polling>) {
         let Pace::Late(seed) = pace else { return (inner, None) };
         let mut rng = Rng::new(seed);
@@ -79,7 +80,7 @@ impl Late {
         (late, Some(poll_with(Rc::new(move || polled.answer()))))
     }
 
-    /// Answers one request; false when there is none.
+    /// Answers one request; returns false when there is none.
     fn answer(&self) -> bool {
         let next = self.state.lock().take();
         next.map(|rq| self.finish(rq)).is_some()

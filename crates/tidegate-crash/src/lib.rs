@@ -53,9 +53,9 @@ use tidegate_block::Overlay;
 /// A promise that was broken.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// Which: see [`judge`]; `run` when an operation failed before any power cut.
+    /// The name of the promise, see [`judge`]; `run` when an operation failed before any power cut.
     pub promise: &'static str,
-    /// How, in one line.
+    /// A description of the break in one line.
     pub text: String,
 }
 
@@ -71,10 +71,10 @@ impl std::fmt::Display for Fault {
     }
 }
 
-/// Another judge of an image: the faults that it finds.
+/// Another judge of an image; its error is the faults that it finds.
 pub type Reference = Arc<dyn Fn(&Overlay) -> Result<(), String> + Send + Sync>;
 
-/// Another program that recovers an image: the image then, or the error.
+/// Another program that recovers an image; returns the recovered image, or the error.
 pub type Stranger = Arc<dyn Fn(&Overlay) -> Result<Vec<u8>, String> + Send + Sync>;
 
 /// The settings that all runs share.
@@ -82,16 +82,16 @@ pub type Stranger = Arc<dyn Fn(&Overlay) -> Result<Vec<u8>, String> + Send + Syn
 pub struct Settings {
     /// The reference checker.
     pub reference: Option<Reference>,
-    /// Other programs that recover states that the reference checker sees, too, by their names.
+    /// Other programs, by their names, which recover the states that the reference checker sees.
     pub strangers: Vec<(&'static str, Stranger)>,
     /// The volumes that runs begin with.
     pub bases: Arc<base::Bases>,
-    /// A bug of the engine that does the runs. Recovery is done by a sound one.
+    /// A bug of the engine that does the runs. Recovery is done by an engine without the bug.
     pub planted: Planted,
 }
 
 impl Settings {
-    /// How a run opens its volume.
+    /// The options with which a run opens its volume.
     fn writer(&self) -> OpenOptions {
         let mut options = sound();
         options.format.plant(self.planted);
@@ -99,7 +99,7 @@ impl Settings {
     }
 }
 
-/// How everybody else does.
+/// The options with which everything else opens a volume.
 fn sound() -> OpenOptions {
     OpenOptions { fixed_time: Some(base::TIME), ..Default::default() }
 }

@@ -1,4 +1,4 @@
-//! An empty tree after the operations of a run, with its whole history.
+//! The tree that the operations of a run make from an empty one, with its whole history.
 //!
 //! State `n` is the tree after `n` operations. An object's number is that of the operation that made it;
 //! on the volume it stands in the owner's user id, which nothing changes.
@@ -19,7 +19,7 @@ pub type Link = (Id, Vec<u8>);
 /// One page; `None` reads as zeros.
 pub type Page = Option<Arc<Vec<u8>>>;
 
-/// A file, directory or symbolic link and all it ever was.
+/// A file, directory or symbolic link with its history.
 #[derive(Clone)]
 pub struct Object {
     /// Its type.
@@ -30,30 +30,31 @@ pub struct Object {
     pub mode: History<u32>,
     /// Its group.
     pub gid: History<u32>,
-    /// The time of its last access in seconds, once it was set.
+    /// The time of its last access in seconds; `None` until it is set.
     pub atime: History<Option<i64>>,
     /// Its size.
     pub size: History<u64>,
-    /// The states in which its size was set to another, and the size.
+    /// The states in which the size was set, and the size.
     pub truncated: Vec<(usize, u64)>,
-    /// The states in which a range was taken out or put in, and by how many pages those behind it moved.
+    /// The states in which a range was taken out or put in, and by how many pages the pages behind the range
+    /// moved.
     pub shifted: Vec<(usize, u64)>,
     /// Its pages.
     pub pages: BTreeMap<u64, History<Page>>,
     /// Its extended attributes.
     pub xattrs: BTreeMap<&'static str, History<Option<Vec<u8>>>>,
-    /// Where a symbolic link leads.
+    /// The target of a symbolic link.
     pub target: Vec<u8>,
 }
 
 /// The tree that a run's operations make, with its history.
 #[derive(Clone)]
 pub struct Model {
-    /// Operations done.
+    /// The number of operations done.
     pub state: usize,
-    /// Everything that ever was.
+    /// All objects that ever existed.
     pub objects: BTreeMap<Id, Object>,
-    /// Every name that ever was in a directory.
+    /// All names that a directory ever had.
     pub entries: BTreeMap<Id, BTreeMap<Vec<u8>, History<Option<Id>>>>,
     /// The files that are kept open.
     pub held: [Option<Id>; SLOTS],
@@ -87,7 +88,7 @@ impl Model {
         self.objects.insert(id, o);
     }
 
-    /// The tree as it is, without a past; a file without a name is not there.
+    /// The tree as it is, without its history; a file without a name is left out.
     pub fn settled(mut self) -> Model {
         self.objects.retain(|id, o| *id == ROOT || !o.names.now().is_empty());
         let objects = self.objects.into_iter().map(|(id, o)| (id, o.settled())).collect();
@@ -100,7 +101,7 @@ impl Model {
         Model { state: 0, objects, entries, held: [None; SLOTS] }
     }
 
-    /// The file that bears a name now.
+    /// The file that has a name now.
     pub fn entry(&self, dir: Id, name: &[u8]) -> Option<Id> {
         *self.entries.get(&dir)?.get(name)?.now()
     }
@@ -192,7 +193,8 @@ impl Model {
                 *at != Place::ROOT && self.find(*at).is_some_and(|id| !self.is(id, FileType::Symlink))
             }
             Chown { at, .. } => *at != Place::ROOT && self.find(*at).is_some(),
-            // Others are read on the way, and when the tree is looked at.
+            // The access time of other types changes when they are read, on the way to a file or when the
+            // tree is judged.
             Utimes { at, .. } => is(*at, FileType::Regular),
             FsyncDir { at } => is(*at, FileType::Directory),
             Sync | Clean { .. } | Trim | Turn { .. } => true,
@@ -215,13 +217,13 @@ impl Model {
         fine.then_some(())
     }
 
-    /// Its last name did not go.
+    /// Whether a file has a name or never had one; a file whose last name was removed cannot get another.
     fn can_get_a_name(&self, id: Id) -> bool {
         let names = &self.objects[&id].names;
         !names.now().is_empty() || names.between(0, self.state).all(BTreeSet::is_empty)
     }
 
-    /// Does an operation; one that cannot be done changes nothing.
+    /// Does an operation; an impossible operation changes nothing.
     pub fn apply(&mut self, step: &Step) {
         use CrashOp::*;
         let can = self.can(&step.op);
@@ -322,7 +324,7 @@ impl Model {
         }
     }
 
-    /// Makes a name mean `to`; both the old and the new bearer learn of it.
+    /// Binds a name to `to`, and updates the names of both the old and the new object.
     fn bind(&mut self, link: Link, to: Option<Id>) {
         let now = self.state;
         let h = self.entries.entry(link.0).or_default().entry(link.1.clone()).or_default();
@@ -347,13 +349,13 @@ impl Model {
         let (id, target) = (self.entry(old.0, &old.1), self.entry(new.0, &new.1));
         self.bind(new, id);
         self.bind(old, target.filter(|_| exchange));
-        // A file that took another's place lost the name it was bound to by the first step.
+        // A file that was replaced lost its name in the first step.
         for id in [id, target].into_iter().flatten() {
             self.recount(id);
         }
     }
 
-    /// Sets an object's names to those the directories give it.
+    /// Sets an object's names to the names that the directories have for it.
     fn recount(&mut self, id: Id) {
         let mut names = BTreeSet::new();
         for (dir, entries) in &self.entries {
@@ -412,17 +414,17 @@ impl Object {
         self.size.set(now, size);
     }
 
-    /// The pages from one on that ever were written.
+    /// The numbers of the pages from `first` on that were ever written.
     fn from(&self, first: u64) -> impl Iterator<Item = u64> {
         self.pages.range(first..).map(|p| *p.0)
     }
 
-    /// A page now.
+    /// The current content of a page.
     fn page(&self, index: u64) -> Page {
         self.pages.get(&index).and_then(|h| h.now().clone())
     }
 
-    /// Takes whole pages out. They may be zeros for a while before: their blocks go first.
+    /// Takes whole pages out. For a while before that, they may be zeros: their blocks are freed first.
     fn collapse(&mut self, pos: u64, len: u64, now: usize) {
         let (first, by) = (pos / PAGE as u64, len / PAGE as u64);
         let gone = self.from(first + by).map(|i| i - by);

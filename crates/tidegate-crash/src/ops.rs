@@ -3,11 +3,11 @@
 use std::fmt;
 use std::ops::Range;
 
-/// A path out of [`PATHS`], by number.
+/// The number of a path in [`PATHS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place(pub u8);
 
-/// Every path there may be. Few, so that operations meet; those of aged volumes last.
+/// All paths. They are few, so that operations meet; the paths of aged volumes come last.
 pub const PATHS: [&str; 40] = [
     "/",
     "/d",
@@ -60,7 +60,7 @@ impl Place {
     pub const FILES: Range<u8> = 4..19;
     /// The directory of an aged volume's files.
     pub const OLD: Place = Place(19);
-    /// These; the first ones are large.
+    /// The files of an aged volume; the first ones are large.
     pub const FILLERS: Range<u8> = 20..40;
 
     /// The path.
@@ -68,13 +68,13 @@ impl Place {
         PATHS[self.0 as usize % PATHS.len()]
     }
 
-    /// The names from the root on.
+    /// The names in the path, from the root on.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         self.path().split('/').filter(|n| !n.is_empty())
     }
 }
 
-/// A file by path, or one kept open.
+/// A file by path, or a file that is kept open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The file at a path.
@@ -83,12 +83,12 @@ pub enum Target {
     Held(u8),
 }
 
-/// Files that can be kept open at once.
+/// The number of files that can be kept open at once.
 pub const SLOTS: usize = 3;
 /// Names of extended attributes.
 pub const XATTRS: [&str; 3] = ["user.a", "user.bb", "trusted.ccc"];
 
-/// One operation. Where it is impossible, it does nothing, so any part of a run is a run.
+/// One operation. An impossible operation does nothing, so any part of a run is a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the words of the system calls
 pub enum CrashOp {
@@ -122,7 +122,7 @@ pub enum CrashOp {
         len: u64,
         keep: bool,
     },
-    /// A range is zeros from here on, and allocated.
+    /// Makes a range zeros, and allocates it.
     Zero {
         file: Target,
         pos: u64,
@@ -138,11 +138,11 @@ pub enum CrashOp {
         from: Place,
         to: Place,
     },
-    /// A file without a name, held open.
+    /// Makes a file without a name, and holds it open.
     Tmpfile {
         slot: u8,
     },
-    /// A name for what is held open, if it has one already or never had.
+    /// Gives an open file another name, if it has a name or never had one.
     LinkHeld {
         slot: u8,
         to: Place,
@@ -166,29 +166,29 @@ pub enum CrashOp {
         at: Place,
         mode: u32,
     },
-    /// The group alone: the owner is the object's number.
+    /// Changes only the group: the owner is the object's number.
     Chown {
         at: Place,
         gid: u32,
     },
-    /// The time of the last access alone, in seconds.
+    /// Sets only the time of the last access, in seconds.
     Utimes {
         at: Place,
         atime: i64,
     },
-    /// A write that is durable when it returns, and the file with it.
+    /// A write that is durable, with its file, when it returns.
     WriteSync {
         file: Target,
         pos: u64,
         len: u32,
     },
-    /// Takes whole pages out, not up to the end.
+    /// Takes out whole pages before the end of the file.
     Collapse {
         file: Target,
         pos: u64,
         len: u64,
     },
-    /// Puts a hole of whole pages in, before the end.
+    /// Puts in a hole of whole pages before the end of the file.
     Insert {
         file: Target,
         pos: u64,
@@ -215,20 +215,20 @@ pub enum CrashOp {
     Writeback {
         file: Target,
     },
-    /// A step of background cleaning; `sync` as a writer that needs room does it.
+    /// A step of background cleaning; with `sync`, as a writer that needs room does it.
     Clean {
         sync: bool,
     },
-    /// Discards what is free.
+    /// Discards the free blocks.
     Trim,
-    /// Other mount options from here on, chosen by a seed.
+    /// Changes the mount options to others, chosen by a seed.
     Turn {
         seed: u64,
     },
 }
 
-/// An operation and its number in the run it was made for, which stays when others are dropped. Files that it
-/// makes or writes bear the number.
+/// An operation and its number in the run for which it was made. The number stays when other operations are
+/// dropped. Files that the operation makes or writes bear the number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// From 1 on.
@@ -259,7 +259,7 @@ impl fmt::Display for Step {
 }
 
 impl CrashOp {
-    /// Bytes that it may give room in a file.
+    /// The most bytes for which the operation may allocate space in a file.
     pub fn bytes(&self) -> u64 {
         match self {
             CrashOp::Write { len, .. } | CrashOp::WriteSync { len, .. } => u64::from(*len),

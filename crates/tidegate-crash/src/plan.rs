@@ -9,11 +9,11 @@ use crate::run::{Manner, Recording, Switches};
 use crate::state::{Amount, State, states};
 use tidegate_rt::rng::Rng;
 
-/// A seed's run: its operations, and how they are done.
+/// The run of a seed: its operations, and how they are done.
 pub struct Plan {
     /// The run's subject.
     pub profile: Profile,
-    /// Which volume it begins with.
+    /// The volume that the run begins with.
     pub base: Kind,
     /// The operations.
     pub steps: Vec<Step>,
@@ -48,7 +48,7 @@ impl Plan {
         Ok(Plan { profile, base, steps, manner, rng: root.fork(2) })
     }
 
-    /// The states of the recorded run; fewer where files are large, since these take longer.
+    /// States of the recorded run; fewer where files are large, since judging those states takes longer.
     pub fn states(&self, run: &Recording, mut amount: Amount) -> Vec<State> {
         if !self.profile.is_small() {
             (amount.prefixes, amount.subsets) = (amount.prefixes / 3, amount.subsets / 3);

@@ -1,4 +1,4 @@
-//! Recovers one state and judges what comes of it.
+//! Recovers one state and judges the result.
 
 use crate::crowd::judge_all;
 use crate::judge::{Promises, judge};
@@ -15,20 +15,20 @@ use tidegate::{OpenOptions, Volume};
 use tidegate_block::{Blocks, Device, Overlay, QueueLimits, Recorder, RequestQueue};
 use tidegate_rt::rng::Rng;
 
-/// How closely a state is looked at.
+/// How closely a state is examined.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Depth {
     /// The recovery is cut short, too, in ways chosen by this seed.
     pub again: Option<u64>,
-    /// The reference checker has its say.
+    /// The reference checker judges the state, too.
     pub reference: bool,
-    /// Power fails behind the recovery, too, and it is done a second time.
+    /// Power fails again after the recovery, and the recovery is repeated.
     pub twice: bool,
-    /// Recovery has the mount options of the run, not the usual ones.
+    /// Recovery uses the mount options of the run, not the defaults.
     pub same_options: bool,
 }
 
-/// Cuts of one recovery.
+/// The number of cuts during one recovery.
 const AGAIN: Amount = Amount { boundaries: 2, prefixes: 3, subsets: 6 };
 
 /// Recovers the volume from a state of a run and judges it.
@@ -76,14 +76,14 @@ fn inspect_with(
 
 /// How states are recovered.
 struct How<'a> {
-    /// Whether a tree keeps what was promised.
+    /// Whether a tree keeps the promises.
     keeps: &'a dyn Fn(&Tree) -> Result<(), Fault>,
     options: OpenOptions,
     reference: Option<&'a Reference>,
 }
 
 impl How<'_> {
-    /// Holds what another program recovered against what was promised.
+    /// Compares a volume that the program `name` recovered with the promises.
     fn keeps_all(&self, name: &str, bytes: &[u8], like: &Blocks) -> Result<(), Fault> {
         let mut blocks = Blocks::of_size(like.block_size());
         let count = (bytes.len() / like.block_size()) as u32;
@@ -121,7 +121,7 @@ impl How<'_> {
         volume.unmount().map_err(|e| Fault::new("P0", format!("unmount: {e}")))?;
         zoned.check(&queue)?;
         checked(zoned.device())?;
-        // fsck.f2fs knows nothing of a zone's capacity from an image: it counts free segments otherwise.
+        // fsck.f2fs cannot read a zone's capacity from an image, and counts free segments differently.
         let alike = zones.as_ref().is_none_or(|z| z.spec.capacity == z.spec.size);
         if let Some(f) = self.reference.filter(|_| depth.reference && alike) {
             f(&device).map_err(|e| Fault::new("P7", e))?;

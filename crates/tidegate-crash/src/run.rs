@@ -1,4 +1,4 @@
-//! Does the operations of a run to a volume whose device is recorded.
+//! Does the operations of a run on a volume whose device is recorded.
 
 use crate::base::Base;
 use crate::late::{Late, Pace};
@@ -22,56 +22,56 @@ use tidegate_vfs::{
     RenameFlags, Result, SetAttr, Vfs, VolumeOps, WritebackControl, XattrFlags,
 };
 
-/// A run that was done: its writes, and the tree that it should have made.
+/// A run that is done: its writes, and the tree that it should have made.
 pub struct Recording {
     /// The operations that were done.
     pub steps: Vec<Step>,
-    /// For each, the device's event when it began and when it returned.
+    /// For each operation, the device's events at its beginning and its return.
     pub spans: Vec<(u64, u64)>,
-    /// For each, the file or directory that it synced.
+    /// For each operation, the file or directory that it synced.
     pub synced: Vec<Option<Id>>,
-    /// The tree after it.
+    /// The tree after the run.
     pub model: Model,
     /// The requests to the device.
     pub tape: Arc<Tape>,
-    /// The event of the run's end.
+    /// The event at the end of the run.
     pub end: u64,
-    /// It ended early because the volume was full.
+    /// The run ended early because the volume was full.
     pub full: bool,
-    /// How it was done.
+    /// How the run was done.
     pub manner: Manner,
-    /// When others, who worked at the same time, synced everything.
+    /// The spans in which other threads, at work at the same time, synced everything.
     pub others: Vec<(u64, u64)>,
 }
 
 /// How runs differ besides their operations.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Manner {
-    /// Memory so short that the flusher writes between operations.
+    /// Memory is so short that the flusher writes between operations.
     pub pressure: bool,
-    /// Unmounts at the end.
+    /// The volume is unmounted at the end.
     pub unmount: bool,
     /// How the volume is mounted.
     pub switches: Switches,
     /// How the device answers.
     pub pace: Pace,
-    /// Chooses the order of threads, where there are several.
+    /// Chooses the order of the threads, where there are several.
     pub seed: u64,
 }
 
-/// Switches of the volume that change what it writes and when; by default as they stand.
+/// Switches of the volume that change what it writes and when; by default, none is changed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Switches {
-    /// Of which format, and for each that is turned which of its values.
+    /// The format, and the number of the value of each switch that is changed.
     turned: Option<(Format, [usize; MOST])>,
-    /// Streams of data, of F2FS: the number of one of [`STREAMS`].
+    /// F2FS: the streams of data, as an index into [`STREAMS`].
     streams: usize,
 }
 
-/// Switches that are turned, at most.
+/// The most switches that are changed.
 const MOST: usize = 7;
 
-/// Switches that are turned, and the values that they must not have: with these, fsync promises less.
+/// Switches that are changed, and the values that they must not have: with those values, fsync promises less.
 type Turned = &'static [(&'static str, &'static [&'static str])];
 
 const OF_EXT4: Turned = &[("journal", &[]), ("data", &["writeback"]), ("sync_wait", &[])];
@@ -85,7 +85,7 @@ const OF_F2FS: Turned = &[
     ("sync_wait", &[]),
 ];
 
-/// How many streams of data there are, and the files that go to each.
+/// The number of streams of data, and the files that go to each stream.
 const STREAMS: [&str; 7] = [
     "hot_streams=1,warm_streams=1,cold_streams=1",
     "hot_streams=1,warm_streams=2,cold_streams=1,stream_policy=srr",
@@ -96,7 +96,7 @@ const STREAMS: [&str; 7] = [
     "hot_streams=1,warm_streams=4,cold_streams=1,stream_policy=spf,stream_flush=all",
 ];
 
-/// The options that turn a switch to the values that it may have.
+/// The options that set a switch to the values that it may have.
 fn options_of(name: &str, never: &[&str]) -> Vec<String> {
     let all = OpenOptions::switches();
     let of = all.iter().filter(|s| s.name == name);
@@ -111,14 +111,14 @@ fn turned(format: Format) -> Turned {
 }
 
 impl Switches {
-    /// Any of a format that keep what fsync promises.
+    /// Random switches of a format that keep the promises of fsync.
     pub fn any(rng: &mut Rng, format: Format) -> Self {
         let mut chosen = [0; MOST];
         for ((name, never), n) in turned(format).iter().zip(&mut chosen) {
             *n = rng.below(options_of(name, never).len() as u64) as usize;
         }
-        // The volumes that streams want are large, and faults that need segments to run short are rarely
-        // found there.
+        // Volumes for many streams are large, and there, faults that need a shortage of segments are rarely
+        // found.
         let streams = if rng.one_in(3) { 1 + rng.below(STREAMS.len() as u64 - 1) as usize } else { 0 };
         Switches { turned: Some((format, chosen)), streams }
     }
@@ -133,12 +133,12 @@ impl Switches {
         self.turned.is_some_and(|t| t.0 == Format::Ext4)
     }
 
-    /// Whether a file's size is there no sooner than the data that made it.
+    /// Whether a file's size is on the medium no sooner than the data that made it.
     pub fn sizes_follow_data(&self) -> bool {
         self.turned.is_some_and(|t| t.0 == Format::Ext4)
     }
 
-    /// The options that turn them.
+    /// The options that set these switches.
     fn list(&self) -> Vec<String> {
         let Some((format, chosen)) = self.turned else { return Vec::new() };
         let option = |((name, never), n): (&(&str, &[&str]), &usize)| options_of(name, never).swap_remove(*n);
@@ -146,19 +146,19 @@ impl Switches {
         turned(format).iter().zip(&chosen).map(option).chain(streams).collect()
     }
 
-    /// Puts them into options.
+    /// Puts the switches into options.
     ///
     /// # Panics
-    /// A switch is not what it is called here.
+    /// A switch has another name than here.
     pub fn set(&self, options: &mut OpenOptions) {
         options.parse(&self.list().join(",")).expect("the volume's own words");
     }
 }
 
-/// Free blocks, besides those of its data, with which an operation cannot want space: for what it takes to find
-/// that, and for other threads.
+/// With so many free blocks besides those for its data, an operation cannot run out of space. The margin
+/// covers the blocks that point to the data, and the other threads.
 const AMPLE_BLOCKS: u64 = 256;
-/// Free inodes with which none can be missing.
+/// With so many free inodes, an operation cannot run out of inodes.
 const AMPLE_INODES: u64 = 16;
 
 /// So little memory that the flusher is mostly at work, and inodes leave memory and come back.
@@ -172,7 +172,7 @@ pub(super) struct Machine {
     pub model: Model,
     held: [Option<File>; SLOTS],
     format: Format,
-    /// The directory that stands for the root.
+    /// The directory that serves as the root.
     root: String,
 }
 
@@ -180,7 +180,7 @@ pub(super) struct Machine {
 /// that the manner's seed chooses.
 ///
 /// # Errors
-/// An operation that could be done failed. Want of space ends the run without a fault.
+/// An operation that could be done failed. Lack of space ends the run without a fault.
 pub fn record(
     base: &Base,
     steps: &[Step],
@@ -199,10 +199,10 @@ fn has_threads(format: Format) -> bool {
     format == Format::Ext4
 }
 
-/// Does something of several threads in an order that `seed` chooses, rare ones included.
+/// Runs `work` of several threads in an order that `seed` chooses, rare orders included.
 ///
 /// # Errors
-/// Its own; a deadlock.
+/// An error of `work`; a deadlock.
 pub(super) fn simulate<R: Send + 'static>(
     seed: u64,
     f: impl FnOnce() -> std::result::Result<R, Fault> + Send + 'static,
@@ -232,7 +232,7 @@ fn record_here(
     options.memory = if manner.pressure {
         SHORT_OF_MEMORY
     } else {
-        // So much that the flusher never writes by itself.
+        // So much memory that the flusher never writes by itself.
         MemoryLimits { dirty: 512 << 20, background: 256 << 20, ..MemoryLimits::default() }
     };
     let volume = open(queue, &options).map_err(|e| Fault::new("run", format!("the volume: {e}")))?;
@@ -254,8 +254,8 @@ fn record_here(
     Ok(r)
 }
 
-/// Lets go of a volume once its device has answered everything: the last completion would let go of it otherwise,
-/// at a moment that is not in the seed.
+/// Drops a volume once its device has answered everything. Otherwise the last completion would drop it, at a
+/// moment that the seed does not determine.
 pub(super) fn ended(volume: Volume) {
     let queue = volume.queue().clone();
     drop(volume);
@@ -268,8 +268,8 @@ pub(super) fn open(queue: Arc<RequestQueue>, options: &OpenOptions) -> tidegate:
     Ok(volume)
 }
 
-/// Has the device answer all it was asked. For before the flusher is asked to work: completions that this
-/// thread polls for meanwhile would come at moments that are not in the seed.
+/// Has the device answer all requests. This comes before the flusher is asked to work: otherwise this thread
+/// would poll completions meanwhile, at moments that the seed does not determine.
 fn settle() {
     while poll() {}
 }
@@ -292,14 +292,15 @@ impl Machine {
         Self::below(volume, model, "")
     }
 
-    /// One that has `root` for its root directory.
+    /// A machine with `root` as its root directory.
     pub fn below(volume: &Volume, model: Model, root: &str) -> Self {
         let (vfs, ops) = (volume.vfs().clone(), volume.ops().clone());
         let format = volume.kind();
         Machine { vfs, ops, model, held: Default::default(), format, root: root.into() }
     }
 
-    /// Does operations until the volume is full; `position` tells the device's events. The tape is empty.
+    /// Does operations until the volume is full; `position` returns the device's current event. The tape is
+    /// empty.
     pub fn run(
         mut self,
         steps: &[Step],
@@ -315,7 +316,7 @@ impl Machine {
             match outcome {
                 Ok(()) => spans.push((start, position())),
                 Err(e) if self.is_full(&step.op, e.kind()) => {
-                    spans.push((start, u64::MAX)); // for ever in progress
+                    spans.push((start, u64::MAX)); // in progress until it returns
                     break;
                 }
                 Err(e) => return Err(Fault::new("run", format!("operation {step}: {e}"))),
@@ -341,9 +342,9 @@ impl Machine {
         use CrashOp::*;
         match (error, op) {
             (ErrorKind::TooBig, _) => true,
-            // The room of what is to be written was taken when it was.
+            // Space for data was reserved when it was written.
             (_, Fsync { .. } | Fdatasync { .. } | FsyncDir { .. } | Sync | Writeback { .. }) => false,
-            // A list of attributes can be full by itself.
+            // An attribute list can be full by itself.
             (ErrorKind::NoSpace, SetXattr { .. }) => true,
             (ErrorKind::NoSpace, op) => {
                 let s = self.vfs.statfs();
@@ -354,7 +355,7 @@ impl Machine {
         }
     }
 
-    /// Where a place is.
+    /// The path of a place on the volume.
     fn path(&self, at: Place) -> String {
         match at.path() {
             "/" if !self.root.is_empty() => self.root.clone(),
@@ -362,7 +363,7 @@ impl Machine {
         }
     }
 
-    /// Does an operation if it can be done; the model knows of it in any case.
+    /// Does an operation if it is possible; the model gets the operation in any case.
     pub fn step(&mut self, step: &Step) -> Result<()> {
         let outcome = if self.model.can(&step.op) { self.execute(step) } else { Ok(()) };
         self.model.apply(step);
@@ -392,7 +393,7 @@ impl Machine {
 
     fn make(&self, at: Place, id: Id, file_type: FileType, mode: u32, target: &[u8]) -> Result<()> {
         let (dir, name) = self.parent(at)?;
-        // The owner gives its number, for ever.
+        // The owner is the object's number and never changes.
         let new = NewInode { uid: id, target, ..self.vfs.new_inode(ROOT, file_type, mode) };
         self.vfs.make(ROOT, &dir, &name, &new).map(drop)
     }
@@ -470,7 +471,7 @@ impl Machine {
             Trim => self.ops.trim(0..u64::MAX, 0).map(drop),
             Turn { seed } => {
                 let mut list = Switches::any(&mut Rng::new(*seed), self.format).list();
-                // A journal is as it was opened, and so is what goes through it.
+                // The journal and its data mode stay as they were at mount.
                 list.retain(|o| !o.starts_with("journal=") && !o.starts_with("data="));
                 let mut own = VolumeSwitches { sync_wait: self.vfs.sync_wait(), ..VolumeSwitches::default() };
                 let mut of_format = Vec::new();

@@ -1,4 +1,4 @@
-//! Makes a failure short: fewer operations, then fewer missing blocks.
+//! Shrinks a failure: fewer operations, then fewer missing blocks.
 
 use crate::base::Base;
 use crate::ops::Step;
@@ -9,22 +9,22 @@ use crate::{Fault, Settings};
 use tidegate_rt::clock;
 use tidegate_rt::rng::Rng;
 
-/// A short way to a broken promise.
+/// A shrunk run that breaks a promise.
 pub struct Short {
     /// The operations.
     pub steps: Vec<Step>,
     /// The promise that is broken.
     pub fault: Fault,
-    /// The power cut in words, if it took one.
+    /// The power cut in words, if the failure needs one.
     pub state: Option<String>,
 }
 
-/// States tried of each shorter run, at most.
+/// The most states that are tried of each shorter run.
 const TRIES: Amount = Amount { boundaries: 40, prefixes: 80, subsets: 80 };
-/// No shorter run gets more than such a part of the time.
+/// A shorter run gets at most this fraction of the time.
 const PARTS: u64 = 30;
 
-/// Drops what is not needed for a failure, for at most `seconds`.
+/// Drops what a failure does not need, for at most `seconds`.
 pub fn shrink(
     base: &Base,
     steps: &[Step],
@@ -39,7 +39,7 @@ pub fn shrink(
     let mut tries = TRIES;
     let mut steps = steps.to_vec();
     if let Some((run, state)) = &first.1 {
-        // An operation that had not begun has no part in it.
+        // An operation that had not begun plays no part in the failure.
         let begun = run.spans.iter().take_while(|s| s.0 <= state.cut).count();
         steps.truncate(begun);
         if state.missing(&run.tape).is_empty() {
@@ -86,7 +86,7 @@ struct Shrinker<'a> {
     part: u64,
 }
 
-/// The broken promise, and the power cut that broke it, if it took one.
+/// The broken promise, and the power cut that broke it, if there was one.
 pub type Failure = (Fault, Option<(Recording, State)>);
 
 impl Shrinker<'_> {

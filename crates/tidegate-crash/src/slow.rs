@@ -20,7 +20,7 @@ struct Shared {
     work: Condvar,
 }
 
-/// A device that answers in any order. A request is done, and can be read, when it is answered.
+/// A device that answers in any order. A request takes effect when it is answered.
 pub struct Slow {
     shared: Arc<Shared>,
     thread: Option<thread::JoinHandle<()>>,
@@ -48,7 +48,7 @@ impl Shared {
                 continue;
             }
             if s.rng.one_in(3) {
-                // More may come meanwhile, to be answered first.
+                // Meanwhile, more requests may come and be answered first.
                 let time = Duration::from_micros(s.rng.below(100));
                 drop(s);
                 thread::sleep(time);

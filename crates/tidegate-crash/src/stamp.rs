@@ -1,11 +1,11 @@
-//! Bytes that tell whose they are: each 16 bytes of a written range name file, version and place.
+//! Content that identifies its origin: each 16 bytes of a written range name file, version and place.
 
 /// Bytes in a stamp.
 const STAMP: usize = 16;
 /// Bytes in a page.
 pub const PAGE: usize = 4096;
 
-/// The bytes at `pos` of what operation `version` writes to file `file`.
+/// Fills `to` with the bytes at `pos` that operation `version` writes to file `file`.
 pub fn fill(file: u32, version: u32, pos: u64, to: &mut [u8]) {
     let mut done = 0;
     while done < to.len() {
@@ -51,7 +51,7 @@ pub fn describe(bytes: &[u8]) -> String {
     }
 }
 
-/// Bytes for names, values and targets: printable, of operation `version`.
+/// Bytes for names, values and targets of operation `version`: printable.
 pub fn text(version: u32, len: usize) -> Vec<u8> {
     format!("v{version}.").bytes().cycle().take(len).collect()
 }

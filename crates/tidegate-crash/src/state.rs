@@ -11,18 +11,18 @@ use tidegate_rt::rng::Rng;
 pub struct State {
     /// The event before which power failed.
     pub cut: u64,
-    /// When the last flush began that was done.
+    /// The event at which the last completed flush began.
     pub flushed: u64,
-    /// The later blocks that are there; later ones lie over earlier ones.
+    /// The later blocks that are on the medium; later ones lie over earlier ones.
     pub present: Vec<Unit>,
 }
 
-/// How many states of each kind are made of one tape, at most.
+/// The most states of each kind that are made of one tape.
 #[derive(Clone, Copy, Debug)]
 pub struct Amount {
     /// Cuts right behind a flush.
     pub boundaries: usize,
-    /// Cuts behind a request, all before it present.
+    /// Cuts behind a request; all requests before the cut are on the medium.
     pub prefixes: usize,
     /// Random choices.
     pub subsets: usize,
@@ -44,25 +44,25 @@ impl State {
         Overlay::new(tape.blocks.clone(), self.table(tape))
     }
 
-    /// All that was submitted before `cut` is there.
+    /// Everything submitted before `cut` is on the medium.
     fn all(tape: &Tape, cut: u64) -> State {
         let flushed = tape.flushed(cut);
         State { cut, flushed, present: tape.volatile(cut, flushed) }
     }
 
-    /// Nothing is there but the expected files.
+    /// Nothing is on the medium but the durable blocks.
     fn none(tape: &Tape, cut: u64) -> State {
         State { cut, flushed: tape.flushed(cut), present: Vec::new() }
     }
 
-    /// The blocks that could be there and are not.
+    /// The blocks that could be on the medium and are not.
     pub fn missing(&self, tape: &Tape) -> Vec<Unit> {
         let mut v = tape.volatile(self.cut, self.flushed);
         v.retain(|u| !self.present.contains(u));
         v
     }
 
-    /// In words: the cut, and the blocks that are missing.
+    /// Describes the cut and the missing blocks.
     pub fn describe(&self, tape: &Tape) -> String {
         let missing = self.missing(tape);
         let mut text = format!("power cut at event {}", self.cut);
@@ -113,7 +113,7 @@ pub fn states(tape: &Tape, rng: &mut Rng, amount: Amount, from: u64, to: u64) ->
     out
 }
 
-/// All of `of` if they are at most `n`, or `n` of them, in order.
+/// All elements of `of` if they are at most `n`; else `n` of them, in order.
 fn sample(rng: &mut Rng, of: &[u64], n: usize) -> Vec<u64> {
     if of.len() <= n {
         return of.to_vec();
@@ -133,7 +133,7 @@ struct Cuts {
 impl Cuts {
     fn pick(&self, rng: &mut Rng) -> u64 {
         match rng.below(4) {
-            // Just before a flush, when most is volatile.
+            // Just before a flush, when most blocks are volatile.
             0 if !self.ends.is_empty() => rng.pick(&self.ends).saturating_sub(rng.below(3)),
             1 => self.end,
             _ => *rng.pick(&self.begins) + rng.below(2),
@@ -157,7 +157,7 @@ fn subset(tape: &Tape, rng: &mut Rng, cuts: &Cuts) -> State {
     State { cut, flushed, present }
 }
 
-/// Leaves some units out, in one of the ways that find mistakes.
+/// Leaves some units out, in one of the ways that find bugs.
 fn choose(tape: &Tape, rng: &mut Rng, units: &mut Vec<Unit>) {
     if units.is_empty() {
         return;
@@ -173,7 +173,7 @@ fn choose(tape: &Tape, rng: &mut Rng, units: &mut Vec<Unit>) {
         4 => units.retain(meta),
         5 => units.retain(|u| !meta(u)),
         6 => units.retain(|u| u.change != last.change),
-        // Torn: a change reached the medium in part, all others wholly.
+        // Torn: one change reached the medium in part, all others completely.
         7 => units.retain(|u| u.change != one.change || u.block <= one.block),
         8 => units.retain(|u| u.change != one.change || rng.one_in(2)),
         9 => {

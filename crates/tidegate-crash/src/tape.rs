@@ -28,37 +28,37 @@ pub struct Change {
     pub zone: Option<Op>,
     /// Event of its submission.
     pub submitted: u64,
-    /// Event of its completion; the end of time when it never came.
+    /// Event of its completion; `u64::MAX` when it never completed.
     pub completed: u64,
 }
 
 /// No change.
 const NONE: u32 = u32::MAX;
 
-/// All that went to the device, in order.
+/// All requests to the device, in order.
 #[derive(Default)]
 pub struct Tape {
-    /// All content there is.
+    /// The content of all blocks.
     pub blocks: Arc<Blocks>,
     /// The content of the device before.
     pub before: Arc<Vec<u32>>,
-    /// In order of submission.
+    /// The changes, in order of submission.
     pub changes: Vec<Change>,
-    /// Of a device with zones, where these were written to before.
+    /// The write pointers of the zones before the recording, on a device with zones.
     pub zones: OnZones,
 }
 
 /// One block of one change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Unit {
-    /// Which change.
+    /// The number of the change.
     pub change: u32,
-    /// Which block of the device.
+    /// The number of the block on the device.
     pub block: u32,
 }
 
 impl Tape {
-    /// The tape of a record that began with the content `before` in `blocks`.
+    /// The tape of a recording that began with the content `before` in `blocks`.
     ///
     /// # Panics
     /// A request is not of whole blocks: a part would be missing in every state.
@@ -89,7 +89,7 @@ impl Tape {
         Tape { zones: zones.clone(), ..self }
     }
 
-    /// How often the device was flushed.
+    /// The number of flushes of the device.
     pub fn flushes(&self) -> u64 {
         self.changes.iter().filter(|c| c.flushes).count() as u64
     }
@@ -107,13 +107,14 @@ impl Tape {
         self.changes[..n].iter().enumerate().map(|(i, c)| (i as u32, c))
     }
 
-    /// When the last flush began that is complete at `cut`: writes completed before are durable.
+    /// The event at which the last flush began that is complete at `cut`: writes completed before that event
+    /// are durable.
     pub fn flushed(&self, cut: u64) -> u64 {
         let done = self.until(cut).filter(|(_, c)| c.flushes && c.completed < cut);
         done.map(|(_, c)| c.submitted).max().unwrap_or(0)
     }
 
-    /// PREFLUSH writes in flight at `cut`: their flush may be done while they are not.
+    /// PREFLUSH writes in flight at `cut`: their flush may be done while the writes are not.
     pub fn flushing(&self, cut: u64) -> Vec<u32> {
         let inflight = self.until(cut).filter(|(_, c)| c.flushes && c.completed >= cut);
         inflight.map(|(i, _)| i).collect()
@@ -123,12 +124,12 @@ impl Tape {
         c.completed < flushed || (c.fua && c.completed < cut)
     }
 
-    /// Whether `old` is gone where `new` is: they were not in flight together.
+    /// Whether `new` replaces `old` on the medium for certain: they were not in flight together.
     fn is_over(old: &Change, new: &Change) -> bool {
         old.completed < new.submitted
     }
 
-    /// The durable change that each block has, [`NONE`] where it has none.
+    /// The durable change of each block; [`NONE`] where there is none.
     fn settled(&self, cut: u64, flushed: u64) -> Vec<u32> {
         let mut settled = vec![NONE; self.before.len()];
         for (i, c) in self.until(cut).filter(|(_, c)| Self::is_durable(c, cut, flushed)) {
@@ -141,7 +142,7 @@ impl Tape {
         settled
     }
 
-    /// The blocks that may be on the medium at `cut` or not, when the last flush began at `flushed`.
+    /// The blocks that may or may not be on the medium at `cut`, when the last flush began at `flushed`.
     pub fn volatile(&self, cut: u64, flushed: u64) -> Vec<Unit> {
         let settled = self.settled(cut, flushed);
         let mut out = Vec::new();
@@ -159,7 +160,7 @@ impl Tape {
         out
     }
 
-    /// The device's content: all that is durable, and of the rest what `present` says, later ones over
+    /// The device's content: all durable blocks, and of the others those in `present`, later ones over
     /// earlier ones.
     pub fn table(&self, cut: u64, flushed: u64, present: &[Unit]) -> Vec<u32> {
         self.medium(cut, flushed, present).0

@@ -10,12 +10,13 @@ use tidegate_rt::rng::Rng;
 
 const AMOUNT: Amount = Amount { boundaries: 50, prefixes: 50, subsets: 400 };
 
-/// A record of requests done one after the other: operation, flags, block, contents of its blocks.
+/// A recording of requests that are done one after the other: operation, flags, block, contents of its
+/// blocks.
 fn tape(requests: &[(Op, BioFlags, u32, &[u8])]) -> Tape {
     tape_of(8, requests)
 }
 
-/// The same of a device of so many blocks.
+/// Such a tape of a device with this many blocks.
 fn tape_of(blocks: usize, requests: &[(Op, BioFlags, u32, &[u8])]) -> Tape {
     let records = requests.iter().enumerate().map(|(i, (op, flags, block, content))| Record {
         op: *op,
@@ -75,7 +76,7 @@ fn an_unflushed_write_can_be_missing_and_torn() {
 fn a_flushed_write_is_never_missing() {
     let t = tape(&[(Op::Write, NONE, 0, &[1]), FLUSH, (Op::Write, NONE, 1, &[2])]);
     assert_eq!(first(&outcomes(&t, 4, 6), 2), [vec![1, 0], vec![1, 2]].into());
-    // Until the flush is complete it may be.
+    // Until the flush is complete, the block may be missing.
     assert!(first(&outcomes(&t, 3, 3), 1).contains(&vec![0]));
 }
 
@@ -94,7 +95,7 @@ fn fua_is_durable_alone_and_preflush_before_its_own_block() {
     let tail = BioFlags::PREFLUSH | BioFlags::FUA;
     let t = tape(&[(Op::Write, NONE, 0, &[1]), (Op::Write, tail, 1, &[2])]);
     assert_eq!(first(&outcomes(&t, 4, 4), 2), [vec![1, 2]].into());
-    // In flight: never the tail without what it flushes.
+    // In flight: the write itself is never there without the blocks that its flush covers.
     let found = first(&outcomes(&t, 3, 3), 2);
     assert_eq!(found, [vec![0, 0], vec![1, 0], vec![1, 2]].into());
 }
@@ -119,7 +120,7 @@ fn what_was_in_flight_with_a_durable_write_may_lie_on_top_of_it() {
 #[test]
 fn a_write_in_flight_may_be_missing_behind_a_flush_or_there_before_it_ends() {
     let mut t = tape(&[(Op::Write, NONE, 0, &[1]), (Op::Write, NONE, 1, &[2]), FLUSH]);
-    // The first ends behind the flush, the second before it began.
+    // The first request ends after the flush began, the second starts before that.
     (t.changes[0].completed, t.changes[1].submitted, t.changes[1].completed) = (9, 1, 2);
     (t.changes[2].submitted, t.changes[2].completed) = (3, 4);
     assert_eq!(first(&outcomes(&t, 5, 5), 2), [vec![0, 2], vec![1, 2]].into());
@@ -192,7 +193,7 @@ fn a_zone_keeps_a_beginning_of_what_was_done_to_it() {
         (blocks.collect::<Vec<u8>>(), u64::from(n))
     };
     let (reset, finished) = ((vec![0; 6], 0), (vec![0; 6], 6));
-    // The other zone's write is its own affair.
+    // The write to the other zone is independent.
     let beside = |zones: Vec<Zone>, other: &[u8]| -> BTreeSet<[Zone; 2]> {
         let other =
             other.iter().map(|n| (if *n > 0 { vec![7, 0, 0, 0, 0, 0] } else { vec![0; 6] }, u64::from(*n)));

@@ -25,20 +25,21 @@ pub struct Found {
     pub atime: i64,
     /// Bytes.
     pub size: u64,
-    /// Runs of data: first page, bytes up to the end of the file. Bytes between them read as zeros.
+    /// Runs of data: the first page, and the bytes up to the end of the file. Bytes between runs read as
+    /// zeros.
     pub data: Vec<(u64, Vec<u8>)>,
     /// Extended attributes.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Where a symbolic link leads.
+    /// The target of a symbolic link.
     pub target: Vec<u8>,
 }
 
-/// Objects by the number in their owner's user id.
+/// Objects by their number, which is the owner's user id.
 pub type Tree = BTreeMap<Id, Found>;
 
-/// A directory of a fresh volume that no run knows of.
+/// A directory of a fresh volume, unknown to all runs.
 const FROM_THE_BEGINNING: &[u8] = b"lost+found";
-/// Files up to this size are read as a whole; of others, the runs of data.
+/// Files up to this size are read as a whole; of larger files, only the runs of data.
 const READ_WHOLE: u64 = 64 << 10;
 
 /// Reads a volume's whole tree.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tidegate_block::zones::Zones;
 use tidegate_block::{Device, Op, Overlay, RequestQueue, ZoneSpec, ZonedDevice};
 
-/// Zones of a device, and where each is written to, in bytes of the device.
+/// The zones of a device, and the write pointer of each in bytes of the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pointers {
     /// How the device is laid out.
@@ -23,15 +23,15 @@ pub struct Pointers {
 /// A device's content, and its zones if it has any.
 pub type OnZones = Option<Arc<Pointers>>;
 
-/// Something that was done to a zone.
+/// An operation on a zone.
 struct Event {
     unit: Unit,
-    /// Done to the whole zone; else the block was written.
+    /// The operation is on the whole zone; `None` for a write of a block.
     whole: Option<Op>,
     durable: bool,
 }
 
-/// An overlay as the device it is.
+/// An overlay with the zones of its device.
 pub(crate) struct Zoned(Option<Arc<ZonedDevice>>, Arc<Overlay>);
 
 impl Zoned {
@@ -52,15 +52,16 @@ impl Zoned {
         }
     }
 
-    /// Where each zone is written to now.
+    /// The current write pointer of each zone.
     pub(crate) fn pointers(&self, spec: Option<ZoneSpec>) -> OnZones {
         let (zoned, spec) = (self.0.as_ref()?, spec?);
         let at = zoned.report_zones().ok()?.iter().map(|z| z.pointer).collect();
         Some(Arc::new(Pointers { spec, at }))
     }
 
-    /// Checks that every write was at a write pointer, and no more zones were active than may be: neither the device
-    /// refused any, nor the queue before it, which fails those that have no place in their zone.
+    /// Checks that every write was at a write pointer, and that no more zones were active than allowed. For
+    /// this, neither the device nor the queue before it may have refused a write; the queue fails writes that
+    /// do not fit their zone's write pointer.
     pub(crate) fn check(&self, queue: &RequestQueue) -> Result<(), Fault> {
         let device = self.0.as_ref().map_or(0, |z| z.refused());
         match (device, queue.stats().zone_refused) {
@@ -75,7 +76,7 @@ impl Zoned {
 }
 
 impl Tape {
-    /// Puts what a cut leaves of zones into a content, and says where these are written to.
+    /// Puts into a content what a cut leaves of the zones; returns their write pointers.
     pub(crate) fn lay_zones(&self, cut: u64, flushed: u64, present: &[Unit], table: &mut [u32]) -> OnZones {
         let before = self.zones.as_ref()?;
         let size = self.blocks.block_size() as u64;
@@ -112,7 +113,7 @@ impl Tape {
         Some(Arc::new(Pointers { spec: before.spec, at }))
     }
 
-    /// Writes, resets and finishes of each zone before `cut`, in order.
+    /// The writes, resets and finishes of each zone before `cut`, in order.
     fn events(&self, cut: u64, flushed: u64, first: u32, per: u32) -> Vec<(u32, Vec<Event>)> {
         let mut zones: std::collections::BTreeMap<u32, Vec<Event>> = Default::default();
         for (change, c) in self.until(cut).filter(|(_, c)| c.block >= first) {
@@ -145,7 +146,8 @@ mod tests {
         let _ = queue.submit_wait(Bio::write(Sector::from_bytes(pos), vec![page], BioFlags::empty()));
     }
 
-    /// A write behind the write pointer ends in the queue, and one that the device refuses may have gone around it.
+    /// A write behind the write pointer fails in the queue; a write that the device refuses may have bypassed
+    /// the queue.
     #[test]
     fn a_write_that_breaks_a_rule_is_a_fault() {
         let zones: OnZones = Some(Arc::new(Pointers { spec: SPEC, at: vec![0, MIB, 2 * MIB, 3 * MIB] }));

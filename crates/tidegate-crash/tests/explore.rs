@@ -1,4 +1,4 @@
-//! A short exploration of power cuts. `cargo xtask crash` does it at length.
+//! A short exploration of power cuts. `cargo xtask crash` does a long one.
 
 use std::sync::Arc;
 use tidegate_crash::base::{Bases, Shape};
@@ -10,10 +10,10 @@ use tidegate_crash::{Failure, Limits, Progress, Settings, explore};
 use tidegate_rt::{clock, rng::Rng};
 use tidegate_testing::{ext4, oracle};
 
-/// One run in so many is done by several threads at once.
+/// One run in this many is done by several threads at once.
 const CROWDS: u64 = 4;
 
-/// A failure in words, with what replays it.
+/// Describes a failure and how to replay it.
 fn text(format: &str, f: &Failure) -> String {
     let steps = f.short.iter().flat_map(|s| &s.steps).map(|s| s.to_string());
     format!(
@@ -25,17 +25,17 @@ fn text(format: &str, f: &Failure) -> String {
     )
 }
 
-/// A setting of the environment that is a number.
+/// A number from the environment.
 fn told(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|n| n.parse().unwrap_or_else(|e| panic!("{name}: {e}")))
 }
 
-/// Explores so many states, or as many as `TIDEGATE_CRASH_STATES` says. `TIDEGATE_SEED` says which run is the
-/// first; else chance does.
+/// Explores this many states, or as many as `TIDEGATE_CRASH_STATES` says. `TIDEGATE_SEED` gives the seed of
+/// the first run; without it, the seed is random.
 fn explored(format: &str, bases: Bases, states: u64) {
     let settings = Settings { bases: Arc::new(bases), ..Settings::default() };
     let states = told("TIDEGATE_CRASH_STATES").unwrap_or(states);
-    // Small enough to be typed.
+    // The seed is small enough to be typed.
     let seed = told("TIDEGATE_SEED").unwrap_or_else(|| clock::entropy() % 1_000_000_000);
     println!("TIDEGATE_SEED={seed}");
     let limits = Limits {
@@ -74,7 +74,7 @@ fn ext4_bases() -> Bases {
     Bases::ext4(Arc::new(move |s, bytes| made(s, bytes).map_err(|e| format!("{e:#}"))))
 }
 
-/// Power cuts on zones: every write at a write pointer, and of each zone a beginning is left.
+/// Power cuts on zones: every write is at a write pointer, and of each zone a beginning is left.
 #[test]
 fn a_few_hundred_power_cuts_on_zones_break_no_promise() {
     explored("zoned", Bases::zoned(), 400);
@@ -85,7 +85,7 @@ fn a_seed_gives_one_run_and_every_part_of_it_is_a_run() {
     let run = |seed| generate(&mut Rng::new(seed), 40, Profile::Mixed, Model::default());
     assert_eq!(run(5), run(5));
     assert_ne!(run(5), run(6));
-    // Dropping operations leaves some that cannot be done; the model passes over them.
+    // After operations are dropped, some others are impossible; the model skips those.
     let mut model = Model::default();
     run(5).iter().skip(1).step_by(2).for_each(|s| model.apply(s));
     assert_eq!(model.state, 20);
@@ -113,7 +113,7 @@ fn seeds_reach_every_profile_and_the_same_run_writes_the_same() {
     assert_eq!(seen.len(), 5, "{seen:?}");
 }
 
-/// Explores volumes with a bug planted until it is found, for so many states.
+/// Explores volumes with a planted bug for at most this many states, until the bug is found.
 #[cfg(any(debug_assertions, feature = "planted-bugs"))]
 fn caught(bases: &Arc<Bases>, bug: tidegate::planted::PlantedBug, seed: u64, states: u64) {
     let planted = tidegate::planted::Planted::new(bug).unwrap();
@@ -127,7 +127,7 @@ fn caught(bases: &Arc<Bases>, bug: tidegate::planted::PlantedBug, seed: u64, sta
     println!("{bug:?}: {} after {} states of seed {}", found.fault.promise, found.after, found.seed);
 }
 
-/// Each bug that is planted in the engine is found, from a seed that is soon there.
+/// Each planted bug is found, from a seed with which it is found soon.
 #[cfg(any(debug_assertions, feature = "planted-bugs"))]
 #[test]
 fn planted_bugs_are_caught() {

@@ -1,22 +1,23 @@
 //! ext2, ext3 and ext4: the on-disk format as mke2fs and Linux write it, read and written in user space.
 //!
-//! It does: make volumes, change those whose features allow it, and read everything that a volume with the
-//! features in [`gate::SUPPORTED_INCOMPAT`] holds, through [`tidegate_vfs::FileSystem`], at any depth of
-//! extents or indirect blocks, with hashed directories, attributes, ACLs and inline data, and check every
-//! checksum on the way; check and repair volumes that nobody uses. It does not: decode encrypted files, or
-//! look at names without regard to case. `docs/ext4.md` has the list.
+//! This crate makes volumes, and changes volumes whose features allow it. Through
+//! [`tidegate_vfs::FileSystem`] it reads everything that a volume with the features in
+//! [`gate::SUPPORTED_INCOMPAT`] holds: any depth of extents or indirect blocks, hashed directories,
+//! attributes, ACLs and inline data. It checks every checksum on the way. It checks and repairs volumes that
+//! are not in use. It does not decode encrypted files, or compare names without regard to case.
+//! `docs/ext4.md` has the list.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`format`](mod@format) | the bytes, their units, and the one place that validates them |
-//! | [`volume`] | the volume in memory, how it gets there, what it tells of itself |
-//! | `alloc` | groups, and what is free |
+//! | [`volume`] | the volume in memory, opening it, its reports |
+//! | `alloc` | groups, free blocks and free inodes |
 //! | `fast_commit` | changes that follow the last commit of the journal |
 //! | `inode` | inodes in memory |
-//! | `map` | where a file's blocks are, and reading them |
+//! | `map` | the places of a file's blocks, and reads of them |
 //! | `dir` | directories |
 //! | `xattr` | extended attributes and ACLs |
-//! | [`offline`] | making a volume, checking and repairing one that nobody uses |
+//! | [`offline`] | mkfs, and check and repair of a volume that is not in use |
 //! | `vfs_impl` | [`tidegate_vfs::FileSystem`] for the volume |
 #![forbid(unsafe_code)]
 

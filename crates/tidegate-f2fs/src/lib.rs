@@ -1,10 +1,10 @@
 //! F2FS: the on-disk format as mkfs.f2fs and the kernel write it, read and written in user space.
 //!
-//! It does: everything an F2FS volume with the features in [`gate::SUPPORTED`] holds, through
-//! [`tidegate_vfs::FileSystem`], with the durability that fsync promises; make volumes ([`mkfs`]); check
-//! ([`check`]) and repair ([`repair`]) them. It does not: decode compressed or encrypted files (their
-//! volumes open read-only), or open the devices of a volume on several: it takes them as one
-//! ([`tidegate_block::Linear`]).
+//! This crate reads and writes everything that an F2FS volume with the features in [`gate::SUPPORTED`] holds,
+//! through [`tidegate_vfs::FileSystem`], with the durability that fsync promises. It makes volumes
+//! ([`mkfs`]), checks ([`check`]) and repairs ([`repair`]) them. It does not decode compressed or encrypted
+//! files (their volumes open read-only). It does not open the devices of a volume on several: it takes them
+//! as one ([`tidegate_block::Linear`]).
 //!
 //! | module | holds |
 //! |---|---|
@@ -21,8 +21,8 @@
 //! | `offline` | [`mkfs`], [`check`], [`repair`]: volumes as a whole, without the engine |
 //! | `vfs_impl` | [`tidegate_vfs::FileSystem`] for the volume |
 //!
-//! A room calls those below it. The calls that go up, such as node blocks joining the growing bios of `file`, are listed
-//! in the test `folders_of_f2fs_call_downwards`. `volume` is the object that all of them work on.
+//! A folder calls the folders below it. The test `folders_of_f2fs_call_downwards` lists the calls that go up,
+//! such as node blocks joining the growing bios of `file`. `volume` is the object that all folders work on.
 //!
 //! ```text
 //!                 vfs_impl                 the VFS's view

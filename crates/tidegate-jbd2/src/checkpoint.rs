@@ -1,13 +1,13 @@
-//! Checkpoints: committed blocks go to where they belong, and the log gets room.
+//! Checkpoints: committed blocks are written to their places, and the log gets room.
 //!
-//! Of each block the newest committed bytes are kept here until they are on the volume; older ones are never
+//! The newest committed bytes of each block are kept here until they are on the volume. Older bytes are never
 //! written, since the log that recovery would replay has the newer. A block that a committed transaction
-//! freed is not written any more either: it may hold data by then.
+//! freed is not written either: it may hold data by then.
 //!
-//! A pass takes the oldest transactions, a quarter of the log of them; writes their blocks; moves the log's
-//! tail in the superblock, behind a flush and durably; and then gives their log blocks back. With
-//! `journal=pipelined` a thread does that from half a log on, so that no handle waits for it; with
-//! `journal=jbd2` the handle that finds the log full does.
+//! A pass takes the oldest transactions, a quarter of the log in all; writes their blocks; moves the log's
+//! tail in the superblock, behind a flush and durably; and then frees their log blocks. With
+//! `journal=pipelined` a thread makes passes when the log is half full, so that no handle waits; with
+//! `journal=jbd2` the handle that finds the log full makes them.
 //!
 //! Locks: `journal->j_checkpoint_mutex` over a pass and its I/O; `journal->j_list_lock` over the blocks that
 //! wait.
@@ -26,7 +26,7 @@ use tidegate_vfs::{Error, Result};
 static PASS: LockClass = LockClass::new("journal->j_checkpoint_mutex", 589);
 static LIST: LockClass = LockClass::new("journal->j_list_lock", 595);
 
-/// Committed blocks that are not where they belong.
+/// Committed blocks that are not in their places yet.
 pub(crate) struct Checkpoints {
     pass: Mutex<()>,
     list: Mutex<List>,
@@ -50,7 +50,7 @@ impl Checkpoints {
         }
     }
 
-    /// Takes what a committed transaction leaves. When this returns, freed blocks are written by nobody.
+    /// Takes over the blocks of a committed transaction. When this returns, no pass writes freed blocks.
     pub fn add(&self, tid: Tid, blocks: &[(FsBlock, Block)], revokes: &[FsBlock]) {
         let mut list = self.list.lock();
         for at in revokes {
@@ -62,7 +62,7 @@ impl Checkpoints {
         list.blocks.extend(blocks.iter().map(|(at, b)| (*at, (tid, b.clone()))));
     }
 
-    /// How many blocks wait.
+    /// Number of blocks that wait.
     pub fn blocks(&self) -> usize {
         self.list.lock().blocks.len()
     }
@@ -77,7 +77,7 @@ impl Checkpoints {
         all
     }
 
-    /// They are on the volume, or could not be written.
+    /// Ends the write of a batch; `written`: the blocks are on the volume.
     fn end(&self, batch: &[(FsBlock, Tid, Block)], written: bool) {
         let mut list = self.list.lock();
         list.writing.clear();
@@ -107,13 +107,13 @@ pub(crate) fn run(inner: &Inner) {
                 inner.waits.checkpoint.wait(&mut state);
             }
         }
-        // The error aborts the journal, and so ends this thread.
+        // The error aborts the journal, which ends this thread.
         let _ = inner.checkpoint();
     }
 }
 
 impl Inner {
-    /// Whether the thread has something to do.
+    /// Whether the thread has work.
     pub fn wants_checkpoint(&self, state: &State) -> bool {
         let oldest_done = state.ring.order.front().is_some_and(|p| p.finished);
         let wanted = state.wants_space || state.ring.used > self.costs.ring / 2;
@@ -125,7 +125,7 @@ impl Inner {
         self.checkpoints.blocks() * self.cache.block_size() > self.options.cache_bytes / 2
     }
 
-    /// One pass; whether there was anything to do.
+    /// Makes one pass; true if there was anything to do.
     ///
     /// # Errors
     /// The device's; the journal is aborted then.
@@ -152,7 +152,7 @@ impl Inner {
         Ok(true)
     }
 
-    /// The last of the transactions that a pass takes.
+    /// The last of the transactions that the next pass takes.
     fn oldest(&self) -> Option<Tid> {
         let state = self.state.lock();
         let mut freed = 0;
@@ -182,11 +182,11 @@ impl Inner {
             self.stats.checkpointed(batch.len() as u64);
         }
         pending.wait()?;
-        // On one device, the superblock's flush is enough.
+        // If log and volume are on one device, the superblock's flush is enough.
         if Arc::ptr_eq(self.log.queue(), &self.volume) { Ok(()) } else { self.volume.flush() }
     }
 
-    /// The log begins behind `last`: first durably, then its blocks are free.
+    /// Moves the log's tail behind `last`: first durably, then the log blocks are free.
     fn move_tail(&self, last: Tid) -> Result<()> {
         let mut first = self.first.lock();
         let mut state = self.state.lock();

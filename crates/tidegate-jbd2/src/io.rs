@@ -1,4 +1,4 @@
-//! Bytes of a device in blocks that may be smaller than a page, and waiting for several bios.
+//! Access to a device's bytes in blocks that may be smaller than a page, and waits for several bios.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
@@ -10,7 +10,7 @@ use tidegate_rt::{LockClass, Mutex, WaitQueue};
 /// Bytes of a page.
 const PAGE: u64 = PAGE_SIZE as u64;
 
-/// Reads `to.len()` bytes at byte `at` of the device, whose end need not be a page's.
+/// Reads `to.len()` bytes at byte `at` of the device, which need not end at a page boundary.
 ///
 /// # Errors
 /// The device's errno; `IO` past its end.
@@ -21,7 +21,8 @@ pub(crate) fn read(queue: &RequestQueue, at: u64, to: &mut [u8]) -> Result<(), E
     if end.next_multiple_of(PAGE) <= size {
         return read_pages(queue, first, at, to);
     }
-    // A block that ends in the device's last page, which is not whole, is read in one that lies off the grid.
+    // A block in the device's last, incomplete page is read with a page that does not begin at a page
+    // boundary.
     let cut = at.max(end - end % PAGE);
     let (head, tail) = to.split_at_mut((cut - at) as usize);
     if !head.is_empty() {
@@ -30,7 +31,7 @@ pub(crate) fn read(queue: &RequestQueue, at: u64, to: &mut [u8]) -> Result<(), E
     read_pages(queue, size.checked_sub(PAGE).ok_or(Errno::IO)?, cut, tail)
 }
 
-/// Reads in pages from byte `first` on, which is at most `at`; all are on the device.
+/// Reads in pages from byte `first` on, which is at most `at`; all pages are on the device.
 fn read_pages(queue: &RequestQueue, first: u64, at: u64, to: &mut [u8]) -> Result<(), Errno> {
     let mut skip = (at - first) as usize;
     let pages = (skip + to.len()).div_ceil(PAGE_SIZE);
@@ -57,7 +58,7 @@ pub(crate) fn write_bio(at: u64, bytes: &[u8], flags: BioFlags) -> Bio {
 
 static PENDING: LockClass = LockClass::new("journal->bios", 940);
 
-/// Bios in flight that are waited for together.
+/// Bios in flight with a common wait.
 pub(crate) struct Pending {
     left: AtomicU32,
     error: Mutex<Option<Errno>>,
@@ -73,7 +74,7 @@ impl Pending {
         })
     }
 
-    /// The bio as one of these.
+    /// Adds a bio to them.
     pub fn watch(self: &Arc<Self>, bio: Bio) -> Bio {
         debug_assert!(bio.op != Op::Read, "its memory would be lost");
         self.left.fetch_add(1, Relaxed);
@@ -88,15 +89,15 @@ impl Pending {
         })
     }
 
-    /// Whether all have ended.
+    /// Whether all bios have ended.
     pub fn is_done(&self) -> bool {
         self.left.load(Acquire) == 0
     }
 
-    /// Waits until all have ended.
+    /// Waits until all bios have ended.
     ///
     /// # Errors
-    /// The first that one of them had.
+    /// The first error of a bio.
     pub fn wait(&self) -> Result<(), Errno> {
         self.ended.wait_until(|| self.left.load(Acquire) == 0);
         self.error.lock().map_or(Ok(()), Err)
@@ -119,7 +120,7 @@ mod tests {
                 let mut to = vec![0; len];
                 match read(&queue, at as u64, &mut to) {
                     Ok(()) => assert_eq!(to, bytes[at..at + len], "{size}: {at} {len}"),
-                    // A device below a page cannot be read in pages.
+                    // A device smaller than a page cannot be read in pages.
                     Err(e) => assert!(at + len > size || size < PAGE_SIZE, "{size}: {at} {len}: {e}"),
                 }
             }

@@ -1,22 +1,22 @@
-//! The jbd2 journal: blocks of a volume change in transactions, each of which is there as a whole after a power
-//! cut, or not at all.
+//! The jbd2 journal: blocks of a volume change in transactions. After a power cut, all of a transaction is
+//! there or nothing.
 //!
-//! It does: read and validate a journal, recover the volume it belongs to, cache the volume's metadata,
-//! commit changes of it, and bring them to where they belong. It does not: know the format of that volume. A
+//! This crate reads and validates a journal, recovers the volume it belongs to, caches the volume's metadata,
+//! commits changes of it, and writes them to their places. It does not know the format of that volume. The
 //! volume says where its log lies ([`Log`]) and which blocks change.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`units`] | [`Tid`], [`LogBlock`], [`FsBlock`] |
 //! | [`format`](mod@format) | the log's bytes, validated |
-//! | `log` | [`Log`]: where the log lies |
-//! | `io` | blocks smaller than a page, bios that are waited for together |
-//! | [`recover`](mod@recover) | [`recover()`], [`Replay`]: what a log holds for its volume |
+//! | `log` | [`Log`]: the place of the log |
+//! | `io` | blocks smaller than a page, common waits for bios |
+//! | [`recover`](mod@recover) | [`recover()`], [`Replay`]: the content of a log for its volume |
 //! | [`cache`] | [`Cache`]: metadata blocks in memory |
 //! | [`journal`] | [`Journal`], [`Handle`]: blocks change in transactions |
-//! | `commit` | transactions go to the log |
-//! | `checkpoint` | committed blocks go to where they belong |
-//! | [`stats`] | figures and trace points |
+//! | `commit` | writing transactions to the log |
+//! | `checkpoint` | writing committed blocks to their places |
+//! | [`stats`] | statistics and trace points |
 //!
 //! `docs/journal.md` has a picture of the log's bytes.
 

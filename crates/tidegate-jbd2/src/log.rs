@@ -1,4 +1,4 @@
-//! Where the log lies: its blocks, as runs of a device's.
+//! The place of the log: its blocks, as runs of a device's blocks.
 
 use crate::io;
 use crate::units::{FsBlock, LogBlock};
@@ -6,30 +6,30 @@ use std::sync::Arc;
 use tidegate_block::{BioFlags, RequestQueue};
 use tidegate_vfs::{At, Error, Result};
 
-/// Blocks that lie one behind the other on the device.
+/// Blocks that follow each other on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The first.
+    /// The first block.
     pub first: FsBlock,
-    /// Its blocks.
+    /// Number of blocks.
     pub len: u32,
 }
 
 /// Blocks of the smallest log that has room for a transaction: superblock, descriptor, block, record.
 const MIN_BLOCKS: u32 = 4;
 
-/// The blocks of a journal, which lie in a file of the volume or on a device of its own.
+/// The blocks of a journal, in a file of the volume or on a device of its own.
 pub struct Log {
     queue: Arc<RequestQueue>,
     block_size: u32,
-    /// Each with its first log block; in order, without gaps.
+    /// Each run with its first log block; in order, without gaps.
     runs: Vec<(LogBlock, Run)>,
     len: u32,
 }
 
 impl Log {
-    /// A log whose blocks of `block_size` bytes are those of `runs`, in this order, on the device of `queue`. The
-    /// first is the journal's superblock.
+    /// A log whose blocks of `block_size` bytes are those of `runs`, in this order, on the device of `queue`.
+    /// The first block is the journal's superblock.
     ///
     /// # Errors
     /// `Corrupt` when a run is not all on the device, two have a block in common, or the log is too short or
@@ -70,22 +70,23 @@ impl Log {
         self.block_size
     }
 
-    /// Blocks, the superblock among them.
+    /// Number of blocks, the superblock included.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Never: a log has a superblock.
+    /// Always false: a log has a superblock.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The queue of the device that it lies on.
+    /// The queue of the log's device.
     pub fn queue(&self) -> &Arc<RequestQueue> {
         &self.queue
     }
 
-    /// Where log block `at` lies, and how many from there on follow it on the device; at most `max`.
+    /// The place of log block `at`, and how many blocks from there on follow each other on the device; at
+    /// most `max`.
     pub(crate) fn place(&self, at: LogBlock, max: u32) -> Result<(FsBlock, u32)> {
         let after = self.runs.partition_point(|(first, _)| *first <= at);
         let found = after.checked_sub(1).and_then(|n| self.runs.get(n)).and_then(|(first, run)| {
@@ -124,7 +125,7 @@ impl Log {
         Ok(block)
     }
 
-    /// Writes one block or a part of it, and waits for it.
+    /// Writes one block or a part of it, and waits for the write.
     ///
     /// # Errors
     /// The device's; `Corrupt` past the log's end.
@@ -137,7 +138,7 @@ impl Log {
     }
 }
 
-/// Refuses a log that has a block of the device twice: it would be as long as it likes to be.
+/// Refuses a log that has a block of the device twice: such a log could have any length.
 fn check_overlap(placed: &[(LogBlock, Run)]) -> Result<()> {
     let mut sorted: Vec<&(LogBlock, Run)> = placed.iter().collect();
     sorted.sort_unstable_by_key(|(_, run)| run.first);
@@ -177,7 +178,7 @@ impl<'a> Window<'a> {
             Some(n) => n,
             None => {
                 let (_, n) = self.log.place(at, (WINDOW / self.log.block_size).max(1))?;
-                // A block that cannot be read and that nobody asked for is no error.
+                // An unreadable block is no error if it was not asked for.
                 self.fill(at, n).or_else(|e| if n > 1 { self.fill(at, 1) } else { Err(e) })?;
                 0
             }
@@ -185,7 +186,7 @@ impl<'a> Window<'a> {
         Ok(&self.bytes[skip * size..][..size])
     }
 
-    /// Reads `n` blocks, which are one piece of the device. Bytes that were not read are not there later.
+    /// Reads `n` blocks, which are one piece of the device. After an error, the window has no bytes.
     fn fill(&mut self, at: LogBlock, n: u32) -> Result<()> {
         self.bytes.resize((n * self.log.block_size) as usize, 0);
         self.first = at.0;

@@ -1,4 +1,4 @@
-//! A journal's work in figures, in jbd2's words.
+//! Statistics of a journal, in jbd2's words.
 
 use crate::journal::Journal;
 use crate::units::Tid;
@@ -9,14 +9,14 @@ use tidegate_rt::{LockClass, Mutex, Nanos};
 
 static HISTORY: LockClass = LockClass::new("journal->j_history_lock", 597);
 
-/// Commits that are remembered one by one: those of a second on the fastest devices.
+/// Commits that are remembered one by one: as many as the fastest devices make in a second.
 const HISTORY_LEN: usize = 1024;
 
 /// Trace points, named as the kernel's.
 pub(crate) mod trace {
     use tidegate_rt::trace::{EventPoint, SpanPoint};
 
-    // Waits and work by the names of the kernel's functions, for a reader that looks for causes.
+    // Waits and work have the names of the kernel's functions, for a reader that searches for causes.
     pub static WAIT_COMMIT: SpanPoint<1> = SpanPoint::timed("jbd2_log_wait_commit", ["transaction"]);
     pub static WAIT_LOCKED: SpanPoint<0> = SpanPoint::timed("wait_transaction_locked", []);
     pub static WAIT_SPACE: SpanPoint<0> = SpanPoint::timed("jbd2_log_wait_for_space", []);
@@ -37,7 +37,7 @@ pub(crate) mod trace {
         EventPoint::new("jbd2_handle_start", ["transaction", "type", "requested_blocks"]);
     pub static HANDLE_EXTEND: EventPoint<3> =
         EventPoint::new("jbd2_handle_extend", ["transaction", "buffer_credits", "requested_blocks"]);
-    // The credits it asked for are in its start and its extensions: an event has four numbers.
+    // An event has only four numbers: the credits asked for are in the handle's start and its extensions.
     pub static HANDLE_STATS: EventPoint<4> =
         EventPoint::new("jbd2_handle_stats", ["transaction", "type", "interval", "dirtied_blocks"]);
     pub static CHECKPOINT_STATS: EventPoint<3> =
@@ -51,23 +51,23 @@ pub(crate) mod trace {
 pub struct RunStats {
     /// The transaction.
     pub tid: Tid,
-    /// Somebody asked for it.
+    /// A thread asked for its commit.
     pub requested: bool,
-    /// The longest that one of its handles waited for it.
+    /// The longest time that one of its handles waited for it.
     pub wait: Nanos,
-    /// From the request until it was locked.
+    /// Time from the request until it was locked.
     pub request_delay: Nanos,
-    /// From its first handle until it was locked.
+    /// Time from its first handle until it was locked.
     pub running: Nanos,
-    /// Until its handles had ended.
+    /// Time until its handles had ended.
     pub locked: Nanos,
-    /// Data that goes first.
+    /// Time for the data that must be first.
     pub flushing: Nanos,
-    /// Body and record.
+    /// Time for body and record.
     pub logging: Nanos,
-    /// From the lock to the record.
+    /// Time from the lock to the record.
     pub commit: Nanos,
-    /// Handles.
+    /// Number of handles.
     pub handles: u32,
     /// Blocks that it changed.
     pub blocks: u32,
@@ -78,7 +78,7 @@ pub struct RunStats {
 }
 
 impl RunStats {
-    /// When it was locked.
+    /// The time when it was locked.
     pub fn locked_at(&self) -> Nanos {
         Nanos(self.began.0 + self.running.0)
     }
@@ -89,40 +89,40 @@ impl RunStats {
 pub struct JournalStats {
     /// Transactions that were committed.
     pub transactions: u64,
-    /// Those that somebody asked for.
+    /// Transactions whose commit a thread asked for.
     pub requested: u64,
     /// Sums of the parts of [`RunStats`].
     pub sums: RunStats,
     /// Times that a handle waited for room in the log.
     pub space_waits: u64,
-    /// The average time of a commit, of which the last weighs a quarter.
+    /// The average time of a commit; the last commit has the weight of a quarter.
     pub average_commit: Nanos,
     /// Blocks of the longest transaction.
     pub max_blocks: u32,
     /// Bios that went to the log, and blocks of it that they took.
     pub logged: (u64, u64),
-    /// Blocks that checkpoints brought to where they belong, each in a bio.
+    /// Blocks that checkpoints wrote to their places, each in a bio.
     pub checkpointed: u64,
 }
 
-/// How long commits took, by step.
+/// Durations of commits, by step.
 #[derive(Clone, Debug, Default)]
 pub struct CommitTimes {
-    /// From the request until it was locked; of those that somebody asked for.
+    /// Time from the request until it was locked, for commits that a thread asked for.
     pub request_delay: Distribution,
-    /// Until the handles had ended; no handle joins meanwhile.
+    /// Time until the handles had ended; no handle joins meanwhile.
     pub locked: Distribution,
-    /// Data that goes first.
+    /// Time for the data that must be first.
     pub flushing: Distribution,
-    /// Body and record.
+    /// Time for body and record.
     pub logging: Distribution,
-    /// From the lock to the record.
+    /// Time from the lock to the record.
     pub commit: Distribution,
 }
 
 pub(crate) struct Stats {
     all: Mutex<(JournalStats, VecDeque<RunStats>)>,
-    /// As [`CommitTimes`] has them.
+    /// In the order of [`CommitTimes`].
     times: [Histogram; 5],
     log_bios: AtomicU64,
     checkpointed: AtomicU64,
@@ -145,13 +145,13 @@ impl Stats {
         self.all.lock().0.average_commit
     }
 
-    /// A bio with so many blocks goes to the log.
+    /// Counts a bio of `blocks` blocks to the log.
     pub fn logged(&self, blocks: u64) {
         self.log_bios.fetch_add(1, Relaxed);
         self.log_blocks.fetch_add(blocks, Relaxed);
     }
 
-    /// Blocks go to where they belong.
+    /// Counts blocks that are written to their places.
     pub fn checkpointed(&self, blocks: u64) {
         self.checkpointed.fetch_add(blocks, Relaxed);
     }
@@ -204,7 +204,7 @@ impl Journal {
         }
     }
 
-    /// How long commits took.
+    /// Durations of commits.
     pub fn commit_times(&self) -> CommitTimes {
         let [request_delay, locked, flushing, logging, commit] = &self.inner.stats.times;
         CommitTimes {
@@ -216,12 +216,12 @@ impl Journal {
         }
     }
 
-    /// The last commits, in order; a thousand of them.
+    /// The last commits, in order; at most a thousand or so.
     pub fn history(&self) -> Vec<RunStats> {
         self.inner.stats.all.lock().1.iter().copied().collect()
     }
 
-    /// The figures in the lines of `/proc/fs/jbd2/*/info`.
+    /// The statistics in the lines of `/proc/fs/jbd2/*/info`.
     pub fn info(&self) -> String {
         let s = self.stats();
         let n = s.transactions.max(1);

@@ -22,17 +22,17 @@ pub struct FsBlock(pub u64);
 pub struct Tid(pub u32);
 
 impl Tid {
-    /// The one behind this.
+    /// The next number.
     pub fn next(self) -> Tid {
         Tid(self.0.wrapping_add(1))
     }
 
-    /// The one before this.
+    /// The previous number.
     pub fn prev(self) -> Tid {
         Tid(self.0.wrapping_sub(1))
     }
 
-    /// Whether this is later than `other`: less than half of all numbers behind it.
+    /// Whether this number is later than `other`: less than half of all numbers behind it.
     pub fn is_after(self, other: Tid) -> bool {
         (self.0.wrapping_sub(other.0) as i32) > 0
     }

@@ -1,8 +1,8 @@
-//! The commits of a run one by one, as the file system tells of them.
+//! The commits of a run one by one, as the file system reports them.
 //!
-//! It remembers some of the last, so it is asked again and again while a run goes on. Each is an operation
-//! [`JBD2_COMMIT`] that took as long as its transaction was locked, flushed and logged; the slowest are events, too,
-//! with what each phase took.
+//! The file system remembers only the last commits, so it is asked again and again during a run. Each commit
+//! is an operation [`JBD2_COMMIT`], whose time is that of locking, flushing and logging its transaction. The
+//! slowest commits are events, too, with the time of each phase.
 
 use crate::record::Recorder;
 use crate::result::Event;
@@ -12,28 +12,28 @@ use std::collections::BTreeMap;
 use tidegate_rt::Nanos;
 use tidegate_vfs::CommitRun;
 
-/// The operation that a commit is, and the event that a slow one is.
+/// The name of a commit as an operation, and of a slow one as an event.
 pub const JBD2_COMMIT: &str = "jbd2_commit";
-/// Slow commits that are told of phase by phase.
+/// Number of slow commits that are reported phase by phase.
 pub const SLOWEST: usize = 10;
 
 /// Commits since a time.
 pub(crate) struct CommitLog {
-    /// The newest that was seen.
+    /// The newest commit seen.
     last: Option<u64>,
     runs: Vec<CommitRun>,
-    /// Those that were forgotten before they were asked for.
+    /// Commits that the file system had forgotten before it was asked.
     missed: u64,
 }
 
 impl CommitLog {
-    /// Those from now on.
+    /// A log of the commits from now on.
     pub fn new(target: &dyn Target) -> Self {
         let last = target.recent_commits().last().map(|r| r.number);
         CommitLog { last, runs: Vec::new(), missed: 0 }
     }
 
-    /// Takes what is new.
+    /// Takes new commits from the file system.
     pub fn look(&mut self, target: &dyn Target) {
         let recent = target.recent_commits();
         let new = recent.iter().filter(|r| self.last.is_none_or(|last| r.number > last));
@@ -50,7 +50,7 @@ impl CommitLog {
         (self.missed > 0).then(|| format!("{} commits were too many at once to be measured", self.missed))
     }
 
-    /// Adds them to what was measured.
+    /// Adds the commits to the measurements.
     pub fn record(mut self, to: &mut Recorder) {
         for r in &self.runs {
             to.add(JBD2_COMMIT, 0, Nanos(r.at_ns), Nanos(r.at_ns + r.commit_ns));
@@ -86,7 +86,7 @@ mod tests {
     use crate::target::{OpenHow, TargetFile};
     use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-    /// Remembers its last three commits, each as many ms long as its number.
+    /// Remembers its last three commits; each lasts as many ms as its number.
     struct Three(AtomicU64);
 
     impl Target for Three {

@@ -8,24 +8,24 @@ use tidegate_rt::{Nanos, sim};
 /// Processor time, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuTime {
-    /// In the program; none in simulated time, which knows of one kind only.
+    /// In the program; none in simulated time, which has only one kind.
     pub user_ns: Option<u64>,
-    /// In the kernel; in simulated time all that tasks used.
+    /// In the kernel; in simulated time everything that tasks used.
     pub sys_ns: u64,
 }
 
 impl CpuTime {
-    /// Of the whole process until now, or of the calling task's whole world.
+    /// The time of the whole process until now, or of the calling task's whole world.
     pub fn of_all() -> Option<CpuTime> {
         of(UsageWho::RUSAGE_SELF, |(all, _)| all)
     }
 
-    /// Of the calling thread until now.
+    /// The time of the calling thread until now.
     pub fn of_thread() -> Option<CpuTime> {
         of(UsageWho::RUSAGE_THREAD, |(_, thread)| thread)
     }
 
-    /// The time that came to it since `before`.
+    /// The time added since `before`.
     pub fn since(self, before: CpuTime) -> CpuTime {
         let user = self.user_ns.zip(before.user_ns).map(|(now, was)| now.saturating_sub(was));
         CpuTime { user_ns: user, sys_ns: self.sys_ns.saturating_sub(before.sys_ns) }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// An error of a workload or of what it runs on.
+/// An error of a workload or of its target.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A specification that cannot be run.
@@ -11,7 +11,7 @@ pub enum Error {
     /// A job file that cannot be read.
     #[error(transparent)]
     JobFile(#[from] crate::fio::ParseError),
-    /// An operation on a path in the target.
+    /// An operation on a path in the target failed.
     #[error("{path}: {source}")]
     Vfs {
         /// The path.
@@ -19,13 +19,13 @@ pub enum Error {
         /// The file system's error.
         source: tidegate_vfs::Error,
     },
-    /// A volume as a whole.
+    /// A volume failed as a whole.
     #[error(transparent)]
     Volume(#[from] tidegate::Error),
-    /// A guest with a kernel of its own.
+    /// A guest with a kernel of its own failed.
     #[error(transparent)]
     Guest(#[from] tidegate_uml::Error),
-    /// The host's file system.
+    /// The host's file system failed.
     #[error("{path}: {source}")]
     Host {
         /// The path.
@@ -33,7 +33,7 @@ pub enum Error {
         /// The host's error.
         source: std::io::Error,
     },
-    /// A file that the lab would make, and that somebody has.
+    /// A file that the lab would make exists already.
     #[error("{path}: is there already; the lab makes this file for each run and removes it again")]
     Exists {
         /// The path.
@@ -44,20 +44,20 @@ pub enum Error {
         "a thread of the workload could not be started: {0}; give it fewer threads, or raise the limits on them"
     )]
     Thread(std::io::Error),
-    /// A figure that is to be compared, and that no run has.
+    /// No run has a figure that is to be compared.
     #[error("no run has a {metric}")]
     NoValue {
         /// The figure.
         metric: String,
     },
-    /// A fault of the simulated world: the recording is of another run than the one that is shown.
+    /// A fault of the simulated world: the recording is of another run than the shown one.
     #[error("{position}: one seed gave two runs, of {once} and {again} ns: please report this")]
     Differs {
         /// The position.
         position: String,
-        /// Nanoseconds of the run that is shown.
+        /// Nanoseconds of the shown run.
         once: u64,
-        /// Nanoseconds of the recorded one.
+        /// Nanoseconds of the recorded run.
         again: u64,
     },
 }

@@ -1,7 +1,7 @@
 //! The lab: workloads that measure a volume in the process or any mounted directory by the same code.
 //!
-//! It does: run workloads from published measurements ([`workload`]) and fio's job files ([`fio`]) on a
-//! [`Target`], and give everything that was measured as one [`RunResult`]. It does not: make devices (see
+//! This crate runs workloads from published measurements ([`workload`]) and fio's job files ([`fio`]) on a
+//! [`Target`], and returns all measurements as one [`RunResult`]. It makes no devices (see
 //! [`tidegate_block::model`]).
 //!
 //! | module | holds |
@@ -9,19 +9,18 @@
 //! | [`target`] | [`Target`]: a volume on any device, a directory of the host; [`Rig`]: a new volume on a model |
 //! | [`workload`] | [`Spec`] and [`run`]: fs_mark, pgioperf, checkpoint storm, streams |
 //! | [`experiment`] | the published experiments, and comparisons |
-//! | [`kernel`] | file systems as Linux has them: in a guest, or mounted on this host |
+//! | [`kernel`] | Linux's own file systems: in a guest, or mounted on this host |
 //! | [`fio`] | job files read, run, and reported as fio does |
-//! | [`workers`] | the threads of a run, and what is sampled beside them |
+//! | [`workers`] | the threads of a run, and the sampling beside them |
 //! | [`commit_log`] | the commits of a run, one by one |
 //! | [`cpu`] | processor time, as time(1) tells it |
-//! | [`record`] | what one thread measures |
-//! | [`result`] | what a run gives |
+//! | [`record`] | the measurements of one thread |
+//! | [`result`] | the result of a run |
 //! | [`report`] | outcomes as one HTML page, and as a table for the terminal |
-//! | [`error`] | what can go wrong |
+//! | [`error`] | errors |
 //!
-//! Time, threads and sleep come from `tidegate_rt` alone, so a run on a model is the same in simulated time
-//! each time. `std::fs` belongs to [`target::Directory`]. The one lock, `lab->sampler` (10), is held while
-//! nothing else is taken.
+//! Time, threads and sleep come only from `tidegate_rt`, so runs on a model in simulated time are equal. Only
+//! [`target::Directory`] uses `std::fs`. No other lock is taken while the lock `lab->sampler` (10) is held.
 #![forbid(unsafe_code)]
 
 pub mod commit_log;

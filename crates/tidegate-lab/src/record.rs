@@ -1,4 +1,4 @@
-//! The measurements of one thread of a workload, and how the threads' measurements become one.
+//! The measurements of one thread of a workload, and their merging with other threads'.
 
 use crate::result::{Event, Latency, OpStats, Series};
 use hdrhistogram::Histogram;
@@ -9,7 +9,7 @@ use tidegate_rt::{Nanos, clock};
 pub const PERCENTILES: [f64; 17] =
     [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
 
-/// How many of the longest are kept each by itself: as many as published tables have.
+/// Number of the longest operations that are kept one by one: as many as published tables have.
 pub const LONGEST: usize = 5;
 
 /// Operations of one kind.
@@ -23,7 +23,7 @@ pub struct Op {
 
 impl Default for Op {
     fn default() -> Self {
-        // Three significant digits are within what the type takes.
+        // Three significant digits are within the histogram's range.
         let latencies = Histogram::new(3).expect("a precision of 3 digits");
         Op { latencies, longest: Vec::new(), bytes: 0, series: Vec::new() }
     }
@@ -40,7 +40,7 @@ impl Op {
     }
 }
 
-/// One thread's measurements, or those of several, added up.
+/// The measurements of one thread, or of several, added up.
 #[derive(Clone)]
 pub struct Recorder {
     start: Nanos,
@@ -50,13 +50,13 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Nothing measured yet; times count from `start`.
+    /// A recorder without measurements; times count from `start`.
     pub fn new(start: Nanos, interval_ns: u64) -> Self {
         let (ops, events) = (BTreeMap::new(), Vec::new());
         Recorder { start, interval_ns: interval_ns.max(1), ops, events }
     }
 
-    /// Does `f`, an operation of kind `op` that moves `bytes` bytes, and remembers how long it took. One
+    /// Runs `f`, an operation of kind `op` that moves `bytes` bytes, and records its duration. An operation
     /// that fails is not counted.
     pub fn time<T, E>(
         &mut self,
@@ -70,7 +70,7 @@ impl Recorder {
         Ok(r)
     }
 
-    /// Remembers an operation that was timed elsewhere.
+    /// Records an operation that was timed elsewhere.
     pub fn add(&mut self, op: &'static str, bytes: u64, begin: Nanos, end: Nanos) {
         let o = self.ops.entry(op).or_default();
         // The histogram resizes itself, so it takes every value.
@@ -85,24 +85,24 @@ impl Recorder {
         o.series[slot].1 += bytes;
     }
 
-    /// Remembers that something happened from `begin` until now.
+    /// Records an event from `begin` until now.
     pub fn event(&mut self, name: &str, begin: Nanos, values: &[(&str, u64)]) {
         let took_ns = clock::now().since(begin).0;
         let values = values.iter().map(|(k, v)| (k.to_string(), *v)).collect();
         self.events.push(Event { at_ns: begin.since(self.start).0, took_ns, name: name.to_string(), values });
     }
 
-    /// From when times count.
+    /// The time from which times count.
     pub fn start(&self) -> Nanos {
         self.start
     }
 
-    /// Remembers something that happened, as it is.
+    /// Records an event unchanged.
     pub fn add_event(&mut self, event: Event) {
         self.events.push(event);
     }
 
-    /// Takes in what another has measured.
+    /// Adds the measurements of another recorder.
     pub fn merge(&mut self, other: Recorder) {
         for (name, op) in other.ops {
             let mine = self.ops.entry(name).or_default();
@@ -117,7 +117,7 @@ impl Recorder {
         self.events.extend(other.events);
     }
 
-    /// Everything as it is reported.
+    /// All measurements in the form of a report.
     pub fn report(mut self) -> (BTreeMap<String, OpStats>, Series, Vec<Event>) {
         let mut series = Series { interval_ns: self.interval_ns, ..Series::default() };
         let mut ops = BTreeMap::new();

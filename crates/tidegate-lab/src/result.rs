@@ -1,7 +1,7 @@
-//! The result of a run of a workload: the same for every target, made to be kept and compared.
+//! The result of a run of a workload, in one form for every target, to be stored and compared.
 //!
-//! Everything is in order of name or of time, and nothing comes from a wall clock, so a run in simulated
-//! time is the same bytes each time.
+//! Everything is in order of name or of time, and nothing comes from a wall clock, so a run in simulated time
+//! gives equal bytes each time.
 
 use crate::cpu::CpuTime;
 use crate::target::Counts;
@@ -19,29 +19,29 @@ pub struct RunResult {
     pub target: String,
     /// Length of the measured part, in nanoseconds.
     pub elapsed_ns: u64,
-    /// Processor time in it, of the whole process, with its other work.
+    /// Processor time of the whole process in it, including other work.
     #[serde(default)]
     pub cpu: Option<CpuTime>,
     /// Operations by kind, such as `read`, `fsync`, `commit`.
     pub ops: BTreeMap<String, OpStats>,
     /// Operations and counters over time.
     pub series: Series,
-    /// The events, in order of time: syncs, ends of loops, and as `fs_commits` each interval in which the
-    /// file system wrote some.
+    /// The events, in order of time: syncs, ends of loops, and, as `fs_commits`, each interval in which the
+    /// file system made commits.
     pub events: Vec<Event>,
     /// The growth of the target's counters.
     pub counters: Counts,
-    /// How commits went, since the volume was opened.
+    /// Statistics of commits since the volume was opened.
     #[serde(default)]
     pub commits: Option<CommitStats>,
-    /// Statistics of locks, most waited for first, if they were being collected.
+    /// Statistics of locks, those with the longest waits first, if they were collected.
     pub locks: Vec<LockStat>,
     /// Deviations from the request, with reasons.
     pub notes: Vec<String>,
 }
 
 impl RunResult {
-    /// Operations of a kind a second.
+    /// Operations of a kind per second.
     pub fn per_second(&self, op: &str) -> f64 {
         let n = self.ops.get(op).map_or(0, |o| o.latency.count);
         if self.elapsed_ns == 0 { 0.0 } else { n as f64 * 1e9 / self.elapsed_ns as f64 }
@@ -53,13 +53,14 @@ impl RunResult {
 pub struct OpStats {
     /// Bytes they moved.
     pub bytes: u64,
-    /// How long they took.
+    /// Their latencies.
     pub latency: Latency,
-    /// Their latencies: highest value of each bucket, how many; three significant digits.
+    /// Their latencies as a histogram: the highest value of each bucket and its count; three significant
+    /// digits.
     pub histogram: Vec<(u64, u64)>,
 }
 
-/// Latencies in nanoseconds; all 0 when there was none.
+/// Latencies in nanoseconds; all 0 without operations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Operations that were timed.
@@ -72,10 +73,10 @@ pub struct Latency {
     pub mean: f64,
     /// Standard deviation.
     pub stddev: f64,
-    /// The longest, the longest first; no more than [`crate::record::LONGEST`].
+    /// The longest, in descending order; at most [`crate::record::LONGEST`].
     #[serde(default)]
     pub longest: Vec<u64>,
-    /// By percentage, as `99.000000`: no more than this.
+    /// By percentage, such as `99.000000`: the latency that this share does not exceed.
     pub percentiles: BTreeMap<String, u64>,
 }
 
@@ -84,18 +85,18 @@ pub struct Latency {
 pub struct Series {
     /// Length of an interval, in nanoseconds.
     pub interval_ns: u64,
-    /// By kind of operation, for each interval: how many ended, and their bytes.
+    /// By kind of operation, for each interval: the number of operations that ended, and their bytes.
     pub ops: BTreeMap<String, Vec<(u64, u64)>>,
-    /// By name, the growth of counters in each interval; those that grew at all.
+    /// By name, the growth of each counter that grew, in each interval.
     pub counters: BTreeMap<String, Vec<u64>>,
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Event {
-    /// When it began, in nanoseconds since the measured part did.
+    /// Its start, in nanoseconds since the start of the measured part.
     pub at_ns: u64,
-    /// How long it took.
+    /// Its duration.
     pub took_ns: u64,
     /// The event's name.
     pub name: String,
@@ -103,11 +104,11 @@ pub struct Event {
     pub values: BTreeMap<String, u64>,
 }
 
-/// One class of locks, those who share and those who do not together; times in nanoseconds.
+/// One class of locks, shared and exclusive holders together; times in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)] // as in `/proc/lock_stat`
 pub struct LockStat {
-    /// Its name, and as `/proc/lock_stat` has it: rows and call points.
+    /// Its name, with the rows and call points of `/proc/lock_stat`.
     #[serde(flatten)]
     pub table: Class,
     pub contentions: u64,

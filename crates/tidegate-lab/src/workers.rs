@@ -1,4 +1,4 @@
-//! The threads of a run, and the measurements around them.
+//! The threads of a run, and the measurements of the run.
 
 use crate::commit_log::CommitLog;
 use crate::cpu::CpuTime;
@@ -20,14 +20,14 @@ static SAMPLER: LockClass = LockClass::new("lab->sampler", 10);
 pub struct Shared {
     /// The target that they work on.
     pub target: Arc<dyn Target>,
-    /// When the measured part began.
+    /// Start of the measured part.
     pub start: Nanos,
     interval_ns: u64,
     stop: Arc<AtomicBool>,
     meeting: Arc<Meeting>,
 }
 
-/// Where threads wait for each other.
+/// The barrier at which threads wait for each other.
 #[derive(Default)]
 struct Meeting {
     arrived: AtomicU64,
@@ -40,18 +40,19 @@ impl Shared {
         Recorder::new(self.start, self.interval_ns)
     }
 
-    /// Whether all are to end: those who work without an end when the others have ended, every one after an error.
+    /// Whether the thread must end: threads without an end of their own when the others have ended, all
+    /// threads after an error.
     pub fn stopped(&self) -> bool {
         self.stop.load(SeqCst)
     }
 
-    /// Tells those who work without an end to end.
+    /// Tells threads without an end of their own to end.
     pub fn stop(&self) {
         self.stop.store(true, SeqCst);
         self.meeting.queue.wake_all();
     }
 
-    /// Waits until `n` threads are here, or until told to stop. All of them call it equally often.
+    /// Waits until `n` threads are here, or until the end. All of them call this equally often.
     pub fn barrier(&self, n: u64) {
         let m = &self.meeting;
         let turn = (m.arrived.fetch_add(1, SeqCst) / n + 1) * n;
@@ -64,7 +65,7 @@ impl Shared {
         clock::now().since(self.start).duration()
     }
 
-    /// Sleeps for `d`, or until told to stop.
+    /// Sleeps for `d`, or until the end.
     pub fn sleep(&self, d: Duration) {
         self.meeting.queue.wait_timeout(d, || self.stopped());
     }
@@ -73,17 +74,17 @@ impl Shared {
 type Body = Box<dyn FnOnce(&Shared) -> Result<Recorder> + Send>;
 type Handle = thread::JoinHandle<Result<Recorder>>;
 
-/// A run that is being prepared, then goes on, then ends.
+/// A run that is prepared, then runs, then ends.
 pub struct Workers {
     shared: Shared,
-    /// Those whose end is the run's end.
+    /// The threads whose end is the run's end.
     workers: Vec<(String, IoContext, Body)>,
     /// Threads that work until the others have ended.
     beside: Vec<(String, IoContext, Body)>,
 }
 
 impl Workers {
-    /// Nobody yet, on `target`; throughput is kept for intervals of `interval_ms`.
+    /// A run without threads, on `target`; throughput is kept for intervals of `interval_ms`.
     pub fn new(target: &Arc<dyn Target>, interval_ms: u64) -> Self {
         let shared = Shared {
             target: target.clone(),
@@ -95,7 +96,7 @@ impl Workers {
         Workers { shared, workers: Vec::new(), beside: Vec::new() }
     }
 
-    /// Adds a thread whose end is waited for.
+    /// Adds a thread; the run waits for its end.
     pub fn worker(
         &mut self,
         name: String,
@@ -105,7 +106,7 @@ impl Workers {
         self.workers.push((name, ctx, Box::new(body)));
     }
 
-    /// Adds a thread that works until the workers have ended and it is told to stop.
+    /// Adds a thread that works until the workers have ended.
     pub fn beside(
         &mut self,
         name: String,
@@ -115,10 +116,10 @@ impl Workers {
         self.beside.push((name, ctx, Box::new(body)));
     }
 
-    /// Lets all of them go, waits for them, then does `finish` as part of the run.
+    /// Starts all threads, waits for them, then runs `finish` as part of the run.
     ///
     /// # Errors
-    /// The first of a thread, in the order they were added; all are waited for.
+    /// The first error of a thread, in the order in which they were added; all threads are waited for.
     pub fn run(
         mut self,
         workload: &str,
@@ -167,8 +168,7 @@ impl Workers {
     }
 }
 
-/// Begins with threads until there are all, or they are to end: if one cannot be started, those that are there do not
-/// wait for it.
+/// Starts all threads. If one cannot be started, the others end and do not wait for it.
 fn begin_all(shared: &Shared, all: Vec<(String, IoContext, Body)>) -> Vec<Result<Handle>> {
     let mut begun = Vec::with_capacity(all.len());
     for one in all {
@@ -222,7 +222,7 @@ fn commits(counters: &BTreeMap<String, Vec<u64>>, interval_ns: u64) -> Vec<Event
     samples.iter().enumerate().filter_map(event).collect()
 }
 
-/// Looks at the target's counters at the end of every interval.
+/// Reads the target's counters at the end of every interval.
 struct Sampler {
     over: Arc<(Mutex<bool>, Condvar)>,
     thread: thread::JoinHandle<(Vec<Counts>, CommitLog)>,
@@ -251,7 +251,7 @@ impl Sampler {
         Ok(Sampler { over, thread })
     }
 
-    /// By counter, its growth in each interval; the commits.
+    /// The growth of each counter in each interval, and the commits.
     fn stop(self) -> (BTreeMap<String, Vec<u64>>, CommitLog) {
         *self.over.0.lock() = true;
         self.over.1.notify_all();
@@ -266,7 +266,7 @@ impl Sampler {
     }
 }
 
-/// Waits until `at` after the start; true when the run has ended before.
+/// Waits until `at` after the start; true if the run ended before.
 fn wait(over: &(Mutex<bool>, Condvar), shared: &Shared, at: Duration) -> bool {
     let mut ended = over.0.lock();
     while !*ended {

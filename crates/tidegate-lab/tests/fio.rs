@@ -1,4 +1,4 @@
-//! The same jobs by fio itself and here, on one directory.
+//! Jobs run by fio itself and here, on one directory.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -69,7 +69,7 @@ fn here(target: &Arc<dyn Target>) -> Value {
     serde_json::from_str(&json::Output::new(&outcome).to_json()).unwrap()
 }
 
-/// All names in a value, as paths; those of things that are named by the user or by percent are not.
+/// All names in a value, as paths; names that the user or a percentage gives are left out.
 fn names(v: &Value, path: &str, out: &mut BTreeSet<String>) {
     match v {
         Value::Object(m) if path.ends_with("options") || path.ends_with("percentile") => {
@@ -86,7 +86,7 @@ fn names(v: &Value, path: &str, out: &mut BTreeSet<String>) {
     }
 }
 
-/// Of each job: name, group, and what each way moved.
+/// For each job: name, group, and the amounts of each direction.
 fn work(v: &Value) -> Vec<(String, u64, [u64; 5])> {
     let number = |v: &Value| v.as_u64().unwrap();
     let one = |j: &Value| {
@@ -114,12 +114,12 @@ fn the_same_jobs_do_the_same_as_with_fio() {
     for ((name, group, a), (our_name, our_group, b)) in a.into_iter().zip(b) {
         assert_eq!((name.as_str(), group), (our_name.as_str(), our_group));
         match name.as_str() {
-            // Which way the chances fall differs; how much is moved does not.
+            // The random choices differ; the amounts do not.
             "mixed" => assert_eq!((a[0] + a[2], a[1] + a[3]), (b[0] + b[2], b[1] + b[3])),
             "timed" => assert!(b[1] > 10 && b[0] == b[1] * 4096, "{b:?}"),
             _ => assert_eq!(a[..4], b[..4], "{name}"),
         }
-        // fio does not count what fdatasync= does.
+        // fio does not count the calls of fdatasync=.
         if name != "mixed" {
             assert_eq!(a[4] > 0, b[4] > 0, "{name}: {} and {} syncs", a[4], b[4]);
         }
@@ -151,13 +151,13 @@ fn jobs_run_on_a_volume_in_simulated_time() {
     );
     assert_eq!(work[0].2, [0, 0, 256 << 10, 64, 9]);
     assert_eq!(work[3].2[..2], [3 * (256 << 10), 192]);
-    // 1 ms of thought and hardly anything else.
+    // The job pauses for 1 ms and does hardly anything else.
     assert!((150..=200).contains(&work[4].2[1]), "{work:?}");
 }
 
 #[test]
 fn direct_reads_and_writes_go_around_the_page_cache() {
-    // Not every file system of a host has O_DIRECT; the build directory's mostly does.
+    // Not every file system of a host supports O_DIRECT; the build directory's mostly does.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let target: Arc<dyn Target> = Arc::new(Directory::open(dir.path()).unwrap());
     let file = JobFile::parse("[d]\nrw=rw\nsize=128k\ndirect=1\nrate_iops=2000").unwrap();

@@ -1,4 +1,4 @@
-//! The published tables with a short simulated run beside them: what they show was measured.
+//! The published tables with a short simulated run beside them: the figures shown were measured.
 
 use tidegate::observe::graph::Graph;
 use tidegate::observe::lockstat::CallPoint;
@@ -22,20 +22,20 @@ fn outcome(name: &str, device: &str) -> Outcome {
     Experiment::named(name).unwrap().run(&plan, &nobody).unwrap()
 }
 
-/// The lines below a heading, up to the next that begins as little indented.
+/// The lines below a heading, up to the next line that is as little indented.
 fn below<'a>(text: &'a str, heading: &str) -> Vec<&'a str> {
     let lines = text.lines().skip_while(|l| !l.trim_start().starts_with(heading)).skip(1);
     lines.take_while(|l| !l.ends_with(':') || l.starts_with("   ")).collect()
 }
 
-/// Together: locks are counted for the whole process.
+/// The checks share one test: locks are counted for the whole process.
 #[test]
 fn a_run_stands_beside_what_was_published() {
     writers_take_turns_and_passes_have_parts();
     readers_and_writers_are_told_apart();
 }
 
-/// Checkpoints freeze operations: these wait for them and they wait for these.
+/// Checkpoints freeze operations: each waits for the other.
 fn readers_and_writers_are_told_apart() {
     let o = outcome("m5", "ufs");
     for p in &o.cases[0].positions {
@@ -64,7 +64,7 @@ fn writers_take_turns_and_passes_have_parts() {
     for row in ["sbi->cp_rwsem-R:", "sbi->writepages:"] {
         assert!(starts(row), "{row} in\n{}", locks.join("\n"));
     }
-    // Sixteen writers take turns: where they wait and where the lock is had are one place, in one function.
+    // Sixteen writers take turns: one function both waits for the lock and holds it.
     let turns: Vec<&&str> =
         locks.iter().filter(|l| l.trim_start().starts_with("sbi->writepages  ")).collect();
     assert!(turns.len() == 2 && turns[0] == turns[1], "{turns:?}");
@@ -79,13 +79,13 @@ fn writers_take_turns_and_passes_have_parts() {
         let share = |part| Graph::of(&p.call_tree).below("f2fs_writepages").map(|g| g.time_in(part) > 0);
         assert_eq!(share("f2fs_allocate_data_block"), Some(true), "{}", p.name);
         let calls = below(calls, &format!("{}, without waits:", p.name)).join("\n");
-        // One set of parts for a whole file, beside the copying of its bytes: too short for some.
+        // A whole file has one set of parts, beside the copying of its bytes: some parts are too short.
         for part in PARTS.iter().filter(|_| p.name != "writepages=extent") {
             assert!(calls.contains(&format!("%--{part}")), "{part} in {}:\n{calls}", p.name);
         }
         let excerpt = p.excerpt.as_ref().unwrap();
         let bios = p.runs[0].counters["fs.data_bios"];
-        // The recording also has what was written before and after the measured part.
+        // The recording also has the writes before and after the measured part.
         assert!(excerpt.bios >= bios && excerpt.dropped == 0, "{}: {bios}, {}", p.name, excerpt.bios);
         assert!(excerpt.lines.iter().any(|b| b.size >= 4096 && b.cpu.is_none()), "{excerpt:?}");
         let cpu = p.runs[0].cpu.unwrap();

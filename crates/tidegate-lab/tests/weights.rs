@@ -1,5 +1,5 @@
-//! Weights on a volume as experiment M5 has it: UFS, the elevator with strict guarantees, groups of weight
-//! 100 and 20, in simulated time.
+//! Weights on a volume as in experiment M5: UFS, the elevator with strict guarantees, groups of weight 100
+//! and 20, in simulated time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ const LIGHT: u32 = 20;
 fn rig() -> Rig {
     Rig {
         elevator: Elevator::Wfq(WfqOptions { strict_guarantees: true, ..WfqOptions::default() }),
-        // A thread that flushes for others would do it in its own group.
+        // A thread that flushes for others would do so in its own group.
         options: "nocheckpoint_merge,noflush_merge".into(),
-        // The flusher has something to write all the time, and what is read is not in memory.
+        // The flusher has work all the time, and reads are not served from memory.
         memory: MemoryLimits {
             cache: 32 << 20,
             dirty: 16 << 20,
@@ -36,7 +36,7 @@ fn lasts() -> bool {
     clock::now() < Nanos(RUN.as_nanos() as u64)
 }
 
-/// Reads a file over and over while the run lasts, in I/O group `group`.
+/// Reads a file over and over during the run, in I/O group `group`.
 fn reader(t: &Arc<dyn Target>, group: u32) -> thread::JoinHandle<()> {
     let t = t.clone();
     let body = move || {
@@ -51,7 +51,7 @@ fn reader(t: &Arc<dyn Target>, group: u32) -> thread::JoinHandle<()> {
     thread::spawn("reader", body).unwrap()
 }
 
-/// Writes a file over and over while the run lasts, in I/O group `group`; with `fsync` each piece is synced.
+/// Writes a file over and over during the run, in I/O group `group`; with `fsync` each piece is synced.
 fn writer(t: &Arc<dyn Target>, group: u32, fsync: bool) -> thread::JoinHandle<()> {
     let t = t.clone();
     let body = move || {
@@ -79,7 +79,7 @@ fn counts(t: &Arc<dyn Target>, what: &str) -> BTreeMap<u32, u64> {
     (0..3).map(of).collect()
 }
 
-/// Bytes by group when `work` is done, and times that the device was kept idle.
+/// Bytes by group after `work`, and the number of times that the device was kept idle.
 fn run(
     seed: u64,
     weights: &'static [(u32, u32)],
@@ -112,7 +112,7 @@ fn shares_are_by_weight(bytes: &BTreeMap<u32, u64>, heavy: u32, light: u32) {
     assert!((3.5..6.5).contains(&ratio), "group {heavy} beside group {light}: {bytes:?}, {ratio:.2}");
 }
 
-/// Two that fsync what they write, each in its group.
+/// Two threads fsync their writes, each in its group.
 #[test]
 fn fsyncs_are_served_by_weight() {
     for seed in 0..2 {
@@ -125,7 +125,7 @@ fn fsyncs_are_served_by_weight() {
     }
 }
 
-/// A reader beside the flusher, for which nobody waits and which is in the root group.
+/// A reader runs beside the flusher, for which no thread waits and which is in the root group.
 #[test]
 fn the_flusher_is_served_by_weight() {
     for seed in 0..2 {

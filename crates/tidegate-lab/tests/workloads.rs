@@ -8,7 +8,8 @@ use tidegate_lab::workload::{CkptStorm, FsMark, Periodic, PgIoPerf, StormGroup, 
 use tidegate_lab::{Directory, Rig, RunResult, Spec, Target, run};
 use tidegate_rt::sim;
 
-/// Small ones, with what each must have done: operation, how often at least. pgioperf takes `mix_ms` milliseconds.
+/// Small workloads with the fewest operations that each must have done, by kind. pgioperf takes `mix_ms`
+/// milliseconds.
 fn specs(mix_ms: u64) -> Vec<(Spec, Vec<(&'static str, u64)>)> {
     let mark = |sync, loops| FsMark { threads: 3, files: 10, size: 20_000, sync, loops, ..FsMark::default() };
     let mix = PgIoPerf {
@@ -116,9 +117,9 @@ fn on_a_directory() {
         let target: Arc<dyn Target> = Arc::new(Directory::open(dir.path()).unwrap());
         let r = run(&spec, &target).unwrap();
         did(&r, &spec, &what);
-        // A workload that sets weights is told that there are none here.
+        // A workload that sets weights gets a note that there are none here.
         assert_eq!(r.notes.is_empty(), !matches!(spec, Spec::CkptStorm(_)), "{:?}", r.notes);
-        // Again, where the files are already.
+        // The second run finds the files of the first.
         did(&run(&spec, &target).unwrap(), &spec, &[]);
     }
 }
@@ -168,7 +169,7 @@ fn specifications_are_read_and_wrong_ones_refused() {
     }
 }
 
-/// Commits on ext4, whose journal tells of each.
+/// Commits on ext4, whose journal reports each.
 #[test]
 fn on_ext4_commits_are_counted_one_by_one() {
     let (mix, _) = specs(2000).remove(4);
@@ -178,7 +179,7 @@ fn on_ext4_commits_are_counted_one_by_one() {
         let rig = Rig { format: Format::Ext4, options: "journal=jbd2,commit=1".into(), ..rig(Preset::Ufs) };
         sim::run(7, 4, move || {
             let target = Arc::new(rig.build().unwrap());
-            // Something to commit, whatever an fdatasync needs.
+            // There is something to commit, even if an fdatasync does not need it.
             target.touch("/new").unwrap();
             let r = run(&mix, &(target.clone() as Arc<dyn Target>)).unwrap();
             Arc::into_inner(target).expect("nobody else works on it").unmount().unwrap();
@@ -198,7 +199,8 @@ fn on_ext4_commits_are_counted_one_by_one() {
     assert_eq!(serde_json::to_string(&r).unwrap(), serde_json::to_string(&once()).unwrap(), "seed 7");
 }
 
-/// A default run in simulated time has a bound and says so; in real time none, and none where it is lifted.
+/// A default run in simulated time has a limit and says so; in real time there is none, and neither if it is
+/// lifted.
 #[test]
 fn pgioperf_does_not_simulate_for_ever() {
     let mix = |operations| {
@@ -209,7 +211,7 @@ fn pgioperf_does_not_simulate_for_ever() {
     let count =
         |r: &RunResult| ["read", "write", "wal"].map(|op| r.ops[op].latency.count).iter().sum::<u64>();
     let bounded = simulated(Some(500));
-    // The others end the operation that they are in.
+    // The other threads finish the operation that they are in.
     assert!((500..504).contains(&count(&bounded)), "{}", count(&bounded));
     assert!(bounded.elapsed_ns < 40_000_000, "{}", bounded.elapsed_ns);
     assert!(bounded.notes[0].contains("ended after 500 operations"), "{:?}", bounded.notes);

@@ -1,5 +1,5 @@
-//! A small tree with some of everything, and the way through it on a volume that may be damaged: all of it is read,
-//! then changed. Errors are fine, and kept; a panic or a walk without an end is not.
+//! A small tree with some of everything, and a walk over it on a volume that may be damaged: everything is
+//! read, then changed. Errors are allowed, and kept; a panic or an endless walk is not allowed.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use tidegate_vfs::*;
 
 const ROOT: &Cred = &Cred::ROOT;
 const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
-/// Entries and attributes after which a walk ends, since damage can make a tree without an end.
+/// A walk ends after this many entries and attributes, since damage can make an endless tree.
 const MAX_ENTRIES: usize = 20_000;
 const MAX_ATTRS: usize = 300;
 /// Bytes read of each file.
@@ -16,22 +16,22 @@ const READ: usize = 64 << 10;
 /// How far a volume could be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// It could be mounted.
+    /// The volume could be mounted.
     pub mounted: bool,
-    /// And took changes.
+    /// The volume was writable.
     pub writable: bool,
     /// Names that were read.
     pub entries: usize,
-    /// Bytes that were read of files.
+    /// Bytes of files that were read.
     pub bytes: usize,
     /// Attributes that were read.
     pub attrs: usize,
-    /// The kinds of all errors, in the order in which they came.
+    /// The kinds of all errors, in the order in which they occurred.
     pub errors: Vec<ErrorKind>,
 }
 
 impl Seen {
-    /// The value, or `None` and the error noted. An error that says nothing helps nobody.
+    /// Returns the value, or records the error and returns `None`. An error without a message fails the test.
     pub fn keep<T>(&mut self, r: Result<T>) -> Option<T> {
         match r {
             Ok(v) => Some(v),
@@ -74,7 +74,7 @@ impl Seen {
         names.iter().filter_map(|n| self.keep(v.lookup(dir, n))).collect()
     }
 
-    /// Goes through the tree, each inode once.
+    /// Walks the tree, each inode once.
     fn walk(&mut self, v: &Arc<Vfs>, top: Arc<Inode>) {
         let mut done = HashSet::new();
         let mut left = vec![top];
@@ -101,7 +101,7 @@ impl Seen {
         self.keep(v.setxattr(ROOT, file.inode(), attr.0, Some(&attr.1), XattrFlags::empty()));
     }
 
-    /// Makes, changes and removes something in each place.
+    /// Makes, changes and removes something in each directory.
     fn change(&mut self, v: &Arc<Vfs>, top: &Arc<Inode>) {
         if let Some(inode) = self.keep(v.create(ROOT, top, b"new", 0o600))
             && let Some(file) = self.keep(v.open(ROOT, &inode, RW))
@@ -140,7 +140,7 @@ impl Seen {
     }
 }
 
-/// Makes a file with so many bytes at each place.
+/// Makes a file with a number of bytes at each position.
 pub fn write_new(v: &Arc<Vfs>, dir: &Arc<Inode>, name: &str, parts: &[(u64, usize)]) -> Arc<Inode> {
     let inode = v.create(ROOT, dir, name.as_bytes(), 0o644).unwrap();
     let file = v.open(ROOT, &inode, RW).unwrap();
@@ -156,7 +156,7 @@ pub fn fill_files(v: &Arc<Vfs>, top: &Arc<Inode>) {
     for n in 0..4 {
         write_new(v, top, &format!("blocks-{n}"), &[(0, 9000 + n * 5000)]);
     }
-    // A block behind each: the inode, a direct node, an indirect node, the double indirect node.
+    // One block in the range of each: the inode, a direct node, an indirect node, the double indirect node.
     write_new(v, top, "holes", &[(0, 5000), (4 << 20, 10), (14 << 20, 10), (9 << 30, 10)]);
     let hot = write_new(v, top, "linked", &[(0, 20_000)]);
     v.symlink(ROOT, top, b"short-link", b"inline").unwrap();

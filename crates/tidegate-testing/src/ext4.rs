@@ -1,4 +1,4 @@
-//! ext4 volumes by e2fsprogs: made, judged, and recovered.
+//! ext4 volumes made, checked and recovered by e2fsprogs.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use crate::oracle;
 use crate::temp::TempDir;
 
-/// The time after which a user takes a program for hanging.
+/// The time in seconds after which a program is taken to hang.
 const LIMIT: &str = "120";
 
 fn run(name: &str, args: &[&str]) -> Result<Output> {
@@ -21,16 +21,16 @@ fn text(out: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
 }
 
-/// Scratch files in memory where that is there.
+/// A scratch directory in memory, where the host has one.
 pub fn scratch(label: &str) -> Result<TempDir> {
     let memory = PathBuf::from("/dev/shm");
     TempDir::new_in(&if memory.is_dir() { memory } else { std::env::temp_dir() }, label)
 }
 
-/// The bytes of a volume of so many bytes that `mke2fs` makes, the same each time.
+/// The bytes that `mke2fs` makes for a volume of this size: the same each time.
 ///
 /// # Errors
-/// It fails, or is not there.
+/// `mke2fs` fails or is missing.
 pub fn made(dir: &TempDir, bytes: u64, args: &[&str]) -> Result<Vec<u8>> {
     let one = TempDir::new_in(dir.path(), "made")?;
     let image = one.path().join("new.img");
@@ -47,8 +47,8 @@ pub fn made(dir: &TempDir, bytes: u64, args: &[&str]) -> Result<Vec<u8>> {
     Ok(std::fs::read(&image)?)
 }
 
-/// The bytes of a volume with blocks of `block` bytes and a journal as small as mke2fs makes it, so that its log
-/// wraps; else as `how` says.
+/// The bytes of a volume with blocks of `block` bytes and a journal as small as mke2fs can make it, so that
+/// its log wraps. `how` has further arguments.
 ///
 /// # Errors
 /// As [`made`].
@@ -57,7 +57,7 @@ pub fn made_small(dir: &TempDir, bytes: u64, block: usize, how: &[&str]) -> Resu
     made(dir, bytes, &[&["-m", "0", "-b", &size, "-J", &journal], how].concat())
 }
 
-/// Whether `e2fsck -fn` has nothing against an image.
+/// Checks that `e2fsck -fn` finds no fault in an image.
 ///
 /// # Errors
 /// The faults that it finds.
@@ -67,15 +67,16 @@ pub fn is_clean(image: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs e2fsck for it to mend what it finds.
+/// Runs e2fsck and has it repair what it finds.
 fn mend(image: &Path) -> Result<Output> {
     let out = run("e2fsck", &["-fy", &image.to_string_lossy()])?;
-    // e2fsck(8): nothing was wrong, or all of it is mended. Others say that it failed, was killed or ran out of time.
+    // e2fsck(8): 0 for no fault, 1 for all faults repaired. Other statuses: it failed, was killed or ran out
+    // of time.
     ensure!(matches!(out.status.code(), Some(0 | 1)), "e2fsck -fy: {}: {}", out.status, text(&out));
     Ok(out)
 }
 
-/// Has e2fsck mend whatever it finds.
+/// Has e2fsck repair all that it finds.
 ///
 /// # Errors
 /// The faults that are left.
@@ -84,22 +85,22 @@ pub fn mended(image: &Path) -> Result<()> {
     is_clean(image)
 }
 
-/// Has e2fsck recover a volume that a power cut left. It replays the journal, ends what has no name, and
-/// counts what the superblock says is free, which Linux leaves old in a power cut, too; it may find nothing
-/// else to do.
+/// Has e2fsck recover a volume after a power cut. It replays the journal, deletes files without a name, and
+/// corrects the superblock's counts of free blocks and inodes, which Linux leaves stale in a power cut, too;
+/// it may find nothing else to do.
 ///
 /// # Errors
 /// The faults that it found.
 pub fn recovered(image: &Path) -> Result<()> {
     let out = mend(image)?;
     let said = text(&out);
-    // A tree with a level more than it needs is what Linux leaves, too, and no error.
+    // A tree with an unneeded level is no error; Linux leaves such trees, too.
     let counts = [
         "Free blocks count wrong (",
         "Free inodes count wrong (",
         "could be narrower.  Optimize? yes",
         "could be shorter.  Optimize? yes",
-        // e2fsck has freed the orphan file's inodes, and empties it.
+        // e2fsck has freed the inodes in the orphan file, and empties the file.
         "is not clean.\nClear? yes",
     ];
     let counted: usize = counts.iter().map(|c| said.matches(c).count()).sum();

@@ -1,12 +1,11 @@
-//! The common helpers of the tests of Tidegate's crates and its development commands: the oracles, and the
-//! demands on them.
+//! The common helpers of the tests of Tidegate's crates and of its development commands: oracles and trees.
 //!
 //! It does: find the independent programs that results are judged by, run the real kernel's file system, make trees
 //! and volumes with them, and compare. It does not: know the engine, which it judges from outside.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`oracle`] | the independent programs results are checked against |
+//! | [`oracle`] | the independent programs that results are checked against |
 //! | [`manifest`] | a comparable description of every name, attribute and byte of a tree |
 //! | [`tree`] | a mounted volume of ours as such a description |
 //! | [`uml`] | the real kernel file system, run as an ordinary process |

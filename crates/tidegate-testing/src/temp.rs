@@ -1,4 +1,4 @@
-//! Scratch directories that remove themselves.
+//! Scratch directories that are removed when dropped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
 
-/// A directory deleted, with all it holds, when dropped.
+/// A directory that is deleted with its content when dropped.
 #[derive(Debug)]
 pub struct TempDir(PathBuf);
 
 impl TempDir {
-    /// Makes a directory where guests can see it.
+    /// Makes a directory at a place that guests can see.
     pub fn new(label: &str) -> Result<Self> {
         Self::new_in(&tidegate_uml::scratch_directory(), label)
     }

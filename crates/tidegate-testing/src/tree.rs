@@ -1,4 +1,4 @@
-//! A mounted volume of ours described in the terms of the kernel's manifests.
+//! A manifest of a mounted volume of ours, in the form of the kernel's manifests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use crate::manifest::{
     BLOCK, Builder, ContentHash, Entry, Kind, Manifest, Options, Time, compare, escape, hex,
 };
 
-/// Differences shown of one comparison.
+/// The most differences that are shown of one comparison.
 const SHOWN: usize = 20;
 
-/// Describes every name of a volume, each looked up, too, and every byte of its files.
+/// Describes every name of a volume and every byte of its files; each name is looked up, too.
 ///
 /// # Errors
-/// The first that reading meets, with the path; a name that is not found as it is listed.
+/// The first read error, with the path; a name for which the lookup differs from the listing.
 pub fn describe(v: &Arc<Vfs>) -> Result<Manifest> {
     let mut builder = Builder::new();
     let mut pending = vec![(Vec::new(), v.root()?)];
@@ -36,7 +36,7 @@ fn below(v: &Vfs, path: &[u8], dir: &Arc<Inode>) -> Result<Vec<(Vec<u8>, Arc<Ino
     for e in v.entries(dir)? {
         let inode = v.lookup(dir, &e.name).with_context(|| escape(&e.name))?;
         ensure!(inode.ino == e.ino, "{}: listed as {}, found as {}", escape(&e.name), e.ino, inode.ino);
-        // Old directories know no types.
+        // Old directories have no types.
         let as_listed = e.file_type.is_none_or(|t| t == inode.file_type);
         ensure!(as_listed, "{}: listed as {:?}", escape(&e.name), e.file_type);
         let sep: &[u8] = if path.is_empty() { b"" } else { b"/" };
@@ -76,10 +76,10 @@ fn xattrs(v: &Vfs, inode: &Inode) -> Result<BTreeMap<String, String>> {
     Ok(out)
 }
 
-/// Hashes a file's data, reading no holes.
+/// Hashes a file's data without reading holes.
 ///
 /// # Errors
-/// Those of reading; positions of data and holes that are out of order.
+/// A read error; positions of data and holes that are out of order.
 pub fn hash_file(v: &Arc<Vfs>, inode: &Arc<Inode>) -> Result<u32> {
     let f = v.open(&Cred::ROOT, inode, OpenFlags::READ)?;
     let mut hash = ContentHash::new();
@@ -93,7 +93,7 @@ pub fn hash_file(v: &Arc<Vfs>, inode: &Arc<Inode>) -> Result<u32> {
         let end = f.seek(start, SeekTarget::Hole)?;
         let in_order = done <= start && start < end && end <= f.size();
         ensure!(in_order, "data at {start} to {end}, looked for from {done} on");
-        // Blocks may be smaller than the piece that is hashed at once.
+        // Blocks may be smaller than the unit of hashing.
         done = done.max(start / BLOCK as u64 * BLOCK as u64);
         let end = end.next_multiple_of(BLOCK as u64).min(f.size());
         while done < end {
@@ -106,10 +106,11 @@ pub fn hash_file(v: &Arc<Vfs>, inode: &Arc<Inode>) -> Result<u32> {
     Ok(hash.finish())
 }
 
-/// Panics, showing some differences, unless two manifests agree in everything that `options` does not leave out.
+/// Panics and shows some differences unless two manifests agree in everything that `options` does not leave
+/// out.
 ///
 /// # Panics
-/// Then.
+/// The manifests differ.
 pub fn assert_same_but(what: &str, kernel: &Manifest, ours: &Manifest, options: &Options) {
     assert!(!kernel.entries.is_empty(), "{what}: nothing to compare with");
     let found = compare(kernel, ours, options);

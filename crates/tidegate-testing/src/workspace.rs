@@ -20,12 +20,12 @@ pub fn target_dir() -> PathBuf {
     }
 }
 
-/// The cargo to call: the one that called us, if any.
+/// The cargo to call: the cargo that called this program, if any.
 pub fn cargo() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
-/// Builds the shipped program; where it is.
+/// Builds the shipped program and returns its path.
 ///
 /// # Errors
 /// It does not build.
@@ -34,7 +34,7 @@ pub fn build_tidegate() -> Result<PathBuf> {
     Ok(target_dir().join("release/tidegate"))
 }
 
-/// Builds what these arguments of `cargo build` select, for release.
+/// Builds the targets that these arguments of `cargo build` select, for release.
 ///
 /// # Errors
 /// It does not build.
@@ -51,9 +51,8 @@ pub fn build_release(what: &[&str]) -> Result<()> {
 
 /// The `xtask` executable, which guests run as their init and test helper.
 ///
-/// Test binaries of other crates link this library but are not that
-/// executable, so it is looked for in `XTASK_BIN`, beside the running
-/// program, and built as the last resort.
+/// Test binaries of other crates link this library but are not that executable. So it is searched for in
+/// `XTASK_BIN`, then beside the running program, and is built as the last resort.
 pub fn helper_binary() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("XTASK_BIN") {
         let path = PathBuf::from(path);

@@ -1,4 +1,4 @@
-//! The guest kernel works, reports truly, and loses power as told.
+//! The guest kernel works, reports correctly, and loses power on request.
 
 use std::fs::File;
 use std::path::Path;
@@ -66,7 +66,7 @@ fn power_cut() {
     assert_eq!(output.check().unwrap().stdout, "kept\n");
 }
 
-/// Processes that were started with the image.
+/// The number of processes that have the image among their arguments.
 fn processes_of(image: &Path) -> usize {
     let image = image.to_string_lossy().into_owned();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();

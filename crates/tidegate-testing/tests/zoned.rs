@@ -1,4 +1,4 @@
-//! Guests with zoned devices: zones come out as they went in, and the kernel recovers what it left.
+//! Guests with zoned devices: zones survive a guest unchanged, and the kernel recovers its own volumes.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_testing::temp::TempDir;
 use tidegate_testing::zoned::{self, Condition, Geometry, Image, Machine};
 
-/// A conventional disk and a zoned one.
+/// A conventional disk and a zoned disk.
 fn devices(dir: &TempDir, geometry: Geometry) -> (PathBuf, PathBuf) {
     let (disk, zoned) = (dir.path().join("disk.img"), dir.path().join("zoned.img"));
     std::fs::File::create_new(&disk).unwrap().set_len(64 << 20).unwrap();
@@ -14,7 +14,7 @@ fn devices(dir: &TempDir, geometry: Geometry) -> (PathBuf, PathBuf) {
     (disk, zoned)
 }
 
-/// Makes files; syncs the volume, then single files; stops it without a checkpoint.
+/// Makes files, syncs the volume, fsyncs single files, and stops the volume without a checkpoint.
 const STOPPED: &str = "mount -t f2fs -o background_gc=off $FIRST $MNT\n\
     $HELPER guest-fill simple $MNT; sync -f $MNT\n\
     cd $MNT; for i in 1 2 3; do head -c ${i}00000 /dev/urandom > new$i; sync new$i; done\n\
@@ -27,7 +27,7 @@ const RECOVERED: &str = "mount -t f2fs $FIRST $MNT\n\
 fn recovers(geometry: Geometry) {
     let dir = TempDir::new("zoned").unwrap();
     let (disk, zoned) = devices(&dir, geometry);
-    // The devices of a volume are named by the first, which has conventional blocks.
+    // A volume is mounted by its first device, which has conventional blocks.
     let (first, format) = match geometry.conventional {
         0 => ("DISK0", "mkfs.f2fs -q -f -m -c $ZONED0 $DISK0\n"),
         _ => ("ZONED0", "mkfs.f2fs -q -f -m $ZONED0\n"),
@@ -41,11 +41,11 @@ fn recovers(geometry: Geometry) {
     let image = Image::open(&zoned).unwrap();
     let written = image.zones.iter().filter(|z| z.data() > 0).count();
     assert!(written > geometry.conventional as usize, "{:?}", image.zones);
-    // The guest that follows is given the zones anew, and its report is compared with the list.
+    // The next guest gets the zones again, and its report is compared with the list.
     assert_eq!(run(RECOVERED).stdout, "recovered\n");
 }
 
-/// A guest takes most of a minute: one of the two set-ups, by chance.
+/// A guest takes most of a minute, so only one of the two set-ups is tested, at random.
 #[test]
 fn the_kernel_recovers_what_it_fsynced() {
     if zoned::skip_or_fail() {
@@ -102,7 +102,7 @@ fn a_guest_without_an_end_is_killed() {
     assert!(error.contains("zones are unknown"), "{error}");
 }
 
-/// Processes that were started with the image.
+/// The number of processes that have the image among their arguments.
 fn processes_of(image: &Path) -> usize {
     let image = image.to_string_lossy().into_owned();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();

@@ -5,15 +5,15 @@ use std::path::Path;
 /// Errors of a guest.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A program or a kernel module that is not installed.
+    /// A program or a kernel module is not installed.
     #[error("{name} is not installed (on Debian: apt-get install {package})")]
     Missing {
         /// Its name.
         name: String,
-        /// The Debian package that has it.
+        /// The Debian package that contains it.
         package: &'static str,
     },
-    /// An operation of the host's.
+    /// An operation of the host failed.
     #[error("{what}: {source}")]
     Io {
         /// The step or file.
@@ -21,7 +21,7 @@ pub enum Error {
         /// The host's error.
         source: std::io::Error,
     },
-    /// The guest did not do as told, or cannot be told so.
+    /// The guest did not do its job, or the job cannot be passed to it.
     #[error("{0}")]
     Guest(String),
 }

@@ -1,7 +1,7 @@
 //! The guest's side: the program that runs there as process 1.
 //!
-//! Doing this here rather than in a shell script needs neither `kmod` nor an init system on the host whose root the
-//! guest borrows.
+//! A program needs neither `kmod` nor an init system on the host, whose root the guest uses; a shell script
+//! would.
 
 use crate::error::{Error, Result};
 use crate::job::{BEGIN, BODY, END, RESULT};
@@ -20,7 +20,7 @@ const MOUNT_POINT: &str = "/run/mnt";
 /// Runs a job as process 1 and powers off.
 ///
 /// # Errors
-/// This is no process 1; the guest cannot be powered off.
+/// This process is not process 1; the guest cannot be powered off.
 pub fn init(job: &Path) -> Result<Infallible> {
     if std::process::id() != 1 {
         return Err(Error::Guest(format!("{} is for process 1 of a guest", crate::INIT)));
@@ -30,7 +30,7 @@ pub fn init(job: &Path) -> Result<Infallible> {
         126
     });
     println!("{END} {status}");
-    // Renamed into place, so that a result that is there is whole.
+    // The result is renamed into place, so that a result that exists is complete.
     let part = job.join("result.part");
     let written = File::create(&part).and_then(|mut f| {
         writeln!(f, "{status}")?;
@@ -45,7 +45,7 @@ pub fn init(job: &Path) -> Result<Infallible> {
 /// Syncs and powers the guest off.
 ///
 /// # Errors
-/// The kernel goes on.
+/// The kernel does not power off.
 pub fn poweroff() -> Result<Infallible> {
     rustix::fs::sync();
     reboot(RebootCommand::PowerOff).map_err(Error::io("powering off"))?;

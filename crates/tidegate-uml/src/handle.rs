@@ -12,7 +12,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tidegate_rt::{Nanos, clock, thread};
 
-/// How long killed processes may take to be gone.
+/// The time that killed processes get to disappear.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The output of a guest.
@@ -38,7 +38,7 @@ impl GuestOutput {
     }
 }
 
-/// A guest that runs; dropping it kills it.
+/// A running guest; dropping it kills it.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -46,7 +46,7 @@ pub struct Running {
     job: TempDir,
     lines: Receiver<String>,
     seen: Vec<String>,
-    /// When its time is over.
+    /// When the guest's time is over.
     deadline: Nanos,
     ended: bool,
 }
@@ -74,7 +74,7 @@ impl Running {
         Ok(Running { child, group, job, lines, seen: Vec::new(), deadline, ended: false })
     }
 
-    /// The next line of the body's output; none when the body has ended.
+    /// The next line of the body's output; `None` when the body has ended.
     ///
     /// # Errors
     /// The guest ran out of time.
@@ -93,10 +93,10 @@ impl Running {
         }
     }
 
-    /// Waits until the body prints a line, given whole.
+    /// Waits until the body prints this whole line.
     ///
     /// # Errors
-    /// It ended without, or ran out of time.
+    /// The body ended without the line, or the guest ran out of time.
     pub fn wait_for_line(&mut self, wanted: &str) -> Result<()> {
         while let Some(line) = self.next_line()? {
             if line == wanted {
@@ -106,15 +106,15 @@ impl Running {
         Err(Error::Guest(format!("the guest ended without the line {wanted:?}:\n{}", self.seen.join("\n"))))
     }
 
-    /// Power cut: kills all of its processes and waits until they are gone.
+    /// Power cut: kills all processes of the guest and waits until they are gone.
     ///
     /// # Errors
-    /// They do not die.
+    /// The processes do not die.
     pub fn kill(mut self) -> Result<()> {
         self.cut()
     }
 
-    /// The directory that the guest and the host share, gone with this.
+    /// The directory that the guest and the host share; it is deleted with this value.
     pub fn job(&self) -> &Path {
         self.job.path()
     }
@@ -122,12 +122,12 @@ impl Running {
     /// Waits for the guest to power off by itself.
     ///
     /// # Errors
-    /// It died, or ran out of time.
+    /// The guest died, or ran out of time.
     pub fn wait(mut self) -> Result<GuestOutput> {
         self.finish()
     }
 
-    /// Waits as [`Running::wait`]; the job's directory can still be read.
+    /// Waits like [`Running::wait`]; the job's directory can still be read.
     ///
     /// # Errors
     /// As there.
@@ -172,7 +172,7 @@ impl Running {
         }
     }
 
-    /// Power cut as [`Running::kill`]; output from before it can still be read.
+    /// Power cut like [`Running::kill`]; earlier output can still be read.
     ///
     /// # Errors
     /// As there.
@@ -183,8 +183,8 @@ impl Running {
         self.ended = true;
         let _ = kill_process_group(self.group, Signal::KILL);
         self.child.wait().map_err(Error::io("waiting for the killed guest"))?;
-        // The kernel's helper processes are not ours to wait for; until they
-        // are gone they could still write to the image.
+        // The kernel's helper processes are not our children, so they cannot be waited for; until they are
+        // gone they could still write to the image.
         let begin = clock::now();
         while test_kill_process_group(self.group).is_ok() {
             if clock::now().since(begin).duration() > PATIENCE {

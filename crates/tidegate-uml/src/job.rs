@@ -17,13 +17,13 @@ pub const RESULT: &str = "result";
 /// File of the job directory that holds the shell script to run.
 pub const BODY: &str = "body";
 
-/// File of the job directory that holds what the guest's process wrote to its standard error.
+/// File of the job directory that holds the standard error of the guest's process.
 pub const ERRORS: &str = "errors";
 
 /// Lines of a shell script that export these variables.
 ///
 /// # Errors
-/// A name that is none for the shell.
+/// A name that is not valid in the shell.
 pub fn exports(env: &[(String, OsString)]) -> Result<Vec<u8>> {
     let mut script = Vec::new();
     for (name, value) in env {
@@ -51,7 +51,7 @@ pub(crate) fn quoted(word: &OsStr) -> Vec<u8> {
     out
 }
 
-/// A path as a literal shell word, for building bodies.
+/// A path as a literal shell word, for use in bodies.
 pub fn sh(path: impl AsRef<Path>) -> String {
     String::from_utf8_lossy(&quoted(path.as_ref().as_os_str())).into_owned()
 }

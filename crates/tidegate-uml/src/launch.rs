@@ -1,4 +1,4 @@
-//! A guest's process under a guard, whichever kernel it is.
+//! A guest's process under a guard, for every kind of kernel.
 
 use crate::error::{Error, Result};
 use crate::handle::Running;
@@ -9,17 +9,18 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Becomes the kernel, beside a guard that ends it when its starter goes away, by whatever signal: the kernel
-/// is several processes, which would stay. Standard input is a pipe that ends then. The kernel has to lead
-/// the process group that begins here, which is the one that is killed: else it begins one of its own.
+/// Starts the guard, then becomes the kernel. The guard kills the kernel when its starter goes away, by
+/// whatever signal: the kernel is several processes, which would otherwise stay. The guard's standard input
+/// is a pipe that ends with the starter. The kernel has to lead the process group that begins here, since
+/// that group is killed: otherwise the kernel begins a group of its own.
 const GUARDED: &str = "exec 3<&0; { read -r never <&3; kill -9 0; } >/dev/null & exec \"$@\" </dev/null 3<&-";
 
-/// Starts a guest: `program` with its arguments and variables, whose standard output is the guest's console.
-/// It ends with its starter, or when `timeout` is over. `job` is what host and guest share (see
-/// [`crate::job`]).
+/// Starts a guest: `program` with its arguments and variables. Its standard output is the guest's console.
+/// The guest ends with its starter, or when `timeout` is over. `job` is the directory that host and guest
+/// share (see [`crate::job`]).
 ///
 /// # Errors
-/// The host cannot start it.
+/// The host cannot start the program.
 pub fn launch(program: &Command, job: TempDir, timeout: Duration) -> Result<Running> {
     let errors = job.path().join(ERRORS);
     let stderr = File::create(&errors).map_err(Error::file(&errors))?;

@@ -3,10 +3,10 @@
 //! A user-mode kernel boots with the host's root as its root (hostfs), so the guest sees every host program
 //! and file at its usual path, and `/dev/ubda` is the image. `/dev`, `/proc`, `/sys` and `/run` are the
 //! guest's own. Killing the process is a power cut: blocks that the kernel had not written to the image are
-//! gone, those it had written stay.
+//! lost, blocks that it had written stay.
 //!
-//! It does: boot a guest, run a shell script in it, say what it printed. It does not: make images, or know what a
-//! file system is.
+//! It does: boot a guest, run a shell script in it, return its output. It does not: make images, or know what
+//! a file system is.
 //!
 //! | module | holds |
 //! |---|---|
@@ -41,10 +41,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// The command by which the helper becomes the guest's process 1; the directory of the job follows.
+/// The command with which the helper becomes the guest's process 1; its argument is the directory of the job.
 pub const INIT: &str = "guest-init";
 
-/// A guest yet to be started.
+/// A guest that is not started yet.
 #[derive(Debug, Clone)]
 pub struct Uml {
     image: PathBuf,
@@ -71,15 +71,16 @@ impl Uml {
         }
     }
 
-    /// Finds the program that the guest runs as its process 1, which knows the command [`INIT`]; the running one
-    /// unless told.
+    /// Sets how to find the helper: the program that the guest runs as its process 1, and that has the
+    /// command [`INIT`]. By default, it is the running program.
     pub fn helper(mut self, find: fn() -> std::io::Result<PathBuf>) -> Self {
         self.helper = find;
         self
     }
 
-    /// Has each write of the first disk wait until it is on the host's disk (O_SYNC). Otherwise it goes to the host's
-    /// page cache and stays there: user-mode-linux passes no flush on, so an fsync in the guest costs nothing.
+    /// Makes each write of the first disk wait until the write is on the host's disk (O_SYNC). Otherwise a
+    /// write goes to the host's page cache and stays there: user-mode-linux passes no flush on, so an fsync
+    /// in the guest costs nothing.
     pub fn synchronous(mut self) -> Self {
         self.flags = "s";
         self
@@ -91,7 +92,7 @@ impl Uml {
         self
     }
 
-    /// How long the guest may run before it is killed; two minutes unless told.
+    /// How long the guest may run before it is killed; two minutes by default.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -123,7 +124,7 @@ impl Uml {
     /// Boots and returns at once.
     ///
     /// # Errors
-    /// The kernel is not installed; an image that the guest cannot take.
+    /// The kernel is not installed; the guest cannot use an image.
     pub fn spawn(&self, body: &str) -> Result<Running> {
         let kernel = programs::require(programs::KERNEL, programs::PACKAGE)?;
         programs::require_module("f2fs.ko")?;
@@ -140,7 +141,8 @@ impl Uml {
             .args(["root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw"])
             .arg(joined(&format!("ubda{}=", self.flags), &image))
             .arg(joined("init=", &init))
-            // Its own files, else in the home directory, where it may not be allowed to write.
+            // The kernel's own files go here; by default they go to the home directory, which may not be
+            // writable.
             .arg(joined("uml_dir=", &own.join("")))
             .args(["con=null", "con0=fd:0,fd:1", "quiet", "selinux=0", "apparmor=0"])
             .env("TMPDIR", fast_tmp());
@@ -175,8 +177,8 @@ impl Uml {
     }
 }
 
-/// A directory for what a guest and the host share: the system's temporary one, or where a guest cannot see that,
-/// `/var/tmp`.
+/// A parent directory for the files that a guest and the host share: the system's temporary directory, or
+/// `/var/tmp` where a guest cannot see that.
 pub fn scratch_directory() -> PathBuf {
     seen_by_guests(std::env::temp_dir())
 }
@@ -185,16 +187,16 @@ fn seen_by_guests(dir: PathBuf) -> PathBuf {
     if is_hidden(&dir) { PathBuf::from("/var/tmp") } else { dir }
 }
 
-/// Whether a guest mounts something of its own over it.
+/// Whether a guest mounts something of its own over this path.
 pub fn is_hidden(path: &Path) -> bool {
     ["/dev", "/proc", "/sys", "/run"].iter().any(|dir| path.starts_with(dir))
 }
 
-/// The path of an image or a job, without links. The kernel's command line splits at blanks, arguments of disks at
-/// commas.
+/// The path of an image or a job, without links. The kernel's command line is split at blanks, arguments of
+/// disks at commas.
 ///
 /// # Errors
-/// It is not there, or cannot be passed on.
+/// The file does not exist, or its path cannot be passed to the kernel.
 pub fn visible(image: &Path) -> Result<PathBuf> {
     let path = fs::canonicalize(image).map_err(Error::file(image))?;
     if path.as_os_str().as_bytes().iter().any(|b| b" \t\n,:\"".contains(b)) {
@@ -211,7 +213,7 @@ fn joined(prefix: &str, path: &Path) -> OsString {
     out
 }
 
-/// The guest's memory is a file here; on a disk it would be written back.
+/// The guest's memory is a file in this directory; on a disk, the file would be written back.
 fn fast_tmp() -> PathBuf {
     let shm = PathBuf::from("/dev/shm");
     if shm.is_dir() { shm } else { std::env::temp_dir() }

@@ -7,8 +7,8 @@ use std::process::Command;
 
 const SOURCE: &str = include_str!("registers.c");
 
-/// The library that the kernel needs where the CPU has more registers than it was built for (AMX), of which
-/// its first process would die: to preload, built in `dir`.
+/// Builds, in `dir`, a library to preload into the kernel. The kernel needs it where the CPU has more
+/// registers than it was built for (AMX): its first process would die of them.
 pub(crate) fn library(dir: &Path) -> Result<Option<PathBuf>> {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     if cpu.contains(" amx_tile") { build(dir).map(Some) } else { Ok(None) }

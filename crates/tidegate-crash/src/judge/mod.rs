@@ -24,24 +24,24 @@ use crate::walk::{Found, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 use tidegate_vfs::FileType;
 
-/// From which state on each promise speaks, at one moment.
+/// The state from which on each promise holds, at one moment.
 #[derive(Debug, Default)]
 pub struct Promises {
-    /// The last state there may be: the operation in progress done.
+    /// The last possible state: the operation in progress is done.
     to: usize,
-    /// Everything is at least as new as this.
+    /// Everything is at least as new as this state.
     all: usize,
-    /// The attributes of an object, the entries of a directory.
+    /// For an object's attributes and a directory's entries.
     objects: BTreeMap<Id, usize>,
-    /// The names of a file.
+    /// For the names of a file.
     names: BTreeMap<Id, usize>,
-    /// The size and pages of a file.
+    /// For the size and pages of a file.
     data: BTreeMap<Id, usize>,
-    /// Bytes that the device keeps whole: parts of a page may be of different times.
+    /// The bytes that the device keeps whole: parts of a page may be from different times.
     unit: usize,
-    /// A change of a file's size may be there in part: a large one takes several commits.
+    /// A change of a file's size may be there in part: a large change takes several commits.
     in_steps: bool,
-    /// A size is there no sooner than the data that made it.
+    /// A size is on the medium no sooner than the data that made it.
     ordered: bool,
 }
 
@@ -76,7 +76,7 @@ impl Promises {
                 self.objects.insert(id, state);
                 self.names.insert(id, state);
             }
-            // The directory's own name is for its parent's fsync.
+            // The name of the directory itself is promised by an fsync of its parent.
             CrashOp::FsyncDir { .. } => drop(self.objects.insert(id, state)),
             _ => {}
         }
@@ -87,7 +87,7 @@ impl Promises {
     }
 }
 
-/// Holds a tree against what was promised.
+/// Compares a tree with the promises.
 ///
 /// # Errors
 /// The first promise that is broken.
@@ -150,7 +150,7 @@ fn names(tree: &Tree, model: &Model, p: &Promises) -> Result<(), Fault> {
 /// P3, and that a synced file has a name.
 fn one_moment(id: Id, names: &BTreeSet<Link>, o: &Object, p: &Promises) -> Result<(), Fault> {
     let from = p.since(&p.names, id);
-    // After fdatasync it has some name.
+    // After an fdatasync, the file has some name.
     let nameless = names.is_empty() && !o.names.between(p.since(&p.data, id), p.to).any(BTreeSet::is_empty);
     if id == ROOT || (o.names.between(from, p.to).any(|v| v == names) && !(nameless && is_file(o))) {
         return Ok(());
@@ -238,7 +238,8 @@ fn content(id: Id, found: &Found, o: &Object, p: &Promises) -> Result<(), Fault>
     Ok(())
 }
 
-/// The first state since the sync in which a file may have had a size; in part, where it changes in steps.
+/// The first state since the sync in which the file may have had this size. Where sizes change in steps, a
+/// size between the old and the new one counts, too.
 fn reached(size: u64, o: &Object, from: usize, p: &Promises) -> Option<usize> {
     if *o.size.at(from) == size {
         return Some(from);
@@ -247,9 +248,10 @@ fn reached(size: u64, o: &Object, from: usize, p: &Promises) -> Option<usize> {
     o.size.changes(from, p.to).filter(|(_, old, new)| came(**old, **new)).last().map(|c| c.0)
 }
 
-/// From which bytes on a file got longer, and in which state, for each time since which it has not been shorter
-/// when it had its size first, in state `reached`. Of bytes below the size of a truncation this says nothing until
-/// then: it sets the size at once, as Linux does, and what was written below may not be there yet.
+/// The growths of a file up to state `reached`, in which it first had its size: from which byte on it grew,
+/// and in which state. Growths after which it was shorter again are left out. After a truncation, nothing is
+/// said of the bytes below the truncation's size: the truncation sets the size at once, as Linux does, and
+/// data written below it may not be there yet.
 fn grown(o: &Object, from: usize, reached: usize, to: usize) -> Vec<(u64, usize)> {
     let mut least = u64::MAX;
     let mut all = Vec::new();
@@ -263,7 +265,8 @@ fn grown(o: &Object, from: usize, reached: usize, to: usize) -> Vec<(u64, usize)
     all
 }
 
-/// P4 for bytes that made a file longer: of a size that is there, they are, too, as they were then or later.
+/// P4 for the bytes by which a file grew: when the size is there, these bytes are there, too, as they were
+/// then or later.
 fn appended(
     id: Id,
     index: u64,
@@ -302,9 +305,9 @@ fn parts_may(id: Id, index: u64, page: &[u8], o: &Object, from: usize, p: &Promi
     parts.try_for_each(|(n, part)| page_may(id, (index, n * p.unit), part, o, from, p))
 }
 
-/// Whether a page may hold what was written to another, which has its block: pages moved with a range that was taken out
-/// or put in since the sync, were written in place, and the power failed before the commit that has the move. Linux's
-/// ext4 promises no more.
+/// Whether a page may hold data written to another page, which now has its block. This happens when pages
+/// moved since the sync (a range was taken out or put in), were then written in place, and power failed
+/// before the commit with the move. Linux's ext4 promises no more.
 fn written_elsewhere(o: &Object, index: u64, from: usize, to: usize, is: &dyn Fn(&Page) -> bool) -> bool {
     let mut moves = o.shifted.iter().filter(|s| s.0 > from && s.0 <= to);
     let Some(first) = moves.next() else { return false };

@@ -1,4 +1,4 @@
-//! Trees that keep what was promised, and the same ones altered: the judge names the promise that is broken.
+//! Trees that keep the promises, and altered copies of them: the judge names the broken promise.
 
 use super::*;
 use crate::ops::{Place, Step, Target};
@@ -16,7 +16,7 @@ const A: Place = Place(8);
 const B: Place = Place(9);
 const FILE: Target = Target::At(A);
 
-/// A run of operations, each numbered as it stands, from 1 on.
+/// A run of operations, numbered in order from 1 on.
 fn run(format: Format, ops: &[CrashOp]) -> Recording {
     let mut model = Model::default();
     let (mut steps, mut synced) = (Vec::new(), Vec::new());
@@ -41,7 +41,7 @@ fn run(format: Format, ops: &[CrashOp]) -> Recording {
     }
 }
 
-/// The tree after the first `n` operations, as it should be found.
+/// The tree that should be found after the first `n` operations.
 fn tree(run: &Recording, n: usize) -> Tree {
     let mut model = Model::default();
     run.steps[..n].iter().for_each(|s| model.apply(s));
@@ -79,7 +79,7 @@ fn broken(run: &Recording, tree: &Tree) -> Option<&'static str> {
     judge(tree, &run.model, &Promises::at(run, run.end)).err().map(|f| f.promise)
 }
 
-/// Both formats, a file of 5000 bytes with an attribute that is made so, and then `more`.
+/// For both formats: operations that make a file of 5000 bytes with an attribute, and then `more`.
 fn made(more: &[CrashOp]) -> [Recording; 2] {
     let first = [
         CrashOp::Mkdir { at: D },
@@ -92,13 +92,13 @@ fn made(more: &[CrashOp]) -> [Recording; 2] {
     [Format::F2fs, Format::Ext4].map(|f| run(f, &ops))
 }
 
-/// After the operations of [`made`].
+/// The state after the operations of [`made`].
 const MADE: usize = 5;
-/// The number of its file, and of its directory.
+/// The number of the file, and of its directory.
 const OF_FILE: Id = 2;
 const OF_DIR: Id = 1;
 
-/// Holds an altered tree of [`made`]'s against its sync.
+/// Alters the tree of [`made`] and checks that it breaks `promise`.
 fn altered(promise: &str, how: impl Fn(&mut Tree)) {
     for run in made(&[]) {
         let mut tree = tree(&run, MADE);
@@ -123,7 +123,7 @@ fn a_file_as_it_was_synced_is_all_there() {
         file(t).size = 6000;
         file(t).data[0].1.resize(6000, 0);
     });
-    // A block of it is of before.
+    // One block of the page is from before the sync.
     altered("P2", |t| file(t).data[0].1[1024..2048].fill(0));
     altered("P2", |t| file(t).data.clear());
     altered("P4", |t| file(t).data[0].1[4999] ^= 1);
@@ -149,7 +149,7 @@ fn attributes_are_of_the_sync_or_later() {
     altered("P2", |t| drop(file(t).xattrs.insert(b"user.a".to_vec(), b"v".to_vec())));
     altered("P4", |t| drop(file(t).xattrs.insert(b"user.other".to_vec(), b"v".to_vec())));
     altered("P4", |t| file(t).kind = FileType::Symlink);
-    // The attributes of before an fsync that came behind a change.
+    // The attributes are from before an fsync that followed a change.
     let changes = [
         CrashOp::Chmod { at: A, mode: 0o600 },
         CrashOp::Chown { at: A, gid: 7 },
@@ -163,7 +163,7 @@ fn attributes_are_of_the_sync_or_later() {
         (CrashOp::Fdatasync { file: FILE }, None),
     ];
     for (change, (sync, promise)) in changes.iter().flat_map(|c| syncs.iter().map(move |s| (c, s))) {
-        // The time of access is anything until it is set.
+        // Until it is set, the time of access may be anything.
         let first = CrashOp::Utimes { at: A, atime: 8 };
         for run in made(&[first, change.clone(), sync.clone()]) {
             let was = tree(&run, MADE + 1);
@@ -184,7 +184,7 @@ fn names_are_of_the_sync_or_later_and_of_one_moment() {
     });
     let rename = [CrashOp::Rename { from: A, to: B, exchange: false }];
     for run in made(&rename) {
-        // Not synced: the old name or the new one, but neither both nor none.
+        // Without a sync, the old name or the new name is there, but neither both nor none.
         assert_eq!(broken(&run, &tree(&run, MADE)), None);
         let mut tree = tree(&run, MADE + 1);
         assert_eq!(broken(&run, &tree), None);
@@ -228,7 +228,7 @@ fn with_zeros(ops: &[CrashOp]) -> [Option<&'static str>; 2] {
 fn a_size_of_ext4_does_not_come_before_the_data_that_made_it() {
     let append = CrashOp::Write { file: FILE, pos: 5000, len: 4000 };
     assert_eq!(with_zeros(std::slice::from_ref(&append)), [None, Some("P4")]);
-    // A part of what was appended is there by itself, with its data.
+    // A part of the appended data is there by itself, with its size.
     let whole = CrashOp::Write { file: FILE, pos: 5000, len: 14_000 };
     assert_eq!(with_zeros(std::slice::from_ref(&whole)), [Some("P2"), Some("P4")]);
     let [_, run] = made(std::slice::from_ref(&whole));
@@ -236,11 +236,11 @@ fn a_size_of_ext4_does_not_come_before_the_data_that_made_it() {
     file(&mut part).size = 9000;
     file(&mut part).data[0].1.truncate(9000);
     assert_eq!(broken(&run, &part), None);
-    // A truncation sets the size before there is what was written below it.
+    // A truncation sets the size before the data written below it is there.
     let longer = CrashOp::Truncate { file: FILE, size: 9000 };
     let append_less = CrashOp::Write { file: FILE, pos: 5000, len: 500 };
     assert_eq!(with_zeros(&[append_less, longer]), [None, None]);
-    // Zeros that somebody asked for.
+    // Zeros that an operation asked for.
     let longer = CrashOp::Truncate { file: FILE, size: 9000 };
     assert_eq!(with_zeros(std::slice::from_ref(&longer)), [None, None]);
     assert_eq!(with_zeros(&[longer, append.clone()]), [None, None]);
@@ -248,7 +248,7 @@ fn a_size_of_ext4_does_not_come_before_the_data_that_made_it() {
     assert_eq!(with_zeros(&[append, punch]), [None, None]);
 }
 
-/// The file's pages after some operations, each by the number of the operation that wrote it.
+/// The pages of the file after some operations: for each, the number of the operation that wrote it.
 fn pages(ops: &[CrashOp]) -> Vec<u32> {
     let [_, run] = made(ops);
     let tree = tree(&run, run.steps.len());
@@ -260,23 +260,23 @@ fn pages(ops: &[CrashOp]) -> Vec<u32> {
 fn pages_move_with_ranges_that_come_and_go() {
     const P: u64 = PAGE as u64;
     let write = |page, count: u32| CrashOp::Write { file: FILE, pos: page * P, len: count * PAGE as u32 };
-    // The pages 3, 6, 7, 7, 8.
+    // The pages are 3, 6, 7, 7, 8.
     let three = [write(1, 1), write(2, 2), write(4, 1)];
     let then = |op: &CrashOp| pages(&[&three, std::slice::from_ref(op)].concat());
     assert_eq!(pages(&three), [3, 6, 7, 7, 8]);
     assert_eq!(then(&CrashOp::Collapse { file: FILE, pos: P, len: 2 * P }), [3, 7, 8]);
     assert_eq!(then(&CrashOp::Insert { file: FILE, pos: P, len: 2 * P }), [3, 0, 0, 6, 7, 7, 8]);
-    // Up to the end, and at it: neither can be done.
+    // A range up to the end of the file or at the end: neither operation is possible.
     assert_eq!(then(&CrashOp::Collapse { file: FILE, pos: P, len: 4 * P }), [3, 6, 7, 7, 8]);
     assert_eq!(then(&CrashOp::Insert { file: FILE, pos: 5 * P, len: P }), [3, 6, 7, 7, 8]);
-    // The range that goes may be zeros before the rest moves; the rest may not.
+    // The range that goes may be zeros before the rest moves; the rest may not be zeros.
     let [_, run] = made(&[&three[..], &[CrashOp::Collapse { file: FILE, pos: P, len: P }]].concat());
     for (page, promise) in [(1, None), (2, Some("P4")), (3, Some("P4"))] {
         let mut tree = tree(&run, MADE + 3);
         file(&mut tree).data[0].1[page * PAGE..][..PAGE].fill(0);
         assert_eq!(broken(&run, &tree), promise, "page {page}");
     }
-    // The block of page 3 is that of page 2 now, and is written in place before the commit that has it so.
+    // The block of page 3 is now that of page 2, and is written in place before the commit with the move.
     let then = [CrashOp::Collapse { file: FILE, pos: P, len: P }, write(2, 1)];
     let [_, run] = made(&[&three[..], &then[..]].concat());
     let new = file(&mut tree(&run, MADE + 5)).data[0].1[2 * PAGE..3 * PAGE].to_vec();

@@ -1,6 +1,6 @@
 //! Bitmaps of blocks and inodes: a bit is set where one is in use, least significant bit first.
 //!
-//! A group's bitmap may never have been written: its content follows from the geometry then.
+//! A group's bitmap may never have been written: then its content follows from the geometry.
 
 use crate::format::crc::crc32c;
 use crate::format::gate::{GroupDesc, rule};
@@ -44,12 +44,12 @@ pub(super) fn first_clear(map: &[u8], range: Range<u32>) -> Option<u32> {
     None
 }
 
-/// How many bits of a range are clear.
+/// The number of clear bits in a range.
 pub(super) fn clear_in(map: &[u8], range: Range<u32>) -> u32 {
     range.filter(|n| !is_set(map, *n)).count() as u32
 }
 
-/// How many bits from `from` on are clear, up to `end`, at most `max`.
+/// The number of clear bits from `from` on, up to `end` and at most `max`.
 pub(super) fn clear_run(map: &[u8], from: u32, end: u32, max: u32) -> u32 {
     let end = end.min(from.saturating_add(max));
     let mut n = from;
@@ -72,7 +72,7 @@ impl Ext4 {
         left.min(self.sb.blocks_per_group.into()) as u32
     }
 
-    /// The block bitmap of a group, checked; made up if it was never written.
+    /// The block bitmap of a group, checked; computed if it was never written.
     pub(super) fn block_bitmap(&self, desc: &GroupDesc) -> Result<Vec<u8>> {
         if desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
             return Ok(self.made_up_block_bitmap(desc));
@@ -83,7 +83,7 @@ impl Ext4 {
         Ok(block.to_vec())
     }
 
-    /// The inode bitmap of a group, checked; made up if it was never written.
+    /// The inode bitmap of a group, checked; computed if it was never written.
     pub(super) fn inode_bitmap(&self, desc: &GroupDesc) -> Result<Vec<u8>> {
         let inodes = self.sb.inodes_per_group;
         if desc.flags.contains(GroupFlags::INODE_UNINIT) {
@@ -97,13 +97,13 @@ impl Ext4 {
         Ok(block.to_vec())
     }
 
-    /// The checksum of a bitmap's bytes, cut to what the descriptor has room for.
+    /// The checksum of a bitmap's bytes, cut to the bits that the descriptor has room for.
     pub(super) fn bitmap_csum(&self, bytes: &[u8]) -> u32 {
         let crc = crc32c(self.sb.csum_seed, bytes);
         if self.sb.incompat.contains(Incompat::BIT64) { crc } else { crc & 0xffff }
     }
 
-    /// Compares the checksum of a bitmap's bytes with `stored`, unless that was done.
+    /// Compares the checksum of a bitmap's bytes with `stored`, unless an earlier read has done so.
     fn check_bitmap(
         &self,
         what: &'static str,
@@ -122,7 +122,7 @@ impl Ext4 {
     }
 
     /// The content of a block bitmap that was never written: the copies of superblock and descriptors are in
-    /// use, and those of the group's own tables that lie in it.
+    /// use, and so are the blocks of the group's own tables that lie in the group.
     fn made_up_block_bitmap(&self, desc: &GroupDesc) -> Vec<u8> {
         let (sb, group) = (&self.sb, desc.group);
         let mut map = vec![0; sb.block_size as usize];

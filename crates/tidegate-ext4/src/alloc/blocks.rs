@@ -1,7 +1,7 @@
-//! Taking runs of blocks near a goal, and giving them back.
+//! Allocates runs of blocks near a goal, and frees them.
 //!
-//! A taker says where it would like to go on, and how much it wants: the run behind the goal if it is free, else the
-//! first run that is long enough, group by group, else the longest that was met. Runs that are kept for other files
+//! The caller gives a goal and a number of blocks. It gets the run behind the goal if that is free, else the
+//! first run that is long enough, group by group, else the longest run found. Runs that are kept for other files
 //! ([`super::preallocation`]) are passed over while there is another.
 
 use super::bitmap::{clear_run, fill, first_clear, is_set};
@@ -15,10 +15,10 @@ use crate::volume::sbi::Ext4;
 use tidegate_vfs::planted::PlantedBug;
 use tidegate_vfs::{Error, ErrorKind, Result};
 
-/// Blocks behind the goal that are taken though more are wanted.
+/// A free run of this many blocks behind the goal is taken even if more blocks are wanted.
 const GOES_ON: u32 = 8;
 
-/// Bits of a group that were found free.
+/// A run of free bits of a group.
 #[derive(Clone, Copy)]
 struct Found {
     group: GroupNo,
@@ -43,7 +43,7 @@ impl Ext4 {
         GroupNo((n as u32).min(self.sb.groups - 1))
     }
 
-    /// Takes a block of metadata, of those that nobody was promised.
+    /// Takes a block for metadata, out of the blocks that are not promised.
     ///
     /// # Errors
     /// As [`Ext4::take_promised`].
@@ -51,7 +51,7 @@ impl Ext4 {
         self.take_unpromised(handle, goal, 1, self.kept_from_metadata()).map(|(addr, _)| addr)
     }
 
-    /// Takes a run of at most `want` blocks ahead of data, of those that nobody was promised.
+    /// Takes a run of at most `want` blocks ahead of data, out of the blocks that are not promised.
     ///
     /// # Errors
     /// As [`Ext4::take_promised`].
@@ -93,9 +93,9 @@ impl Ext4 {
         self.take(handle, Wanted { goal, most: want, file: (!self.filling).then_some(file) })
     }
 
-    /// Takes a run of at most `want` blocks, as near behind `goal` as one is free; the first, and how many. Waits for
-    /// discards where all that is free is being discarded. Groups whose bitmap is damaged or cannot be read are passed
-    /// over.
+    /// Takes a run of at most `want` blocks, as near behind `goal` as one is free; returns its first block
+    /// and its length. Waits for discards where all free blocks are being discarded. Groups whose bitmap is
+    /// damaged or cannot be read are passed over.
     ///
     /// # Errors
     /// `NoSpace`, also where such a group is all that might have room; those of reading descriptors.
@@ -119,7 +119,7 @@ impl Ext4 {
         }
     }
 
-    /// As [`Ext4::take_promised`], of what nobody is discarding and nothing is kept of.
+    /// As [`Ext4::take_promised`], out of the blocks that are not being discarded, nor kept for another file.
     fn take_free(&self, handle: &mut Handle<'_>, wanted: &Wanted) -> Result<(BlockAddr, u32)> {
         let Wanted { goal, most: want, .. } = *wanted;
         let goal = if self.sb.holds(goal, 1) { goal } else { self.sb.first_data_block };
@@ -135,13 +135,13 @@ impl Ext4 {
                 Looked::Shorter(_) => {}
                 Looked::Damaged(e) => damaged = Some(e),
             }
-            // A run that is a good part of what is wanted is better than a walk over a large volume.
+            // A run that is a good part of the wanted length is better than a walk over a large volume.
             if n > 16 && best.is_some_and(|b| b.len >= want / 4) {
                 break;
             }
         }
         while let Some(f) = best.take() {
-            // Others may have taken from it meanwhile.
+            // Other threads may have taken blocks of the run meanwhile.
             if let Some(Looked::Taken(addr, len)) = self.take_in(handle, wanted, f.group, f.bit, 1)? {
                 return Ok((addr, len));
             }
@@ -180,7 +180,7 @@ impl Ext4 {
             }
             map => map?,
         };
-        // Blocks that a commit has yet to free are in use, as far as others are concerned.
+        // For this search, blocks that a commit has yet to free count as in use.
         let mut free = map.clone();
         for (bit, len) in self.freed.of(group, self.blocks.journal()) {
             fill(&mut free, bit..bit + len, true);
@@ -205,8 +205,8 @@ impl Ext4 {
         Ok(Some(Looked::Taken(self.sb.group_start(group).plus(found.bit.into()), found.len)))
     }
 
-    /// Gives blocks back. Those of metadata are forgotten by the caller. Those of a group whose bitmap is
-    /// damaged or cannot be read, or has them as free, stay as they are for e2fsck.
+    /// Frees blocks. The caller forgets blocks of metadata. Blocks of a group whose bitmap is damaged, cannot
+    /// be read, or has the blocks as free, stay as they are for e2fsck.
     ///
     /// # Errors
     /// `Corrupt` for blocks outside of the volume and of its own tables; those of the journal.
@@ -232,8 +232,8 @@ impl Ext4 {
         Ok(())
     }
 
-    /// The bitmap of a group of which blocks are to be freed. `None` where it cannot be trusted: they stay as
-    /// they are then, as on Linux, and the file goes without them.
+    /// The bitmap of a group whose blocks are to be freed. `None` where it cannot be trusted: the blocks then
+    /// stay in use, as on Linux, and the file goes without them.
     fn map_to_free(&self, desc: &GroupDesc, bit: u32, len: u32, first: u64) -> Option<Vec<u8>> {
         if self.frees_nothing(Bitmap::Blocks, desc) {
             self.leave_in_use();
@@ -253,7 +253,7 @@ impl Ext4 {
         map.inspect_err(left).ok()
     }
 
-    /// Stores a bitmap and its checksum; `freed` blocks more are free than before.
+    /// Stores a bitmap and its checksum; `freed` more blocks are free than before.
     pub(super) fn store_block_bitmap(
         &self,
         handle: &mut Handle<'_>,
@@ -288,18 +288,19 @@ pub(super) fn no_room(damaged: Option<Error>) -> Error {
 /// The result of a look into a group.
 enum Looked {
     Taken(BlockAddr, u32),
-    /// No run is long enough; the longest.
+    /// No run is long enough; this is the longest.
     Shorter(Found),
     /// The group's bitmap cannot be trusted.
     Damaged(Error),
 }
 
 /// A run of `want` clear bits of `blocks`: at `from`, else the first behind it that is long enough, else the
-/// first from the beginning on, else the longest. With `least` of 1 any run does, the one at `from` first.
+/// first from the beginning on, else the longest. With `least` of 1 any run is enough, first the one at
+/// `from`.
 fn find(map: &[u8], from: u32, blocks: u32, want: u32, least: u32) -> Option<Found> {
     let found = |bit: u32, len: u32| Found { group: GroupNo(0), bit, len };
     let at_goal = if from < blocks { clear_run(map, from, blocks, want) } else { 0 };
-    // Blocks that go on from where the file ends are worth more than length.
+    // Blocks that continue the file are worth more than a long run.
     if at_goal >= want.min(GOES_ON) || at_goal > 0 && least == 1 {
         return Some(found(from, at_goal));
     }

@@ -1,4 +1,4 @@
-//! Blocks and inodes that somebody has chosen already: fast commits name theirs.
+//! Allocation of given blocks and inodes: fast commits name theirs.
 
 use super::bitmap::{clear_run, fill, is_set};
 use crate::format::gate::rule;
@@ -10,7 +10,8 @@ use std::ops::Range;
 use tidegate_vfs::Result;
 
 impl Ext4 {
-    /// Has a range of the volume's blocks be in use, or free; those that were not.
+    /// Marks a range of the volume's blocks as in use, or as free; returns the blocks that were not so
+    /// before.
     ///
     /// # Errors
     /// `Corrupt` for blocks outside of the volume and of its own tables, and for damaged bitmaps; those of the device.
@@ -63,8 +64,8 @@ impl Ext4 {
         Ok(is_set(&self.inode_bitmap(&self.group(group)?)?, bit))
     }
 
-    /// Takes an inode that is free. Places of the table before it that may never have been written become zeros, as
-    /// they are looked at from here on.
+    /// Takes an inode that is free. Earlier places of the table that may never have been written become
+    /// zeros, as they are read from now on.
     ///
     /// # Errors
     /// As [`Ext4::is_inode_used`].

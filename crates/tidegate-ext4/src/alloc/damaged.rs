@@ -1,5 +1,5 @@
-//! Groups whose bitmap is damaged or cannot be read: nothing is taken from them, and blocks that they call free are
-//! promised to nobody. And blocks of inode tables that cannot be read, whose inodes nobody gets.
+//! Groups whose bitmap is damaged or cannot be read: nothing is taken from them, and their free blocks are
+//! not promised. Also blocks of inode tables that cannot be read: their inodes are not used.
 
 use crate::format::gate::GroupDesc;
 use crate::format::units::BlockAddr;
@@ -21,28 +21,29 @@ pub(super) enum Bitmap {
     Inodes,
 }
 
-/// Reads of a bitmap that fail before nothing more is freed in its group: each may cost the device's time-out.
+/// Failed reads of a bitmap after which nothing more is freed in its group: each may cost the device's
+/// time-out.
 const ASKED: u32 = 3;
 
 /// A group that is passed over.
 struct Passed {
     why: Error,
-    /// How often its bitmap could not be used.
+    /// The number of times that its bitmap could not be used.
     asked: u32,
 }
 
-/// Damage of bitmaps that was met since the volume was opened.
+/// Damaged bitmaps found since the volume was opened.
 pub(crate) struct Damaged {
     /// Whether there are any.
     any: AtomicBool,
     found: Mutex<BTreeMap<(Bitmap, u32), Passed>>,
     /// Whether blocks of inode tables could not be read.
     any_unread: AtomicBool,
-    /// Them, and the free inodes that nobody gets by that.
+    /// These blocks, with the number of free inodes in each that are not used.
     unread: Mutex<BTreeMap<BlockAddr, (Error, u32)>>,
-    /// Whether the volume has faults for e2fsck: a block that could not be read once is none.
+    /// Whether the volume has faults for e2fsck. A block that could not be read once is no such fault.
     faults: AtomicBool,
-    /// Whether the superblock tells of them.
+    /// Whether the superblock records the faults.
     told: AtomicBool,
 }
 
@@ -58,23 +59,23 @@ impl Damaged {
         }
     }
 
-    /// Whether e2fsck has to look: a bitmap was found damaged, or something could not be freed.
+    /// Whether e2fsck must check the volume: a bitmap was found damaged, or something could not be freed.
     pub(crate) fn has_faults(&self) -> bool {
         self.faults.load(Relaxed)
     }
 
-    /// Whether it has, and the superblock does not say so.
+    /// Whether e2fsck must check the volume, and the superblock does not record that yet.
     pub(crate) fn is_untold(&self) -> bool {
         self.faults.load(Relaxed) && !self.told.load(Relaxed)
     }
 
-    /// The superblock tells of the faults.
+    /// Notes that the superblock records the faults.
     pub(crate) fn set_told(&self) {
         self.told.store(true, Relaxed);
     }
 }
 
-/// Whether an error of reading a bitmap costs its group alone.
+/// Whether an error of reading a bitmap makes only its group unusable.
 pub(super) fn costs_group(e: &Error) -> bool {
     matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Io)
 }
@@ -88,14 +89,15 @@ impl Ext4 {
         self.damaged.found.lock().get(&(bitmap, group.group.0)).map(|p| p.why.clone())
     }
 
-    /// Whether nothing more is freed in a group. A bitmap that could not be read is asked for again.
+    /// Whether nothing more is freed in a group. A bitmap that could not be read is read again a few times.
     pub(super) fn frees_nothing(&self, bitmap: Bitmap, group: &GroupDesc) -> bool {
         let left = |p: &Passed| p.why.kind() != ErrorKind::Io || p.asked >= ASKED;
         self.damaged.any.load(Relaxed)
             && self.damaged.found.lock().get(&(bitmap, group.group.0)).is_some_and(left)
     }
 
-    /// A group's bitmap was read: if it could not be before, its blocks or inodes are given again.
+    /// Notes that a group's bitmap was read: if it could not be read before, the group's blocks or inodes are
+    /// used again.
     pub(super) fn was_read(&self, bitmap: Bitmap, group: &GroupDesc) {
         if !self.damaged.any.load(Relaxed) {
             return;
@@ -111,7 +113,8 @@ impl Ext4 {
         }
     }
 
-    /// Free blocks or inodes of a group, as it says; of inodes, those in blocks of the table that can be read.
+    /// The number of free blocks or inodes of a group, by its descriptor; for inodes without those in
+    /// unreadable blocks of the table.
     fn free_of(&self, bitmap: Bitmap, group: &GroupDesc) -> u64 {
         if bitmap == Bitmap::Blocks {
             return group.free_blocks.into();
@@ -121,7 +124,7 @@ impl Ext4 {
         group.free_inodes.saturating_sub(unread).into()
     }
 
-    /// The error that a block of an inode table gave, if it could not be read.
+    /// The error of reading a block of an inode table, if it could not be read.
     pub(super) fn unread_table(&self, block: BlockAddr) -> Option<Error> {
         if !self.damaged.any_unread.load(Relaxed) {
             return None;
@@ -129,8 +132,8 @@ impl Ext4 {
         self.damaged.unread.lock().get(&block).map(|u| u.0.clone())
     }
 
-    /// Passes over the inodes of a block of an inode table from now on. `free` inodes that nobody gets by
-    /// that are taken out of the count.
+    /// Passes over the inodes of a block of an inode table from now on. Its `free` inodes are taken out of
+    /// the count.
     pub(super) fn pass_over_table(&self, block: BlockAddr, free: u32, why: &Error) {
         self.damaged.any_unread.store(true, Relaxed);
         let new = self.damaged.unread.lock().insert(block, (why.clone(), free)).is_none();
@@ -140,13 +143,15 @@ impl Ext4 {
         }
     }
 
-    /// Something stays in use that nobody uses, as the bitmap of its group cannot be trusted.
+    /// Notes that unused blocks or inodes stay marked as in use, as the bitmap of their group cannot be
+    /// trusted.
     pub(super) fn leave_in_use(&self) {
         self.damaged.faults.store(true, Relaxed);
     }
 
-    /// Passes over a group from now on, and takes what it says is free out of the counts. The volume itself
-    /// goes on counting that where the bitmap could not be read, as nothing is wrong with it then.
+    /// Passes over a group from now on, and takes its free blocks or inodes out of the counts. The volume
+    /// itself goes on counting them where the bitmap could not be read, as nothing is wrong with the volume
+    /// then.
     pub(super) fn pass_over(&self, bitmap: Bitmap, group: &GroupDesc, why: &Error) {
         self.damaged.any.store(true, Relaxed);
         let is_unread = why.kind() == ErrorKind::Io;
@@ -173,7 +178,7 @@ impl Ext4 {
         let free = self.free_of(bitmap, group);
         space.change(|f| match bitmap {
             Bitmap::Blocks => {
-                // The block could be read by now, and is damaged.
+                // The block could be read this time, and is damaged.
                 f.give_blocks_again(if is_worse { free } else { 0 });
                 f.pass_blocks(free, is_unread);
             }

@@ -1,5 +1,5 @@
-//! Blocks that are freed by a transaction which is not committed yet: nobody gets them before, since after a
-//! power cut they are what they were.
+//! Blocks freed by a transaction that is not committed yet: they are not allocated before the commit, since a
+//! power cut would bring their old use back.
 
 use crate::format::units::GroupNo;
 use std::collections::HashMap;
@@ -9,15 +9,15 @@ use tidegate_rt::{Condvar, LockClass, Mutex};
 
 static FREED: LockClass = LockClass::new("ext4->freed", 523);
 
-/// Bits of a group: the first, how many, and the transaction that freed them.
+/// A run of bits of a group: the first bit, the length, and the transaction that freed them.
 type Run = (u32, u32, Tid);
 
-/// The blocks, by group, and those that are being discarded.
+/// The freed blocks, by group, and the blocks that are being discarded.
 pub(crate) struct Freed {
     state: Mutex<State>,
-    /// How often a commit was found to have let blocks be used again.
+    /// Number of times that a commit was found to have made blocks usable again.
     released: AtomicU64,
-    /// How often a run that was being discarded was let go.
+    /// Number of times that a run that was being discarded was released.
     let_go: AtomicU64,
     goes: Condvar,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Freed {
 #[derive(Default)]
 struct State {
     freed: HashMap<u32, Vec<Run>>,
-    /// Group, first bit, how many, first block.
+    /// Group, first bit, length, first block.
     held: Vec<(u32, u32, u32, u64)>,
 }
 
@@ -41,12 +41,12 @@ impl Default for Freed {
 }
 
 impl Freed {
-    /// Blocks are freed by `tid`.
+    /// Adds blocks that `tid` frees.
     pub(super) fn add(&self, group: GroupNo, bit: u32, len: u32, tid: Tid) {
         self.state.lock().freed.entry(group.0).or_default().push((bit, len, tid));
     }
 
-    /// Blocks of a group that nobody may have yet.
+    /// Blocks of a group that must not be allocated yet.
     pub(super) fn of(&self, group: GroupNo, journal: Option<&Journal>) -> Vec<(u32, u32)> {
         let done = journal.map(Journal::committed);
         let mut all = self.state.lock();
@@ -64,12 +64,12 @@ impl Freed {
         left
     }
 
-    /// Keeps a free run, which begins with block `first`, from others until it is released.
+    /// Keeps a free run, which begins with block `first`, from other threads until it is released.
     pub(super) fn hold(&self, group: GroupNo, bit: u32, len: u32, first: u64) {
         self.state.lock().held.push((group.0, bit, len, first));
     }
 
-    /// Lets go of the run that begins with block `first`.
+    /// Releases the run that begins with block `first`.
     pub(super) fn release(&self, group: GroupNo, first: u64) {
         let mut state = self.state.lock();
         state.held.retain(|h| (h.0, h.3) != (group.0, first));
@@ -77,13 +77,13 @@ impl Freed {
         self.goes.notify_all();
     }
 
-    /// Changes when a run that was held is let go.
+    /// A number that changes when a held run is released.
     pub(super) fn let_go(&self) -> u64 {
         self.let_go.load(Acquire)
     }
 
-    /// Waits until a run has been let go since `seen`; false if none was and none is held. One who holds a run waits
-    /// for the device alone.
+    /// Waits until a run has been released since `seen`; false if none was and none is held. A thread that
+    /// holds a run waits only for the device.
     pub(super) fn wait_let_go(&self, seen: u64) -> bool {
         let mut state = self.state.lock();
         while self.let_go() == seen {
@@ -95,12 +95,13 @@ impl Freed {
         true
     }
 
-    /// Whether a commit would let blocks be used again.
+    /// Whether a commit would make blocks usable again.
     pub(crate) fn waits(&self) -> bool {
         !self.state.lock().freed.is_empty()
     }
 
-    /// Changes when commits have let blocks be used again: a search that found none meanwhile may find some.
+    /// A number that changes when commits have made blocks usable again: a search that found none before may
+    /// find some now.
     pub(crate) fn released(&self) -> u64 {
         self.released.load(Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Changing a group's descriptor, and the locks on groups.
+//! Changes of a group's descriptor, and the locks on groups.
 
 use crate::format::gate::group::desc_csum;
 use crate::format::raw::*;
@@ -11,10 +11,10 @@ use zerocopy::IntoBytes;
 
 static GROUP: LockClass = LockClass::new("ext4->group", 405);
 
-/// Locks that groups share.
+/// Number of locks, which groups share.
 const LOCKS: usize = 64;
 
-/// A lock for each group, of which some share one.
+/// A lock for each group; some groups share a lock.
 pub(crate) struct GroupLocks([Mutex<()>; LOCKS]);
 
 impl Default for GroupLocks {
@@ -24,13 +24,13 @@ impl Default for GroupLocks {
 }
 
 impl GroupLocks {
-    /// Keeps others from a group's bitmaps. A thread holds one.
+    /// Locks a group's bitmaps. A thread holds only one such lock.
     pub(super) fn lock(&self, group: GroupNo) -> MutexGuard<'_, ()> {
         self.0[group.0 as usize % LOCKS].lock()
     }
 }
 
-/// A descriptor's counts and checksums, as a change sees them.
+/// A descriptor's counts and checksums, for a change.
 pub(super) struct DescChange {
     raw: RawGroupDesc,
 }
@@ -60,7 +60,7 @@ impl DescChange {
         set_inode_bitmap_csum: bg_inode_bitmap_csum_lo, bg_inode_bitmap_csum_hi;
     }
 
-    /// Says that a table is written now.
+    /// Clears flags: a table is written now.
     pub(super) fn clear(&mut self, flags: GroupFlags) {
         let now = GroupFlags::from_bits_retain(self.raw.bg_flags.get()) - flags;
         self.raw.bg_flags.set(now.bits());
@@ -68,7 +68,7 @@ impl DescChange {
 }
 
 impl Ext4 {
-    /// The block of the descriptor of `group`, and where in it.
+    /// The block of the descriptor of `group`, and the offset in it.
     fn desc_place(&self, group: GroupNo) -> (BlockAddr, usize) {
         let per_block = self.sb.descs_per_block();
         let addr = self.sb.desc_block((group.0 / per_block).into());

@@ -1,8 +1,8 @@
-//! Taking inodes near their directory, and giving them back.
+//! Allocates inodes near their directory, and frees them.
 //!
 //! A file's inode goes into its directory's group, so that files that are used together lie together.
-//! Directories at the top are spread over groups with room; those below stay near their parent while that has
-//! room (Orlov's rule, simplified).
+//! Directories in the root are spread over groups with room; deeper directories stay near their parent while
+//! its group has room (Orlov's rule, simplified).
 
 use super::bitmap::{clear_in, fill, first_clear, is_set};
 use super::blocks::no_room;
@@ -14,19 +14,19 @@ use crate::volume::handle::Handle;
 use crate::volume::sbi::Ext4;
 use tidegate_vfs::{Error, ErrorKind, Result};
 
-/// Blocks of a group's table that a creation finds unreadable before it leaves the group: each costs the
-/// device's time-out while the group is locked. The next creation goes on behind them.
+/// Unreadable blocks of a group's table after which a creation leaves the group: each costs the device's
+/// time-out while the group is locked. The next creation goes on behind them.
 const UNREAD_AT_ONCE: u32 = 8;
 
 impl Ext4 {
-    /// The group and the place in its table of an inode.
+    /// The group of an inode, and its place in the group's table.
     pub(crate) fn inode_group(&self, ino: u32) -> (GroupNo, u32) {
         let n = ino - 1;
         (GroupNo(n / self.sb.inodes_per_group), n % self.sb.inodes_per_group)
     }
 
-    /// Takes an inode for something in directory `parent`. Groups whose bitmap is damaged or cannot be read are
-    /// passed over, and inodes whose block of the table cannot be read.
+    /// Takes an inode for a new file in directory `parent`. Passes over groups whose bitmap is damaged or
+    /// cannot be read, and over inodes whose block of the table cannot be read.
     ///
     /// # Errors
     /// `NoSpace`, which says so, also where such a group is all that might have one; those of reading
@@ -57,7 +57,8 @@ impl Ext4 {
         }))
     }
 
-    /// Where a new directory goes: into a group that is emptier than most; near its parent if that has room.
+    /// The group for a new directory: a group that is emptier than most; near its parent if that group has
+    /// room.
     fn group_for_directory(&self, parent: u32) -> Result<GroupNo> {
         let (own, _) = self.inode_group(parent);
         let free = self.space()?.now();
@@ -100,7 +101,7 @@ impl Ext4 {
             }
             map => map?,
         };
-        // Inodes at the beginning of the first group are the volume's own.
+        // The first inodes of the first group are the volume's own.
         let first = if group.0 == 0 { self.sb.first_ino - 1 } else { 0 };
         let Some(bit) = self.hold_free_inode(handle, &desc, &map, first, passed)? else { return Ok(None) };
         fill(&mut map, bit..bit + 1, true);
@@ -109,9 +110,10 @@ impl Ext4 {
         Ok(Some(group.0 * self.sb.inodes_per_group + bit + 1))
     }
 
-    /// The first inode of a group from `first` on that is free, and whose block of the table is held. Blocks
-    /// that cannot be read are remembered: nobody waits for the device again to say so. One that may never
-    /// have been written is not passed over: from then on it would count as used, with whatever it holds.
+    /// The first free inode of a group, from `first` on, whose block of the table can be read; that block is
+    /// held for the change. Unreadable blocks are remembered, so that no later creation waits for the device
+    /// to report them again. A block that may never have been written is not passed over: from then on it
+    /// would count as used, with whatever it holds.
     fn hold_free_inode(
         &self,
         handle: &mut Handle<'_>,
@@ -130,7 +132,7 @@ impl Ext4 {
                 Some(known) => known,
                 None => match self.hold_inode(handle, desc.group.0 * self.sb.inodes_per_group + bit + 1) {
                     Ok(()) => return Ok(Some(bit)),
-                    // The journal's errors are not the block's.
+                    // An error of the journal is not an error of the block.
                     Err(e) if self.blocks.read(block).is_ok() => return Err(e),
                     Err(e) => {
                         let end = if is_end { self.sb.inodes_per_group } else { behind };
@@ -149,7 +151,7 @@ impl Ext4 {
         Ok(None)
     }
 
-    /// The first inode of a group's table behind which nothing may ever have been written.
+    /// The first inode of a group's table from which on nothing may ever have been written.
     pub(super) fn never_written(&self, desc: &GroupDesc) -> u32 {
         let all = self.sb.inodes_per_group;
         match desc.flags {
@@ -160,8 +162,8 @@ impl Ext4 {
         }
     }
 
-    /// Gives an inode back. One of a group whose bitmap is damaged or cannot be read, or has it as free, stays as
-    /// it is for e2fsck.
+    /// Frees an inode. An inode of a group whose bitmap is damaged, cannot be read, or has the inode as free,
+    /// stays as it is for e2fsck.
     ///
     /// # Errors
     /// Those of the journal.
@@ -190,7 +192,7 @@ impl Ext4 {
         self.store_inode_bitmap(handle, &desc, &map, 1, is_dir, desc.itable_unused)
     }
 
-    /// Stores a bitmap, its checksum and the counts; `freed` inodes more are free than before.
+    /// Stores a bitmap, its checksum and the counts; `freed` more inodes are free than before.
     pub(super) fn store_inode_bitmap(
         &self,
         handle: &mut Handle<'_>,
@@ -205,7 +207,8 @@ impl Ext4 {
         let csum = self.bitmap_csum(&map[..self.sb.inodes_per_group as usize / 8]);
         let dirs = if is_dir { -freed } else { 0 };
         let was_uninit = desc.flags.contains(GroupFlags::INODE_UNINIT);
-        // The table of such a group was never counted: all of it is unused but the inode that is taken now.
+        // The table of an uninitialised group was never counted: all of it is unused except for the inode
+        // that is taken now.
         let unused = if was_uninit && freed < 0 { unused.min(self.sb.inodes_per_group - 1) } else { unused };
         self.change_desc(handle, desc.group, |d| {
             d.clear(GroupFlags::INODE_UNINIT);

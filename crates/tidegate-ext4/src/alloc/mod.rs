@@ -1,22 +1,22 @@
-//! The volume's supplies: groups and their descriptors, free blocks and inodes.
+//! Allocation: groups and their descriptors, free blocks and inodes.
 //!
 //! Locks owned: `ext4->group` 405 keeps two changes of one group's bitmaps apart, and is held while a bitmap
 //! is read; `ext4->damaged` 521; `ext4->space` 522 has the counts; `ext4->freed` 523; `ext4->pa_lock` 524. Callers: maps,
-//! directories and inodes take and give back through it.
+//! directories and inodes allocate and free.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `group` | reading and changing a group's descriptor |
+//! | `group` | reads and changes of a group's descriptor |
 //! | `bitmap` | bitmaps, those that were never written included |
-//! | `blocks` | taking runs of blocks near a goal, and giving them back |
-//! | `claim` | blocks and inodes that somebody has chosen already |
-//! | `damaged` | groups that nothing is taken from, as their bitmap is damaged or cannot be read |
+//! | `blocks` | allocation of runs of blocks near a goal, and freeing them |
+//! | `claim` | allocation of given blocks and inodes |
+//! | `damaged` | groups from which nothing is taken, as their bitmap is damaged or cannot be read |
 //! | `freed` | blocks that a commit frees |
-//! | `inodes` | taking inodes near their directory, and giving them back |
+//! | `inodes` | allocation of inodes near their directory, and freeing them |
 //! | `preallocation` | blocks kept for files that grow |
 //! | `space` | counts, and space that is promised |
 //! | `tables` | blocks of the volume's own tables |
-//! | `trim` | telling the device what is free |
+//! | `trim` | discards of free blocks |
 
 mod bitmap;
 mod blocks;
@@ -77,7 +77,7 @@ impl Ext4 {
         self.blocks.read(addr)
     }
 
-    /// Adds up what is free. Reads all group descriptors the first time.
+    /// The sums of all groups. Reads all group descriptors the first time.
     ///
     /// # Errors
     /// Those of reading them.
@@ -96,7 +96,8 @@ impl Ext4 {
         Ok(*self.counts.get_or_init(|| all))
     }
 
-    /// Calls `f` with the descriptor of each group, or with the error of a block of them, until it fails.
+    /// Calls `f` with the descriptor of each group, or with the error of a block of descriptors, until `f`
+    /// fails.
     fn each_group(&self, f: &mut dyn FnMut(Result<GroupDesc>) -> Result<()>) -> Result<()> {
         let per_block = self.sb.descs_per_block();
         for first in (0..self.sb.groups).step_by(per_block as usize) {
@@ -115,7 +116,7 @@ impl Ext4 {
         Ok(())
     }
 
-    /// Capacity and use, as statfs(2) of Linux has it: blocks without those of the format's own tables.
+    /// Capacity and use, as in Linux's statfs(2): blocks without those of the format's own tables.
     pub(crate) fn statfs_now(&self) -> StatFs {
         let (sb, raw) = (&self.sb, &self.sb.raw);
         let now = |s: &Space| {
@@ -124,7 +125,7 @@ impl Ext4 {
             let counts = Counts { free_blocks, free_inodes: f.inodes, directories: f.directories };
             (counts, f.unpromised())
         };
-        // Where the descriptors cannot be read, the superblock knows roughly.
+        // Where the descriptors cannot be read, the superblock's counts are roughly right.
         let (counts, unpromised) = self.space.as_ref().map(now).unwrap_or_else(|| {
             let counts = self.counts().unwrap_or(Counts {
                 free_blocks: sb.free_blocks(),
@@ -149,20 +150,19 @@ impl Ext4 {
         }
     }
 
-    /// Blocks that data does not get: those for the superuser, such as the program that fills a new volume,
-    /// and those for splits of maps.
+    /// Blocks that data does not get: the blocks reserved for the superuser, and those kept for splits of
+    /// extents. A program that fills a new volume counts as superuser.
     pub(crate) fn kept_back(&self) -> u64 {
         if self.filling { 0 } else { self.sb.reserved_blocks() + self.kept_from_metadata() }
     }
 
-    /// Blocks that directories and attributes do not get either: those for splits of maps, of which a volume
-    /// that is filled has none, as each of its files comes as a whole.
+    /// Blocks that directories and attributes do not get either: those kept for splits of extents. A volume
+    /// that is being filled keeps none, as each of its files comes as a whole.
     pub(crate) fn kept_from_metadata(&self) -> u64 {
         if self.filling { 0 } else { kept_for_splits(&self.sb) }
     }
 
-    /// Blocks of the format's own tables and of the journal: as the superblock has them, or as they follow
-    /// from the geometry.
+    /// Blocks of the format's own tables and of the journal, by the superblock or by the geometry.
     fn overhead(&self) -> u64 {
         let sb = &self.sb;
         let said = u64::from(sb.raw.s_overhead_clusters.get()) * u64::from(sb.cluster_blocks);
@@ -180,8 +180,8 @@ impl Ext4 {
     }
 }
 
-/// Blocks that Linux keeps back, so that splitting extents never runs out of room: one in fifty, 4096
-/// clusters at most.
+/// Blocks that Linux keeps back so that a split of an extent never runs out of space: one in fifty, at most
+/// 4096 clusters.
 pub(crate) fn kept_for_splits(sb: &Superblock) -> u64 {
     let clusters = (sb.blocks / u64::from(sb.cluster_blocks) / 50).min(4096);
     if sb.incompat.contains(Incompat::EXTENTS) { clusters * u64::from(sb.cluster_blocks) } else { 0 }

@@ -1,4 +1,4 @@
-//! Counts of what is free, and space that is promised to pages which have no place yet.
+//! Counts of free blocks and inodes, and promises of space for pages that have no place yet.
 
 use crate::volume::sbi::Ext4;
 use tidegate_rt::{Condvar, LockClass, Mutex};
@@ -6,10 +6,10 @@ use tidegate_vfs::{Error, ErrorKind, ReadOnly, Result};
 
 static SPACE: LockClass = LockClass::new("ext4->space", 522);
 
-/// Blocks of maps that promised data may need: one for so many blocks, as pieces of a nearly full volume are
-/// small, and a few for what maps grow by levels.
+/// Data blocks for each map block that promised data may need. Pieces of a nearly full volume are small, and
+/// a map grows by a few blocks for its levels.
 pub(crate) const DATA_PER_MAP: u64 = 4;
-/// Blocks of data for one of a map in a volume that is filled for the first time: its pieces are as large as
+/// Data blocks for each map block in a volume that is filled for the first time: its pieces are as large as
 /// the files.
 pub(crate) const DATA_PER_MAP_NEW: u64 = 1024;
 const LEVELS: u64 = 8;
@@ -17,29 +17,29 @@ const LEVELS: u64 = 8;
 /// Free blocks and inodes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Free {
-    /// Blocks, those promised among them.
+    /// Free blocks, the promised ones included.
     pub blocks: u64,
     /// Blocks that are promised.
     pub promised: u64,
-    /// Blocks that somebody looks for whom nobody promised any, and may be taking just now.
+    /// Blocks that threads without a promise search for, and may be taking just now.
     pub claimed: u64,
     /// Inodes.
     pub inodes: u64,
-    /// Directories there are.
+    /// Number of directories.
     pub directories: u64,
-    /// Promised blocks for which one of a map is kept.
+    /// Promised blocks for each map block that is kept.
     pub data_per_map: u64,
-    /// Free blocks and inodes beside these, which nobody gets as what tells of them cannot be read: the volume
-    /// counts them.
+    /// Further free blocks and inodes that are not used, as the structures that describe them cannot be read:
+    /// the volume counts them.
     pub unread: (u64, u64),
 }
 
 impl Free {
-    /// The blocks that are kept for `promised` blocks of data: them, and their maps.
+    /// The blocks that are kept for `promised` blocks of data: the data blocks and their map blocks.
     fn kept(&self, promised: u64) -> u64 {
         match self.data_per_map {
             _ if promised == 0 => 0,
-            // Where that is not enough, the volume is made anew, larger.
+            // Where that is not enough, the volume is made again, larger.
             DATA_PER_MAP_NEW => promised + promised / DATA_PER_MAP_NEW,
             n => promised + promised.div_ceil(n) + LEVELS,
         }
@@ -47,14 +47,14 @@ impl Free {
 }
 
 impl Free {
-    /// Takes free blocks out of the count; the volume goes on counting what `is_unread`.
+    /// Takes free blocks out of the count; the volume goes on counting them if `is_unread`.
     pub(super) fn pass_blocks(&mut self, blocks: u64, is_unread: bool) {
         let passed = blocks.min(self.blocks);
         self.blocks -= passed;
         self.unread.0 += if is_unread { passed } else { 0 };
     }
 
-    /// Takes free inodes out of the count; the volume goes on counting what `is_unread`.
+    /// Takes free inodes out of the count; the volume goes on counting them if `is_unread`.
     pub(super) fn pass_inodes(&mut self, inodes: u64, is_unread: bool) {
         let passed = inodes.min(self.inodes);
         self.inodes -= passed;
@@ -73,7 +73,7 @@ impl Free {
         (self.inodes, self.unread.1) = (self.inodes + again, self.unread.1 - again);
     }
 
-    /// Blocks that nobody was promised, for data or for its map.
+    /// Blocks that are neither promised for data nor kept for its map.
     pub(crate) fn unpromised(&self) -> u64 {
         self.blocks.saturating_sub(self.kept(self.promised))
     }
@@ -82,7 +82,7 @@ impl Free {
 /// The counts of a volume that is changed.
 pub(crate) struct Space {
     free: Mutex<Free>,
-    /// A claim is given back.
+    /// Notified when a claim is given back.
     unclaimed: Condvar,
 }
 
@@ -100,8 +100,8 @@ impl Space {
         f(&mut self.free.lock());
     }
 
-    /// Promises `blocks` blocks of data and the blocks that maps need for them. Waits for claims that are in the way:
-    /// no more is kept of one than is taken.
+    /// Promises `blocks` blocks of data and the blocks that maps need for them. Waits for claims that are in
+    /// the way: a claim may take fewer blocks than it holds.
     ///
     /// # Errors
     /// `NoSpace`; nothing is promised then.
@@ -121,9 +121,10 @@ impl Space {
         Ok(())
     }
 
-    /// Claims as many of `want` blocks as nobody was promised, before they are looked for: others who look meanwhile do
-    /// not find the same room. As `ext4_claim_free_clusters` in Linux. Waits where others have claimed all of it: they
-    /// take less, or the room is gone soon. Nobody waits here with a claim of his own, nor with a group's lock.
+    /// Claims as many of `want` blocks as are not promised, before the search for them: other threads that
+    /// search meanwhile must not count on the same blocks. Linux does the same in `ext4_claim_free_clusters`.
+    /// Waits where other threads have claimed everything: they take less, or the space is gone soon. No
+    /// thread waits here with a claim of its own, nor with a group's lock.
     ///
     /// # Errors
     /// `NoSpace` when all the rest is promised.
@@ -144,7 +145,7 @@ impl Space {
         }
     }
 
-    /// Gives a claim back, whose blocks are taken, or were not found.
+    /// Gives a claim back after its blocks were taken or not found.
     pub(super) fn unclaim(&self, claimed: u32) {
         let mut free = self.free.lock();
         debug_assert!(free.claimed >= claimed.into());

@@ -1,5 +1,6 @@
-//! Blocks of the volume's own tables, which no file has whatever its map says (Linux's `block_validity`): copies of
-//! the superblock and the descriptors with what is kept for those to grow, bitmaps, inode tables, the journal.
+//! Blocks of the volume's own tables, which no file may have, whatever its map says (Linux's
+//! `block_validity`): copies of the superblock and of the descriptors with the blocks reserved for their
+//! growth, bitmaps, inode tables, the journal.
 
 use crate::format::gate::{GroupDesc, Journal, rule};
 use crate::format::units::BlockAddr;
@@ -7,13 +8,13 @@ use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use tidegate_vfs::Result;
 
-/// Damaged descriptors behind which no others are looked at: a superblock may name any number of groups.
+/// Damaged descriptors after which the search stops: a superblock may claim any number of groups.
 const DAMAGED: u32 = 1 << 14;
 
 /// The tables, as ranges of blocks in order.
 pub(crate) struct Tables {
     ranges: Vec<Range<u64>>,
-    /// The first block that two of them have.
+    /// The first block that two tables share.
     shared: Option<BlockAddr>,
 }
 
@@ -36,19 +37,20 @@ impl Tables {
         Tables { ranges, shared }
     }
 
-    /// Whether any of `n` blocks from `first` on is one of theirs.
+    /// Whether any of `n` blocks from `first` on belongs to a table.
     fn touch(&self, first: BlockAddr, n: u64) -> bool {
         let at = self.ranges.partition_point(|r| r.end <= first.0);
         self.ranges.get(at).is_some_and(|r| r.start < first.0.saturating_add(n))
     }
 
-    /// A block that two tables have, if there is one.
+    /// A block that two tables share, if there is one.
     pub(crate) fn shared(&self) -> Option<BlockAddr> {
         self.shared
     }
 }
 
-/// Tables of one kind as they are met: neighbours, as flex_bg lays them, become one range at once.
+/// Tables of one kind in the order in which they are found: neighbours, as flex_bg lays them out, become one
+/// range at once.
 #[derive(Default)]
 struct Found(Vec<Range<u64>>);
 
@@ -63,10 +65,11 @@ impl Found {
 }
 
 impl Ext4 {
-    /// Refuses blocks that an inode has and the volume's own tables lie in. The journal's are its own.
+    /// Refuses an inode's blocks that overlap the volume's own tables. The journal's blocks belong to its
+    /// inode.
     ///
     /// # Errors
-    /// `Corrupt` for such.
+    /// `Corrupt` for such blocks.
     pub(crate) fn refuse_tables(&self, ino: u32, first: BlockAddr, n: u64) -> Result<()> {
         if self.sb.journal == Journal::Inode(ino) {
             return Ok(());
@@ -79,7 +82,7 @@ impl Ext4 {
     /// Refuses to free blocks of the volume's own tables.
     ///
     /// # Errors
-    /// `Corrupt` for such.
+    /// `Corrupt` for such blocks.
     pub(super) fn refuse_to_free_tables(&self, first: BlockAddr, n: u64) -> Result<()> {
         let apart = !self.tables().touch(first, n);
         rule(apart, format_args!("{n} blocks that are freed touch the volume's own tables"))
@@ -91,12 +94,13 @@ impl Ext4 {
         if let Some(tables) = self.tables.get() {
             return tables;
         }
-        // Others may look for them meanwhile: none waits for another, and all find the same.
+        // Other threads may search for the tables meanwhile: none waits for another, and all find the same.
         let found = self.find_tables();
         self.tables.get_or_init(|| found)
     }
 
-    /// Where descriptors cannot be read, or are damaged, so that the volume is not changed, their tables are left out.
+    /// Finds the tables. Where descriptors cannot be read or are damaged, so that the volume is not changed,
+    /// their tables are left out.
     fn find_tables(&self) -> Tables {
         let (mut copies, mut bitmaps, mut inodes, mut tables) =
             (Found::default(), Found::default(), Found::default(), Found::default());

@@ -1,4 +1,5 @@
-//! Telling the device what is free, run by run. A run that is on its way is kept from everybody who takes blocks.
+//! Discards of free blocks, run by run. A run that is being discarded is kept from every thread that
+//! allocates blocks.
 
 use super::bitmap::{clear_run, fill, first_clear};
 use crate::format::units::{BlockAddr, GroupNo};
@@ -9,8 +10,8 @@ use tidegate_block::{Bio, Errno};
 use tidegate_vfs::{Error, ErrorKind, Result};
 
 impl Ext4 {
-    /// Discards what is free in a range of bytes, in pieces of at least `minimum` bytes; the bytes discarded.
-    /// Blocks that a commit has yet to free are left alone.
+    /// Discards the free blocks in a range of bytes, in pieces of at least `minimum` bytes; returns the bytes
+    /// discarded. Blocks that a commit has yet to free are left alone.
     ///
     /// # Errors
     /// `Unsupported` where the device takes none; `InvalidArgument` for a range that begins behind the end;
@@ -43,7 +44,8 @@ impl Ext4 {
         Ok(trimmed)
     }
 
-    /// Keeps the first long enough free run of a group, from block `from` on and before `end`, from others.
+    /// Keeps from other threads the first long enough free run of a group, from block `from` on and before
+    /// `end`.
     fn hold_free(&self, group: GroupNo, from: u64, end: u64, minimum: u64) -> Result<Option<Range<u64>>> {
         let start = self.sb.group_start(group).0;
         let last = (end - start).min(self.blocks_in(group).into()) as u32;

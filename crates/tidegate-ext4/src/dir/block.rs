@@ -1,4 +1,4 @@
-//! A directory's blocks and their checksums: of entries, or of a node of the hash tree.
+//! A directory's blocks and their checksums: blocks of entries, or nodes of the hash tree.
 
 use super::entry::Rules;
 use crate::format::crc::crc32c;
@@ -58,7 +58,7 @@ impl Ext4 {
     }
 }
 
-/// Where the root's entries begin in the block.
+/// The offset of the root's entries in the block.
 pub(super) fn root_entries(block: &[u8]) -> usize {
     DX_ROOT_INFO + usize::from(block.get(DX_ROOT_INFO + 5).copied().unwrap_or(0))
 }

@@ -1,7 +1,8 @@
-//! Changing a directory: entries go in, go, and point elsewhere. The caller holds its `i_rwsem` exclusive.
+//! Changes of a directory: entries are added, removed, and pointed to other inodes. The caller holds the
+//! directory's `i_rwsem` exclusive.
 //!
 //! Without a hash tree a new entry goes into the first block with room, else into a new one. A directory that
-//! outgrows its first block gets a tree where the volume has those.
+//! outgrows its first block gets a hash tree if the volume has the feature.
 
 use super::block::{put_dx_csum, root_entries};
 use super::entry::{Spot, type_number};
@@ -52,7 +53,8 @@ pub(super) fn put_entry(block: &mut [u8], at: usize, len: usize, e: NewEntry<'_>
     block[name..name + e.name.len()].copy_from_slice(e.name);
 }
 
-/// Puts an entry into the first gap of `block[..end]`; false when there is none. The entries have been checked.
+/// Puts an entry into the first gap of `block[..end]`; false when there is none. The caller has checked the
+/// entries.
 pub(super) fn put_in_gap(block: &mut [u8], end: usize, e: NewEntry<'_>, filetype: bool) -> bool {
     let want = entry_len(e.name.len());
     let mut at = 0;
@@ -76,7 +78,7 @@ pub(super) fn put_in_gap(block: &mut [u8], end: usize, e: NewEntry<'_>, filetype
 }
 
 impl Ext4 {
-    /// Where the entries of a block end: before its checksum, if it has one.
+    /// The end of the entries in a block: before its checksum, if it has one.
     pub(super) fn entries_end(&self) -> usize {
         self.sb.block_size as usize - if self.sb.has_csum() { DIR_TAIL } else { 0 }
     }
@@ -114,7 +116,7 @@ impl Ext4 {
         block
     }
 
-    /// Fills the first block of a new directory; the directory is stored by the caller.
+    /// Fills the first block of a new directory. The caller stores the directory.
     ///
     /// # Errors
     /// `NoSpace`; those of reading bitmaps.
@@ -136,7 +138,7 @@ impl Ext4 {
         handle.create(addr, |b| b.copy_from_slice(&block))
     }
 
-    /// Adds an entry with a name that is missing. The directory is stored by the caller.
+    /// Adds an entry with a name that the directory does not have. The caller stores the directory.
     ///
     /// # Errors
     /// `NoSpace`, and nothing has changed; `Corrupt`; those of the device.
@@ -176,7 +178,7 @@ impl Ext4 {
         e: NewEntry<'_>,
     ) -> Result<bool> {
         let mut block = self.dir_block(dir, n, addr)?.to_vec();
-        // Checked as a reader checks them, before anything relies on their lengths.
+        // The entries are checked as by a reader, before anything relies on their lengths.
         super::entry::entries(&block, self.dir_rules(dir), n).try_for_each(|e| e.map(drop))?;
         if !put_in_gap(&mut block, self.entries_end(), e, self.filetype()) {
             return Ok(false);
@@ -186,7 +188,7 @@ impl Ext4 {
         Ok(true)
     }
 
-    /// Takes the entry at `spot` away: the entry before it in the block goes on over it.
+    /// Removes the entry at `spot`: the entry before it in the block is lengthened over it.
     ///
     /// # Errors
     /// Those of the device.
@@ -208,7 +210,7 @@ impl Ext4 {
         })
     }
 
-    /// Has the entry at `spot` name another inode.
+    /// Makes the entry at `spot` name another inode.
     ///
     /// # Errors
     /// Those of the device.
@@ -243,8 +245,8 @@ impl Ext4 {
         Ok(empty)
     }
 
-    /// Adds a block at the end of a directory; which one it is, and where. Its content is the caller's, its
-    /// size in the table, too.
+    /// Adds a block at the end of a directory; returns its number and its address. The caller writes its
+    /// content, and stores the size in the table.
     pub(super) fn append_dir_block(
         &self,
         handle: &mut Handle<'_>,

@@ -10,24 +10,24 @@ use zerocopy::FromBytes;
 pub(super) struct Dirent<'a> {
     pub ino: u32,
     pub name: &'a [u8],
-    /// As the directory knows it.
+    /// The type that the entry gives.
     pub file_type: Option<FileType>,
-    /// Where it is in the block, in bytes.
+    /// Byte offset of the entry in the block.
     pub offset: usize,
-    /// Bytes up to the next.
+    /// Bytes up to the next entry.
     pub rec_len: u16,
 }
 
-/// Where an entry is.
+/// The position of an entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spot {
-    /// The inode it names.
+    /// The inode that the entry names.
     pub ino: u32,
     /// The directory's block.
     pub block: FileBlock,
-    /// Where that lies.
+    /// The address of the block.
     pub addr: BlockAddr,
-    /// Where the entry is in it, in bytes.
+    /// Byte offset of the entry in the block.
     pub offset: usize,
 }
 

@@ -1,6 +1,6 @@
-//! Changing the hash tree: blocks of entries split by hash, nodes split in the middle, the root grows a
-//! level. Blocks that a split changes are taken into the change before it begins: one that cannot be read
-//! leaves the tree as it was.
+//! Changes of the hash tree: blocks of entries split by hash, nodes split in the middle, the root grows a
+//! level. A split takes the blocks that it changes into the transaction before it begins: if a block cannot
+//! be read, the tree stays as it was.
 
 use super::block::{put_dx_csum, root_entries};
 use super::change::{NewEntry, entry_len, put_entry, set_rec_len};
@@ -30,14 +30,14 @@ impl Owned {
 }
 
 impl Ext4 {
-    /// Entries that a node has room for whose list begins at byte `at`.
+    /// Number of entries that fit into a node whose list begins at byte `at`.
     fn dx_limit(&self, at: usize) -> usize {
         let tail = if self.sb.has_csum() { DX_ENTRY } else { 0 };
         (self.sb.block_size as usize - at - tail) / DX_ENTRY
     }
 
-    /// Makes a hashed directory of one with a single block: its entries go to a block of their own, and the
-    /// first becomes the root. False where that block is not as it has to be.
+    /// Makes a directory with a single block hashed: its entries go to a block of their own, and the first
+    /// block becomes the root. False where that block is malformed.
     pub(super) fn grow_tree(&self, handle: &mut Handle<'_>, dir: &Inode) -> Result<bool> {
         let version = self.sb.raw.s_def_hash_version;
         let before = ei(dir);
@@ -84,7 +84,7 @@ impl Ext4 {
         }
     }
 
-    /// Writes a node's list: counts, and for each entry hash and block.
+    /// Writes a node's list: the counts, and hash and block of each entry.
     fn put_dx_list(&self, block: &mut [u8], at: usize, list: &[(u32, u32)]) {
         put_dx_list(block, at, self.dx_limit(at) as u16, list);
     }
@@ -125,14 +125,14 @@ impl Ext4 {
         }
     }
 
-    /// Sees to it that the lowest node has room for one more entry; whether it had.
+    /// Makes room in the lowest node for one more entry; true if it had room.
     fn make_room(&self, handle: &mut Handle<'_>, dir: &Inode, way: &Way) -> Result<bool> {
         let full = |n: &Node| n.count >= self.dx_limit(n.at);
         let nodes = &way.nodes;
         if !full(&nodes[nodes.len() - 1]) {
             return Ok(true);
         }
-        // The highest node of those that are full down to the lowest.
+        // The topmost node of the full ones that reach down to the lowest node.
         let top = nodes.iter().rposition(|n| !full(n)).map_or(0, |n| n + 1);
         if top == 0 {
             return self.add_level(handle, dir, &nodes[0], nodes.len()).map(|()| false);
@@ -169,7 +169,7 @@ impl Ext4 {
         })
     }
 
-    /// The root's entries go to a node below it.
+    /// Moves the root's entries to a node below it.
     fn add_level(&self, handle: &mut Handle<'_>, dir: &Inode, root: &Node, levels: usize) -> Result<()> {
         let deepest = if self.sb.incompat.contains(Incompat::LARGEDIR) { DX_MAX_INDIRECT } else { 1 };
         if levels > usize::from(deepest) {
@@ -226,7 +226,7 @@ impl Ext4 {
         handle.create(addr, |b| b.copy_from_slice(&block))
     }
 
-    /// Splits the block that a way leads to: entries of larger hashes go to a new block.
+    /// Splits the block that a way leads to: entries with larger hashes go to a new block.
     fn split_leaf(&self, handle: &mut Handle<'_>, dir: &Inode, way: &Way) -> Result<()> {
         let before = ei(dir);
         let leaf = self.tree_block(&before, dir.size(), way.leaf())?;

@@ -1,5 +1,5 @@
-//! The blocks that a change of names needs are in memory before the first of it, and stay there: an
-//! unreadable one leaves all as it was.
+//! Reads the blocks that a change of names needs before its first step, and keeps them in memory: an
+//! unreadable block leaves everything as it was.
 
 use super::entry::Spot;
 use super::htree::TreeBlock;
@@ -12,13 +12,13 @@ use tidegate_vfs::fs::Rename;
 use tidegate_vfs::{Error, Inode, Result};
 
 impl Ext4 {
-    /// For another name of an inode.
+    /// Holds the blocks for another name of an inode.
     pub(super) fn hold_link(&self, handle: &mut Handle<'_>, dir: &Inode, inode: &Inode) -> Result<()> {
         [dir, inode].into_iter().try_for_each(|i| self.hold_inode(handle, i.ino.0 as u32))?;
         if inode.nlink() == 0 { self.hold_orphan(handle, inode.ino.0 as u32) } else { Ok(()) }
     }
 
-    /// For taking away the name at `spot`.
+    /// Holds the blocks for the removal of the name at `spot`.
     pub(super) fn hold_unlink(
         &self,
         handle: &mut Handle<'_>,
@@ -31,14 +31,14 @@ impl Ext4 {
         self.hold_dropped(handle, inode)
     }
 
-    /// For a name less of an inode.
+    /// Holds the blocks for an inode that loses a name.
     fn hold_dropped(&self, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
         let ino = inode.ino.0 as u32;
         self.hold_inode(handle, ino)?;
         if inode.is_dir() || inode.nlink() <= 1 { self.hold_orphan(handle, ino) } else { Ok(()) }
     }
 
-    /// For a rename that changes the entries at `spots`.
+    /// Holds the blocks for a rename that changes the entries at `spots`.
     pub(super) fn hold_rename(
         &self,
         handle: &mut Handle<'_>,
@@ -54,8 +54,8 @@ impl Ext4 {
         r.target.map_or(Ok(()), |target| self.hold_dropped(handle, target))
     }
 
-    /// Where the entry called `name` is that was at `spot` when the directory had so many blocks. A split
-    /// moves entries to a new block, and those it changed are held.
+    /// The position of the entry called `name`, which was at `spot` when the directory had `blocks` blocks. A
+    /// split moves entries to a new block, and the blocks that it changed are held.
     pub(super) fn found_again(&self, dir: &Inode, name: &[u8], spot: Spot, blocks: u64) -> Result<Spot> {
         let own = &*ei(dir);
         let now = self.blocks_of(dir.size());

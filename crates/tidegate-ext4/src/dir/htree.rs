@@ -1,7 +1,7 @@
-//! Lookup through the hash tree: up to three levels of nodes, and below them blocks with the entries.
+//! Lookup through the hash tree: up to three levels of nodes, and blocks of entries below them.
 //!
-//! Each node lists blocks by the least hash in them. Names of one hash may fill more than one block: the
-//! entry of the next block has its lowest bit set then.
+//! Each node lists blocks by their least hash. Names of one hash may fill more than one block: then the
+//! node's entry of the next block has the lowest bit of its hash set.
 
 use super::block::root_entries;
 use super::entry::{Spot, entries};
@@ -16,11 +16,11 @@ use crate::volume::sbi::Ext4;
 use tidegate_vfs::{Error, Result};
 use zerocopy::{FromBytes, FromZeros};
 
-/// A node, and which of its entries the way went through.
+/// A node, and the entry of it that the way goes through.
 pub(super) struct Node {
     block: Block,
     pub addr: BlockAddr,
-    /// First byte of its entries.
+    /// Byte offset of its entries.
     pub at: usize,
     pub count: usize,
     pub slot: usize,
@@ -28,9 +28,9 @@ pub(super) struct Node {
 
 impl Node {
     pub(super) fn entry(&self, n: usize) -> (u32, u64) {
-        // A node is checked: it has room for all of its entries.
+        // The node was checked: it has room for all of its entries.
         let e = RawDxEntry::of(&self.block, self.at, n).unwrap_or_else(RawDxEntry::new_zeroed);
-        // The first entry's hash has the node's counts in its place; it stands for the least.
+        // The node's counts lie in place of the first entry's hash, which counts as the least hash.
         (if n == 0 { 0 } else { e.hash.get() }, e.block.get().into())
     }
 
@@ -39,26 +39,26 @@ impl Node {
     }
 }
 
-/// The way from the root to the block where a name is, if it is anywhere.
+/// The way from the root to the block that would have a name.
 pub(super) struct Way {
     pub nodes: Vec<Node>,
-    /// How names are hashed in this directory.
+    /// The hash of names in this directory.
     pub hash: DirHash,
 }
 
 impl Way {
-    /// The block of entries at its end.
+    /// The block of entries at the end of the way.
     pub(super) fn leaf(&self) -> FileBlock {
         self.nodes[self.nodes.len() - 1].child()
     }
 
-    /// The hash that the block behind it begins with, if there is one.
+    /// The least hash of the next block, if there is one.
     pub(super) fn next_hash(&self) -> Option<u32> {
         next_hash(&self.nodes)
     }
 }
 
-/// The lowest level at which a way can go one entry further.
+/// The lowest level at which the way can move on by one entry.
 fn may_step(way: &[Node]) -> Option<usize> {
     way.iter().rposition(|n| n.slot + 1 < n.count)
 }
@@ -67,15 +67,15 @@ fn next_hash(way: &[Node]) -> Option<u32> {
     may_step(way).map(|level| way[level].entry(way[level].slot + 1).0)
 }
 
-/// A block of a directory and where it lies.
+/// A block of a directory and its address.
 pub(super) struct TreeBlock {
     pub block: Block,
     pub addr: BlockAddr,
 }
 
 impl Ext4 {
-    /// How names are hashed in a directory whose root block says `number`; `None` when the hash takes a key,
-    /// or is not known.
+    /// The hash of names in a directory whose root block has hash number `number`; `None` when the hash takes
+    /// a key, or is not known.
     pub(super) fn dir_hash(&self, number: u8) -> Option<DirHash> {
         let r = &self.sb.raw;
         let unsigned = r.s_flags.get() & FLAGS_UNSIGNED_HASH != 0;
@@ -83,7 +83,7 @@ impl Ext4 {
     }
 
     /// Finds `name` through the tree of a directory of `size` bytes. `None` when the tree cannot tell: its
-    /// hash is not known, or not one of the names as they are asked for.
+    /// hash is not known, or is not a hash of the names that the caller has.
     ///
     /// # Errors
     /// `Corrupt`; those of the device.
@@ -113,7 +113,7 @@ impl Ext4 {
         self.way_at(dir, size, |hash| hash.of(name).0)
     }
 
-    /// How the tree of a directory hashes names; `None` when that is not known.
+    /// The hash of names in the tree of a directory; `None` when it is not known.
     ///
     /// # Errors
     /// `Corrupt`; those of the device.
@@ -130,7 +130,8 @@ impl Ext4 {
         Ok(hash.map(|hash| (info, hash)))
     }
 
-    /// The way to the block for the hash that `wanted` says; `None` when the directory's hash is not known.
+    /// The way to the block for the hash that `wanted` returns; `None` when the directory's hash is not
+    /// known.
     ///
     /// # Errors
     /// `Corrupt`; those of the device.
@@ -158,7 +159,7 @@ impl Ext4 {
         Ok(Some(Way { nodes, hash }))
     }
 
-    /// Looks into the block at the end of the way, and into those behind it that go on with the hash.
+    /// Searches the block at the end of the way, and the blocks behind it that continue the hash.
     fn search(
         &self,
         dir: &Ext4Inode,
@@ -167,7 +168,7 @@ impl Ext4 {
         hash: u32,
         name: &[u8],
     ) -> Result<Option<Spot>> {
-        // A tree leads to no block twice, so there are no more to look into than the directory has.
+        // A tree leads to no block twice, so there are at most as many blocks as the directory has.
         for _ in 0..self.blocks_of(size) {
             let n = way[way.len() - 1].child();
             let block = self.tree_block(dir, size, n)?;
@@ -179,7 +180,7 @@ impl Ext4 {
         Err(Error::corrupt("its hash tree leads to a block twice").in_dir(dir.ino))
     }
 
-    /// Moves the way to the next block if that goes on with names of the same hash.
+    /// Moves the way to the next block if that has names of the same hash.
     fn step_on(&self, dir: &Ext4Inode, size: u64, way: &mut [Node], hash: u32) -> Result<bool> {
         if next_hash(way) == Some(hash | 1) { self.step(dir, size, way) } else { Ok(false) }
     }
@@ -198,7 +199,7 @@ impl Ext4 {
         Ok(true)
     }
 
-    /// A node that no way goes through yet.
+    /// A node that is not on any way yet.
     ///
     /// # Errors
     /// `Corrupt`.
@@ -207,7 +208,7 @@ impl Ext4 {
         self.node(dir, block, at, 0)
     }
 
-    /// A node, checked, with the way going to the last entry of at most `hash`.
+    /// A checked node, with the way through the last entry of at most `hash`.
     fn node(&self, dir: &Ext4Inode, block: TreeBlock, at: usize, hash: u32) -> Result<Node> {
         let TreeBlock { block, addr } = block;
         let (count, limit) = RawDxCountLimit::of(&block, at);

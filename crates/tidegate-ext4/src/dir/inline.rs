@@ -12,7 +12,8 @@ use tidegate_vfs::{FileType, Result};
 const PARENT: usize = 4;
 
 impl Ext4 {
-    /// Lists the entries from position `pos` on. "." is at 0, ".." at 1, the others where they lie in the content.
+    /// Lists the entries from position `pos` on. "." is at 0, ".." at 1, the others at their offset in the
+    /// content.
     pub(super) fn list_inline(
         &self,
         dir: &Ext4Inode,
@@ -36,7 +37,7 @@ impl Ext4 {
                 return Ok(());
             }
         }
-        // Two lists: each ends with its part of the content.
+        // There are two lists: each ends with its part of the content.
         let middle = I_BLOCK_SIZE.min(content.len());
         for (from, to) in [(PARENT, middle), (middle, content.len())] {
             for e in entries(&content[from..to], self.dir_rules(dir), FileBlock(0)) {

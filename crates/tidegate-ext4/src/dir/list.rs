@@ -1,9 +1,9 @@
-//! Listing a directory, so that a listing can be left and gone on with while names come and go.
+//! Lists a directory. A listing can be interrupted and continued while names come and go.
 //!
-//! Names of a hashed directory are listed in the order of their hashes, as Linux does it, and so are those of a single
-//! block that may become one: when a block is split, or the tree begins, names move to other blocks and keep their place
-//! in this order. A name that is there all the time is listed once. The names of other directories stay where they are,
-//! and are listed in the order of their bytes.
+//! Names of a hashed directory are listed in the order of their hashes, as in Linux. So are the names of a
+//! directory of a single block that may become hashed: when a block is split, or the tree begins, names move
+//! to other blocks but keep their place in this order. A name that is there all the time is listed once. The
+//! names of other directories do not move, and are listed in the order of their bytes.
 //!
 //! ```text
 //! position of a hashed name   62        61 .. 31        30 .. 4             3 .. 0
@@ -31,17 +31,17 @@ use tidegate_vfs::{DirEntry, Error, Ino, Inode, Result};
 
 /// Set in positions of a directory whose tree is damaged.
 const BY_BYTES: u64 = 1 << 62;
-/// Names with equal hashes that have positions of their own.
+/// Number of names with equal hashes that have positions of their own.
 const EQUALS: u64 = 16;
 /// Bits of a position below the major hash.
 const MAJOR: u32 = 31;
-/// Blocks in which names of one hash are looked for together; a tree that was not made by malice needs two.
+/// Blocks in which names of one hash are searched for together; a tree that was not made by malice needs two.
 const TOGETHER: usize = 16;
 
 /// Takes an entry and the position behind it; false ends the listing.
 type Emit<'a> = dyn FnMut(Dirent<'_>, u64) -> bool + 'a;
 
-/// The position of the first name with this hash.
+/// The position of the first name with this name's hash.
 fn position(hash: &DirHash, name: &[u8]) -> u64 {
     let (major, minor) = hash.of(name);
     (u64::from(major >> 1) << MAJOR | u64::from(minor >> 5) << 4).max(EQUALS)
@@ -73,7 +73,7 @@ impl Ext4 {
             Some(hash) if pos > 0 || self.tree_is_whole(own, size)? => {
                 self.list_hashed(own, size, &hash, pos, &mut emit)
             }
-            // A damaged tree hides no names.
+            // A damaged tree must not hide names.
             Some(_) => self.list_blocks(own, size, 0, &mut |e, next| emit(e, next | BY_BYTES)),
             None => {
                 let flag = pos & BY_BYTES;
@@ -82,7 +82,7 @@ impl Ext4 {
         }
     }
 
-    /// Calls `emit` for each entry, in the order of bytes, until it returns false. A tree is not looked at.
+    /// Calls `emit` for each entry, in the order of bytes, until it returns false. The hash tree is ignored.
     ///
     /// # Errors
     /// `Corrupt`; those of the device; entries before the fault are emitted.
@@ -95,7 +95,7 @@ impl Ext4 {
         }
     }
 
-    /// An entry as it is listed.
+    /// An entry in the form for a listing.
     fn shown(&self, dir: &Ext4Inode, e: Dirent<'_>, next: u64) -> DirEntry {
         let name = match dir.is(InodeFlags::ENCRYPT) && !matches!(e.name, b"." | b"..") {
             true => nokey::encode(e.name),
@@ -104,7 +104,7 @@ impl Ext4 {
         DirEntry { ino: Ino(e.ino.into()), file_type: e.file_type, name, next }
     }
 
-    /// The hash that a directory is listed by, if it is by one.
+    /// The hash that orders the listing of a directory, if one does.
     fn listed_by(&self, dir: &Ext4Inode, size: u64) -> Result<Option<DirHash>> {
         if !self.sb.compat.contains(Compat::DIR_INDEX)
             || dir.flags.intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT)
@@ -113,7 +113,7 @@ impl Ext4 {
         }
         match self.has_tree(dir) {
             true => self.tree_hash(dir, size),
-            // The one that its tree would have.
+            // The hash that the directory's tree would have.
             false if self.blocks_of(size) == 1 => Ok(self.dir_hash(self.sb.raw.s_def_hash_version)),
             false => Ok(None),
         }
@@ -201,8 +201,8 @@ impl Ext4 {
         }
     }
 
-    /// Lists the names of blocks that lie side by side in the order of hashes, each within the bounds that the tree
-    /// has for its block; whether there is more to list.
+    /// Lists the names of neighbouring blocks in the order of hashes, each within the bounds that the tree
+    /// gives its block; true if there is more to list.
     fn list_group(
         &self,
         dir: &Ext4Inode,
@@ -233,8 +233,8 @@ impl Ext4 {
         fault.map_or(Ok(true), Err)
     }
 
-    /// Whether the nodes of a directory's tree can be read, lead to blocks of it once each, and are in order. A
-    /// directory without a tree has a whole one.
+    /// Whether the nodes of a directory's tree can be read, lead to each of its blocks at most once, and are
+    /// in order. True for a directory without a tree.
     ///
     /// # Errors
     /// Those of the device.
@@ -275,7 +275,7 @@ fn bounds(way: &Way) -> Range<u64> {
     let least = way.nodes.iter().map(|n| n.entry(n.slot).0 & !1).max().unwrap_or(0);
     let end = match way.next_hash() {
         None => BY_BYTES,
-        // Names of this hash are in both blocks.
+        // Both blocks have names of this hash.
         Some(next) if next & 1 != 0 => first_of(next) + (1 << MAJOR),
         Some(next) => first_of(next),
     };

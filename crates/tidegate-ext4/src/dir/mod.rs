@@ -1,14 +1,14 @@
 //! Directories: entries in blocks, a hash tree over them, or entries in the inode.
 //!
-//! No lock is owned; the caller, the VFS's glue, holds the directory's `i_rwsem`.
+//! This folder owns no lock; the caller, the VFS's glue, holds the directory's `i_rwsem`.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `entry` | the entries of a block, checked |
 //! | `block` | a directory's blocks and their checksums |
 //! | `htree` | lookup through the hash tree |
-//! | `list` | listing, which goes on where it stopped |
-//! | `change`, `grow` | entries come and go; the hash tree grows |
+//! | `list` | listings, which can be continued |
+//! | `change`, `grow` | changes of entries; growth of the hash tree |
 //! | `names` | names of inodes: create, link, unlink, rename |
 //! | `hold` | blocks read and held before names change |
 //! | `inline` | directories in their inodes |
@@ -33,13 +33,13 @@ pub(crate) use entry::Spot;
 use tidegate_vfs::{Ino, Inode, Result};
 
 impl Ext4 {
-    /// Finds `name` in a directory: through its hash tree, or by looking at every entry.
+    /// Finds `name` in a directory: through its hash tree, or by a search through every entry.
     ///
     /// # Errors
     /// `Corrupt`; those of the device.
     pub(crate) fn find_entry(&self, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
         let own = &*ei(dir);
-        // A damaged tree does not hide names; damaged blocks are told by the search through all of them.
+        // A damaged tree must not hide names. The search through all blocks reports damaged blocks.
         if self.has_tree(own)
             && let Ok(Some(found)) = self.find_hashed(own, dir.size(), name)
         {
@@ -55,7 +55,7 @@ impl Ext4 {
         Ok(found)
     }
 
-    /// Where the entry called `name` is.
+    /// The position of the entry called `name`.
     ///
     /// # Errors
     /// `Corrupt`; those of the device.

@@ -1,7 +1,7 @@
 //! Names of inodes: create, link, unlink, rename.
 //!
-//! Steps that can fail for want of space come before a name changes, and are taken back if they fail; blocks
-//! to read are read before that.
+//! Steps that can fail for want of space come before a name changes, and are undone if they fail; all needed
+//! blocks are read before that.
 
 use super::change::NewEntry;
 use super::entry::Spot;
@@ -24,7 +24,7 @@ impl Ext4 {
         if name.len() > NAME_LEN { Err(ErrorKind::NameTooLong.into()) } else { Ok(()) }
     }
 
-    /// Makes an inode with its attributes under a name that is missing.
+    /// Makes an inode with its attributes under a name that the directory does not have yet.
     pub(crate) fn create_inode(
         &self,
         dir: &Arc<Inode>,
@@ -51,7 +51,7 @@ impl Ext4 {
         })
     }
 
-    /// An inode with all that it has but a name; nothing is left of it when this fails.
+    /// Makes an inode with everything but a name; nothing is left of it when this fails.
     fn make_inode(
         &self,
         handle: &mut Handle<'_>,
@@ -89,7 +89,7 @@ impl Ext4 {
         self.delete_inode(handle, &own, attr.file_type, now)
     }
 
-    /// Puts the target of a symbolic link into the inode if it fits there, else into a block.
+    /// Puts the target of a symbolic link into the inode if it fits there, otherwise into a block.
     fn put_target(
         &self,
         handle: &mut Handle<'_>,
@@ -117,12 +117,12 @@ impl Ext4 {
         handle.create(addr, |b| b[..target.len()].copy_from_slice(target))
     }
 
-    /// A directory has changed at `now`, and has so many subdirectories more. Stores it.
+    /// Stores a directory that changed at `now` and got `subdirectories` more subdirectories.
     fn touch(&self, handle: &mut Handle<'_>, dir: &Inode, now: Timespec, subdirectories: i64) -> Result<()> {
         {
             let mut a = dir.attr();
             (a.mtime, a.ctime) = (now, now);
-            // A count of 1 stands for more than can be counted.
+            // A count of 1 means more links than can be counted.
             if subdirectories != 0 && a.nlink > 1 {
                 a.nlink = a.nlink.saturating_add_signed(subdirectories as i32).max(2);
             }
@@ -196,7 +196,7 @@ impl Ext4 {
         })
     }
 
-    /// An inode has one name less; a directory none. Stores it.
+    /// Stores an inode that loses one name; a directory loses all.
     fn drop_link(&self, handle: &mut Handle<'_>, inode: &Inode, now: Timespec) -> Result<()> {
         {
             let mut a = inode.attr();
@@ -225,7 +225,7 @@ impl Ext4 {
             if is_dir && moves && r.target.is_none() {
                 self.check_links(&r.new_dir.attr())?;
             }
-            // A damaged directory is found out before anything changes.
+            // The damage of a directory shows before anything changes.
             let parent = if is_dir && moves { Some(self.parent_entry(r.inode)?) } else { None };
             let old = self.locate(r.old_dir, r.old_name)?.ok_or(ErrorKind::NotFound)?;
             let new = match r.target {
@@ -272,7 +272,7 @@ impl Ext4 {
         })
     }
 
-    /// The new name leads to what is moved.
+    /// Makes the new name lead to the moved inode.
     fn put_new_name(&self, handle: &mut Handle<'_>, r: &Rename<'_>, at: Option<Spot>) -> Result<()> {
         match at {
             None => self.add_entry(handle, r.new_dir, Self::entry(r.new_name, r.inode)),
@@ -307,17 +307,17 @@ impl Ext4 {
         self.touch(handle, r.new_dir, r.now, come)
     }
 
-    /// Where a directory's ".." is.
+    /// The position of a directory's "..".
     fn parent_entry(&self, dir: &Inode) -> Result<Spot> {
         self.locate(dir, b"..")?.ok_or_else(|| Error::corrupt("it has no \"..\"").in_dir(dir.ino))
     }
 
-    /// Has a directory's "..", which is at `spot`, lead to `parent`.
+    /// Makes a directory's "..", which is at `spot`, lead to `parent`.
     fn set_parent(&self, handle: &mut Handle<'_>, dir: &Inode, spot: Spot, parent: &Inode) -> Result<()> {
         self.point_entry(handle, dir, spot, parent.ino.0 as u32, FileType::Directory)
     }
 
-    /// Frees an inode that has no name and no user, in steps: until the last it stays an orphan.
+    /// Frees an inode that has no name and no user, in steps: until the last step it stays an orphan.
     pub(crate) fn evict(&self, inode: &Inode) -> Result<()> {
         self.forget_promises(inode, 0..u64::MAX)?;
         self.judge_xattr_block(&ei(inode))?;
@@ -353,7 +353,7 @@ impl Ext4 {
     }
 }
 
-/// Whether an inode has a map. A short link lies where others have that.
+/// Whether an inode has a map. A short symbolic link has its target in the map's place.
 pub(crate) fn has_map(own: &Ext4Inode, attr: &Attr) -> bool {
     let is_short = attr.size < I_BLOCK_SIZE as u64 && !own.is(InodeFlags::EXTENTS);
     match attr.file_type {
@@ -363,8 +363,8 @@ pub(crate) fn has_map(own: &Ext4Inode, attr: &Attr) -> bool {
     }
 }
 
-/// Takes back by `f` what was changed before an error, which then leaves nothing half done; not where the
-/// error came in the midst of changes that belong together.
+/// Undoes with `f` the changes before an error, so that nothing stays half done. Does nothing where the error
+/// came in the middle of changes that belong together.
 fn take_back<T>(
     handle: &mut Handle<'_>,
     e: Error,

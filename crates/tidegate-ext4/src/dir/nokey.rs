@@ -1,18 +1,19 @@
-//! Encrypted names in a form that can be shown and looked up without the key, as Linux shows them (`nokey` names of
-//! fscrypt).
+//! Encrypted names in the form in which Linux shows them, and looks them up, without the key (`nokey` names
+//! of fscrypt).
 //!
-//! A name is 8 zero bytes, where Linux has the directory's hash, and the encrypted name, in base64 with `-`
-//! and `_` and without padding. Of a name of more than 149 bytes come the first 149, and then a hash of the
-//! whole, so that the form is no longer than a name may be. No slash and no zero byte comes out of it.
+//! The form is 8 zero bytes, where Linux has the directory's hash, and then the encrypted name, in base64
+//! with `-` and `_` and without padding. For a name of more than 149 bytes it has the first 149 bytes and
+//! then a hash of the whole, so that the form is no longer than a name may be. The form has no slash and no
+//! zero byte.
 
 use crate::format::hash::{DirHash, HashVersion};
 
-/// Bytes of an encrypted name that are shown as they are.
+/// Bytes of an encrypted name that the form contains unchanged.
 const SHOWN: usize = 149;
 /// Bytes in front of them.
 const HEAD: usize = 8;
 
-/// The form of an encrypted name that can be shown.
+/// The form of an encrypted name without the key.
 pub(crate) fn encode(name: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; HEAD];
     bytes.extend_from_slice(&name[..name.len().min(SHOWN)]);

@@ -1,4 +1,4 @@
-//! The changes of fast commits, while they are made, and the inodes that they meet.
+//! The changes of fast commits while they are made, and the inodes that they concern.
 
 use crate::format::gate::rule;
 use crate::format::raw::ROOT_INO;
@@ -10,21 +10,21 @@ use std::sync::Arc;
 use tidegate_jbd2::format::fc::FcInode;
 use tidegate_vfs::{Bdi, Ino, Inode, InodeParts, Result};
 
-/// The changes that were made, and what is left for the end.
+/// The changes made so far, and the work that is left for the end.
 pub(super) struct Changes<'a> {
     pub(super) fs: &'a Ext4,
     pub(super) bdi: Arc<Bdi>,
     pub(super) handle: Handle<'a>,
-    /// Inodes that were met.
+    /// Inodes that the changes concern.
     pub(super) inodes: BTreeMap<u32, Arc<Inode>>,
-    /// Blocks that were free, and that a tag gives to a file: in use from the beginning, so that nothing else gets
-    /// them.
+    /// Blocks that were free and that a tag gives to a file. They count as in use from the start, so that
+    /// they get no other use.
     pub(super) ahead: Ranges,
     /// Blocks that a file lost.
     pub(super) gone: Ranges,
     /// Blocks that files got.
     pub(super) owned: BTreeMap<u32, Ranges>,
-    /// Directories whose subdirectories are to be counted.
+    /// Directories whose subdirectories must be counted.
     pub(super) recount: BTreeSet<u32>,
 }
 

@@ -1,7 +1,7 @@
-//! An inode's fields come, as they were at the fsync.
+//! Sets an inode's fields as they were at the fsync.
 //!
-//! The map stays, as ranges come by themselves; so do a directory's size and its tree, which follow from its names
-//! here. Links that lie in the inode, and the numbers of devices, are in the place of a map.
+//! The map stays, as ranges have tags of their own. A directory's size and tree stay, too, as they follow
+//! from its names here. Symbolic links in the inode, and device numbers, lie in the place of a map.
 
 use super::changes::Changes;
 use crate::format::gate::rule;
@@ -17,9 +17,9 @@ use tidegate_vfs::{Attr, FileType, Inode, Result};
 const MAP: std::ops::Range<usize> =
     offset_of!(RawInode, i_block)..offset_of!(RawInode, i_block) + I_BLOCK_SIZE;
 
-/// Fields that keep what the volume has: each with its bytes.
+/// Fields that keep the volume's value, as byte ranges.
 const KEPT: [std::ops::Range<usize>; 5] = [
-    // The list of orphans goes through it.
+    // The list of orphans uses this field.
     offset_of!(RawInode, i_dtime)..offset_of!(RawInode, i_dtime) + 4,
     offset_of!(RawInode, i_blocks_lo)..offset_of!(RawInode, i_blocks_lo) + 4,
     offset_of!(RawInode, i_blocks_high)..offset_of!(RawInode, i_blocks_high) + 2,
@@ -73,7 +73,7 @@ impl Changes<'_> {
         self.fs.store_inode(&mut self.handle, &inode)
     }
 
-    /// The inode that fields are of, if it is there; one that had the number before it is freed.
+    /// The inode that the fields belong to, if it exists; another inode that had the number before is freed.
     fn before(&mut self, n: u32, raw: &[u8], file_type: FileType) -> Result<Option<Arc<Inode>>> {
         let is_dir = file_type == FileType::Directory;
         let used = self.fs.is_inode_used(n)?;
@@ -90,7 +90,7 @@ impl Changes<'_> {
         Ok(None)
     }
 
-    /// Frees an inode, and all that it has.
+    /// Frees an inode with everything it has.
     pub(super) fn free(&mut self, inode: &Arc<Inode>) -> Result<()> {
         let (mut now, mut attr): (Ext4Inode, Attr) = (Arc::unwrap_or_clone(ei(inode)), inode.attr().clone());
         let n = now.ino;
@@ -110,7 +110,7 @@ impl Changes<'_> {
     }
 }
 
-/// Sets what lies in the place of the map.
+/// Sets the content in the place of the map.
 fn put_map(
     bytes: &mut [u8],
     raw: &[u8],
@@ -141,7 +141,7 @@ fn put_map(
     Ok(())
 }
 
-/// A directory has as many blocks as it has here, and a tree if it has one here.
+/// Keeps a directory's number of blocks and its tree.
 fn keep_directory(bytes: &mut [u8], old: &[u8]) {
     for at in [offset_of!(RawInode, i_size_lo), offset_of!(RawInode, i_size_high)] {
         bytes[at..at + 4].copy_from_slice(&old[at..at + 4]);

@@ -1,21 +1,21 @@
-//! Fast commits: what was fsynced after the journal's last transaction, as changes of inodes and names.
+//! Fast commits: the fsyncs after the journal's last transaction, as changes of inodes and names.
 //!
-//! It does: make these changes, in their order, in memory, on what the journal's transactions leave; the blocks that
-//! change by that lie over the volume as those of the transactions do. It does not: write anything. A volume that is
-//! to be changed puts the blocks into its log as one transaction ([`tidegate_jbd2::Replay::settle`]), so that a power
-//! cut leaves either the fast commits or all that they stand for.
+//! This module makes these changes in memory, in their order, on top of the journal's transactions. The
+//! changed blocks lie over the volume, as the transactions' blocks do. It writes nothing. A volume that is to
+//! be changed puts the blocks into its log as one transaction ([`tidegate_jbd2::Replay::settle`]), so that a
+//! power cut leaves either the fast commits or all of their changes.
 //!
-//! Fast commits name the blocks of data and the inodes. Blocks of maps and of directories are chosen anew, out of what
-//! no fast commit names.
+//! Fast commits name the blocks of data and the inodes. Blocks of maps and of directories are allocated anew,
+//! out of the blocks that no fast commit names.
 //!
 //! Callers: opening, check and repair. Locks owned: none.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `changes` | the inodes and blocks that changes have met |
-//! | `inodes` | an inode's fields come |
-//! | `names` | names come and go |
-//! | `ranges` | blocks come to a file and go |
+//! | `changes` | the inodes and blocks that the changes concern |
+//! | `inodes` | changes of an inode's fields |
+//! | `names` | changes of names |
+//! | `ranges` | changes of a file's blocks |
 //! | `settle` | bitmaps and counts at the end |
 
 mod changes;
@@ -41,12 +41,13 @@ use tidegate_vfs::{Bdi, Error, MemoryLimits, Result};
 /// Bytes of metadata that are kept while changes are made.
 const CACHE: u64 = 16 << 20;
 
-/// The blocks that a journal holds for the volume behind `queue`: those of its transactions, and those that its fast
-/// commits change. A volume with features that keep it from being changed goes without the latter, and the overlay
-/// says so.
+/// The blocks that a journal holds for the volume behind `queue`: those of its transactions, and those that
+/// its fast commits change. A volume with features that keep it from being changed goes without the latter,
+/// and the overlay says so.
 ///
 /// # Errors
-/// `Corrupt` for fast commits that cannot be, with the inode, and for damage that they meet; those of the device.
+/// `Corrupt` for impossible fast commits, with the inode, and for damage that they run into; those of the
+/// device.
 pub(crate) fn lay_over(queue: &Arc<RequestQueue>, sb: &Superblock, replay: Replay) -> Result<Overlay> {
     let overlay = Overlay::new(replay);
     if !overlay.replay().has_fast_commits() {

@@ -1,5 +1,5 @@
-//! Names come and go. One that is there already, or gone already, is as it should be: a kernel that was stopped in the
-//! midst of its own replay leaves such.
+//! Changes of names. A name that is there already, or gone already, is no error: a kernel that was stopped in
+//! the middle of its own replay leaves such names.
 
 use super::changes::Changes;
 use crate::dir::change::NewEntry;
@@ -10,7 +10,7 @@ use tidegate_jbd2::format::fc::FcName;
 use tidegate_vfs::{Error, Inode, Result};
 
 impl Changes<'_> {
-    /// An inode, whose fields have come, gets its first name.
+    /// Gives an inode, whose fields are set, its first name.
     pub(super) fn creat(&mut self, name: &FcName) -> Result<()> {
         let inode = self.inode(name.inode)?;
         let dir = self.directory(name)?;
@@ -26,14 +26,14 @@ impl Changes<'_> {
         if !inode.is_dir() {
             inode.attr().nlink = 1;
         } else {
-            // Counted at the end; it has a name.
+            // The links are counted at the end; for now the inode has a name.
             inode.attr().nlink = 2;
             self.recount.extend([name.parent.0, name.inode.0]);
         }
         self.fs.store_inode(&mut self.handle, &inode)
     }
 
-    /// A file gets another name.
+    /// Gives a file another name.
     pub(super) fn link(&mut self, name: &FcName) -> Result<()> {
         let inode = self.inode(name.inode)?;
         let dir = self.directory(name)?;
@@ -65,7 +65,7 @@ impl Changes<'_> {
         self.fs.store_inode(&mut self.handle, &inode)
     }
 
-    /// The directory of a name that may be one.
+    /// The directory of a name, checked to be a directory.
     fn directory(&mut self, name: &FcName) -> Result<Arc<Inode>> {
         let dir = self.inode(name.parent)?;
         rule(dir.is_dir() && dir.nlink() > 0, "names are in it, and it is no directory")
@@ -78,7 +78,8 @@ impl Changes<'_> {
         Ok(dir)
     }
 
-    /// Puts a name into a directory; whether it was missing. One that leads elsewhere stays, as on Linux.
+    /// Puts a name into a directory; true if the name was missing. A name that leads elsewhere stays, as on
+    /// Linux.
     fn add_name(&mut self, dir: &Arc<Inode>, name: &FcName, inode: &Inode) -> Result<bool> {
         if self.fs.find_entry(dir, &name.name)?.is_some() {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! Blocks come to a file and go.
+//! Changes of a file's blocks.
 
 use super::changes::Changes;
 use crate::format::gate::rule;
@@ -13,11 +13,11 @@ use tidegate_jbd2::format::raw::EXTENT_SIZE;
 use tidegate_vfs::{FileType, Result};
 use zerocopy::FromBytes;
 
-/// The blocks that a file may have.
+/// The number of blocks that a file may have.
 const MOST: u64 = 1 << 32;
 
 impl Changes<'_> {
-    /// Has all blocks that tags give to files be in use.
+    /// Marks all blocks that tags give to files as in use.
     pub(super) fn take_ahead(&mut self, tags: &[FcTag]) -> Result<()> {
         for tag in tags {
             let FcTag::AddRange { inode, extent } = tag else { continue };
@@ -30,7 +30,7 @@ impl Changes<'_> {
         Ok(())
     }
 
-    /// The extent of a tag, if its blocks can be a file's.
+    /// The extent of a tag, if a file may have its blocks.
     fn piece(&self, ino: FcInode, extent: &[u8; EXTENT_SIZE]) -> Result<Piece> {
         let n = self.number(ino)?;
         let named = |e: tidegate_vfs::Error| e.in_inode(n);

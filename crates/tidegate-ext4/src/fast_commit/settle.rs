@@ -1,4 +1,5 @@
-//! The end of all changes: inodes without a name go, links of directories are counted, and bitmaps follow.
+//! The end of all changes: inodes without a name are freed, links of directories are counted, and bitmaps are
+//! updated.
 
 use super::changes::Changes;
 use crate::format::gate::rule;
@@ -9,7 +10,7 @@ use tidegate_vfs::{FileType, Inode, Result};
 impl Changes<'_> {
     pub(super) fn settle(&mut self) -> Result<()> {
         self.count_links()?;
-        // Those on the volume's own list are freed with that.
+        // Inodes on the volume's own orphan list are freed with that list.
         let listed = self.fs.orphan_numbers()?;
         let nameless = |(n, inode): (&u32, &Arc<Inode>)| {
             (inode.nlink() == 0 && !listed.contains(n)).then(|| inode.clone())
@@ -30,11 +31,12 @@ impl Changes<'_> {
         self.fs.change_super_in(&mut self.handle, |_| {})
     }
 
-    /// Counts the subdirectories of directories that got or lost one, or whose count came with other fields.
+    /// Counts the subdirectories of directories that got or lost one, or whose count was set with other
+    /// fields.
     fn count_links(&mut self) -> Result<()> {
         for n in std::mem::take(&mut self.recount) {
             let inode = self.inode(FcInode(n))?;
-            // A count of 1 stands for more than can be counted.
+            // A count of 1 means more links than can be counted.
             if inode.nlink() < 2 || inode.size() == 0 {
                 continue;
             }

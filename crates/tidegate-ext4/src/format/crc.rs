@@ -1,14 +1,14 @@
 //! The format's checksums: crc32c and crc16, both without the usual inversions.
 
-/// The start of a checksum of bytes that follow on nothing.
+/// The start of a checksum that does not continue another.
 pub const START: u32 = !0;
 
-/// crc32c going on from `seed`, neither inverted before nor after, so that checksums chain.
+/// crc32c, continued from `seed` and not inverted before or after, so that checksums chain.
 pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!seed, bytes)
 }
 
-/// crc16 (reflected 0xA001) going on from `seed`, as group descriptors have it without metadata checksums.
+/// crc16 (reflected 0xA001), continued from `seed`, as group descriptors have it without metadata checksums.
 pub fn crc16(seed: u16, bytes: &[u8]) -> u16 {
     bytes.iter().fold(seed, |crc, b| {
         (0..8).fold(crc ^ u16::from(*b), |c, _| if c & 1 != 0 { c >> 1 ^ 0xA001 } else { c >> 1 })

@@ -1,13 +1,13 @@
 //! The hashes of names that directories are ordered by.
 //!
 //! The algorithms are public: TEA (Wheeler and Needham), the first half of MD4 (RFC 1320), and the older
-//! "hack" hash of the first hashed directories. Which one a directory uses stands in its root block; whether
-//! bytes count as signed stands in the superblock, as that depended on the machine that made the volume.
+//! "hack" hash of the first hashed directories. A directory's root block has the number of its hash. The
+//! superblock says whether bytes count as signed, as that depended on the machine that made the volume.
 
-/// How names are hashed.
+/// The algorithm of a hash of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HashVersion {
-    /// The first one.
+    /// The first hash.
     Legacy,
     /// Half of MD4.
     HalfMd4,
@@ -15,26 +15,26 @@ pub enum HashVersion {
     Tea,
 }
 
-/// A hash with all that it depends on.
+/// A hash with all of its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirHash {
     /// The algorithm.
     pub version: HashVersion,
     /// Bytes of names count as unsigned.
     pub unsigned: bool,
-    /// `s_hash_seed`; all zeros for the algorithm's own beginning.
+    /// `s_hash_seed`; all zeros for the algorithm's own start value.
     pub seed: [u32; 4],
 }
 
-/// Where `readdir` ends; no name has this hash.
+/// The hash at which `readdir` ends; no name has it.
 const EOF: u32 = 0x7fff_ffff << 1;
 
-/// The state that MD4 begins with (RFC 1320, 3.3).
+/// The start state of MD4 (RFC 1320, 3.3).
 const MD4_START: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
 
 impl DirHash {
-    /// The hash number in a root block: 0 to 2, and 3 to 5 for the same with unsigned bytes. `None` for others, of
-    /// which 6 (SipHash) takes a key that is not on the volume.
+    /// The hash with a root block's number: 0 to 2, and 3 to 5 for the same algorithms with unsigned bytes.
+    /// `None` for other numbers, of which 6 (SipHash) takes a key that is not on the volume.
     pub fn new(number: u8, unsigned: bool, seed: [u32; 4]) -> Option<Self> {
         let version = match number % 3 {
             _ if number > 5 => return None,
@@ -88,8 +88,8 @@ impl DirHash {
         buf
     }
 
-    /// The first `4 * N` bytes as words; those that the name does not fill are its length's low byte, four
-    /// times.
+    /// The first `4 * N` bytes as words; a word that the name does not fill is padded with the low byte of
+    /// its length, four times.
     fn words<const N: usize>(&self, rest: &[u8]) -> [u32; N] {
         let pad = u32::from_ne_bytes([rest.len().to_le_bytes()[0]; 4]);
         let mut out = [pad; N];
@@ -127,7 +127,7 @@ fn half_md4(buf: &mut [u32; 4], input: &[u32; 8]) {
         1 => (x & y).wrapping_add((x ^ y) & z),
         _ => x ^ y ^ z,
     };
-    // The word that a step changes goes from a to d, c, b and round again.
+    // Each step changes another word: a, then d, c, b, and a again.
     let mut v = *buf;
     for (round, (constant, shifts, order)) in ROUNDS.iter().enumerate() {
         for (step, word) in order.iter().enumerate() {

@@ -1,6 +1,7 @@
 //! The bytes of the format, their units, their checksums, and the one place that validates them.
 //!
-//! No lock is owned, and no volume known: its functions take bytes and give values. Callers: every other module.
+//! This module owns no lock and knows no volume: its functions take bytes and give values. Callers: every
+//! other module.
 //!
 //! | module | holds |
 //! |---|---|

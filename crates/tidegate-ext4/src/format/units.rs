@@ -54,7 +54,7 @@ impl BlockAddr {
 }
 
 impl FileBlock {
-    /// The block of a file or directory, as the place of an error; that comes first.
+    /// The block of a file or directory, as the place of an error; the file comes first.
     pub fn place(self) -> tidegate_vfs::At {
         tidegate_vfs::At::Part("block", self.0)
     }

@@ -1,4 +1,4 @@
-//! New inodes, and the end of those that nobody uses any more.
+//! New inodes, and the deletion of inodes that are not used any more.
 
 use super::store::LINK_MAX;
 use super::{Ext4Inode, Own, ei};
@@ -11,15 +11,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use tidegate_rt::Timespec;
 use tidegate_vfs::{Attr, DeviceNumber, ErrorKind, FileType, Ino, Inode, InodeParts, NewInode, Result};
 
-/// Flags that a file has from its directory: those of chattr(1), without what is about the directory itself.
+/// Flags that a file inherits from its directory: those of chattr(1), without the flags about the directory
+/// itself.
 const INHERITED: u32 = 0x0000_C4CF;
-/// Of these, those that anything can have: `FS_NODUMP_FL` and `FS_NOATIME_FL`.
+/// The flags among them that any kind of file can have: `FS_NODUMP_FL` and `FS_NOATIME_FL`.
 const FOR_OTHERS: u32 = 0x0000_00C0;
-/// `FS_DIRSYNC_FL`, for directories alone.
+/// `FS_DIRSYNC_FL`, only for directories.
 const FOR_DIRECTORIES: u32 = 0x0001_0000;
 
 impl Ext4 {
-    /// A new inode for something in `dir`, taken from its table, and not stored yet.
+    /// A new inode for a file in `dir`, allocated but not stored yet.
     pub(crate) fn new_inode(
         &self,
         handle: &mut Handle<'_>,
@@ -103,7 +104,7 @@ impl Ext4 {
         Ok(InodeParts { ino: Ino(own.ino.into()), attr, private: Own::new(own, handle.tid()) })
     }
 
-    /// Marks an inode's place in the table as deleted, and gives it back.
+    /// Marks an inode's place in the table as deleted, and frees it.
     pub(crate) fn delete_inode(
         &self,
         handle: &mut Handle<'_>,
@@ -114,7 +115,7 @@ impl Ext4 {
         let (addr, at) = self.stored_at(handle, own.ino)?;
         let (dtime, links) = (offset_of!(RawInode, i_dtime), offset_of!(RawInode, i_links_count));
         let len = self.sb.inode_size as usize;
-        // A lower time would be taken for the number of an inode, as in the list of orphans.
+        // A lower time would be taken for an inode number, as in the list of orphans.
         let time = (now.secs as u32).max(self.sb.raw.s_inodes_count.get());
         handle.write(addr, |block| {
             let bytes = &mut block[at..at + len];
@@ -127,7 +128,7 @@ impl Ext4 {
         self.free_inode(handle, own.ino, file_type == FileType::Directory)
     }
 
-    /// Whether one more name, or one more subdirectory, can be counted.
+    /// Checks that one more name, or one more subdirectory, can be counted.
     pub(crate) fn check_links(&self, attr: &Attr) -> Result<()> {
         let uncounted =
             attr.file_type == FileType::Directory && self.sb.ro_compat.contains(RoCompat::DIR_NLINK);
@@ -138,13 +139,13 @@ impl Ext4 {
     }
 }
 
-/// The flags of a directory: those of chattr(1) are the newest among its attributes.
+/// The flags of a directory: the newest chattr(1) flags are among its attributes.
 fn flags_of(dir: &Inode) -> u32 {
     let own = ei(dir).flags.bits();
     own & !FLAGS_USER_MODIFIABLE | dir.attr().flags & FLAGS_USER_MODIFIABLE
 }
 
-/// The device that a device file is, as Linux writes it: 16 bits if it fits, else 32 in the second word.
+/// Puts the number of a device file as Linux does: 16 bits if it fits, otherwise 32 bits in the second word.
 fn put_device(block: &mut [u8], file_type: FileType, rdev: DeviceNumber) {
     if !matches!(file_type, FileType::CharDevice | FileType::BlockDevice) {
         return;

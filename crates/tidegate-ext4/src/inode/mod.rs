@@ -2,13 +2,14 @@
 //!
 //! Locks owned: `ei->i_raw_lock` 204 orders states of an inode on their way to the table; `ei->i_data_sem`
 //! 205 guards a map; `ext4->s_orphan_lock` 403; `ei->i_es_lock` 410 guards blocks without a place;
-//! `ei->i_sent_lock` 593. Callers: the map, directories and attributes work on the inodes that it loads.
+//! `ei->i_sent_lock` 593. Callers: the map, directories and attributes work on the inodes that this folder
+//! loads.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `create` | new inodes, and their end |
 //! | `orphan` | inodes without a name, as a list on the volume |
-//! | `store` | from memory to the inode table |
+//! | `store` | storing inodes in the inode table |
 //! | `ranges` | sets of blocks |
 //! | `sent` | runs of pages on their way, in order |
 //! | `time` | times with their nanoseconds and epoch |
@@ -48,7 +49,7 @@ pub(crate) struct Ext4Inode {
     pub flags: InodeFlags,
     /// `i_block`.
     pub block: [u8; I_BLOCK_SIZE],
-    /// The block with more attributes.
+    /// The block with further attributes.
     pub file_acl: Option<BlockAddr>,
     /// The bytes behind the inode's fields: attributes, magic number first, or nothing.
     pub behind: Box<[u8]>,
@@ -56,29 +57,30 @@ pub(crate) struct Ext4Inode {
     pub csum_seed: u32,
     /// Bytes of fields behind the first 128.
     pub extra: usize,
-    /// The size that the table has: bytes that were written behind it have no place yet.
+    /// The size in the table: bytes behind it that were written have no place yet.
     pub disk_size: u64,
-    /// `i_atime`, which in an inode that holds an attribute's value is the value's hash.
+    /// `i_atime`; in an inode that holds an attribute's value this is the hash of the value.
     pub raw_atime: u32,
 }
 
-/// Ext4's part of an inode: its entry in the table, as the last change left it, and the blocks without a
+/// Ext4's part of an inode: its entry in the table, as the last change left it, and its blocks without a
 /// place.
 pub(crate) struct Own {
-    /// Held shared while the map is looked up, and exclusive while it changes; also over reads of the map's blocks.
+    /// Held shared while the map is looked up, and exclusive while it changes; also during reads of the map's
+    /// blocks.
     data: RwLock<Arc<Ext4Inode>>,
-    /// Blocks that are promised and have no place.
+    /// Blocks that are promised and have no place yet.
     pub delayed: Mutex<Ranges>,
-    /// Runs on their way.
+    /// Runs of pages on their way to the device.
     pub sent: Mutex<Sent<Written>>,
-    /// Keeps each stored state no older than the one stored before; over reads of the table.
+    /// Keeps an older state from being stored after a newer one; held during reads of the table.
     raw: Mutex<()>,
-    /// The transaction that last changed it, with a bit above it, or 0 (`i_sync_tid`).
+    /// The transaction that last changed the inode, with a bit above it, or 0 (`i_sync_tid`).
     changed: AtomicU64,
-    /// The transaction that last changed a part of it that reading its data needs, in the same form
+    /// The transaction that last changed a field that a read of the inode's data needs, in the same form
     /// (`i_datasync_tid`).
     needed: AtomicU64,
-    /// It was cut to nothing, and nobody has closed it since.
+    /// The file was truncated to nothing, and has not been closed since.
     pub emptied: AtomicBool,
 }
 
@@ -88,7 +90,7 @@ static I_ES: LockClass = LockClass::new("ei->i_es_lock", 410);
 static I_SENT: LockClass = LockClass::new("ei->i_sent_lock", 593);
 
 impl Own {
-    /// An inode whose last change may be in `changed`, or in a transaction before.
+    /// An inode whose last change may be in `changed`, or in an earlier transaction.
     pub(crate) fn new(inode: Ext4Inode, changed: Option<Tid>) -> Box<Self> {
         let own = Own {
             data: RwLock::new(&I_DATA, Arc::new(inode)),
@@ -104,38 +106,38 @@ impl Own {
         Box::new(own)
     }
 
-    /// Notes that a transaction changes the inode.
+    /// Notes the transaction that changes the inode.
     pub(crate) fn note(&self, tid: Option<Tid>) {
         if let Some(tid) = tid {
             self.changed.store(1 << 32 | u64::from(tid.0), Release);
         }
     }
 
-    /// Notes that a transaction changes what reading its data needs.
+    /// Notes the transaction that changes a field that a read of the inode's data needs.
     pub(crate) fn note_needed(&self, tid: Option<Tid>) {
         if let Some(tid) = tid {
             self.needed.store(1 << 32 | u64::from(tid.0), Release);
         }
     }
 
-    /// The transaction that an fsync waits for, if any changed the inode; that of an fdatasync is the last
+    /// The transaction that an fsync waits for, if any changed the inode; an fdatasync waits for the last
     /// that changed more than times.
     pub(crate) fn changed(&self, datasync: bool) -> Option<Tid> {
         let n = if datasync { &self.needed } else { &self.changed }.load(Acquire);
         (n != 0).then_some(Tid(n as u32))
     }
 
-    /// Keeps others from storing the inode.
+    /// Keeps other threads from storing the inode.
     pub(crate) fn storing(&self) -> MutexGuard<'_, ()> {
         self.raw.lock()
     }
 
-    /// Keeps the map as it is.
+    /// Locks the map for reads.
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, Arc<Ext4Inode>> {
         self.data.read()
     }
 
-    /// Lets the map change.
+    /// Locks the map for changes.
     pub(crate) fn write(&self) -> RwLockWriteGuard<'_, Arc<Ext4Inode>> {
         self.data.write()
     }
@@ -146,7 +148,8 @@ pub(crate) fn own(inode: &Inode) -> &Own {
     inode.private()
 }
 
-/// The inode as it is now: enough for what does not change with its map, or cannot while the caller holds `i_rwsem`.
+/// The inode as it is now. That is enough for fields that do not change with its map, or cannot change while
+/// the caller holds `i_rwsem`.
 pub(crate) fn ei(inode: &Inode) -> Arc<Ext4Inode> {
     own(inode).read().clone()
 }
@@ -158,7 +161,7 @@ impl Ext4Inode {
     }
 }
 
-/// An inode has as many sectors more, or fewer, as lie between two counts.
+/// Adds to an inode's sectors the difference of two counts of blocks.
 pub(crate) fn count_sectors(inode: &Inode, before: u64, after: u64) {
     let mut a = inode.attr();
     a.blocks = (a.blocks + after).saturating_sub(before);
@@ -181,7 +184,7 @@ impl Ext4 {
         let (attr, inode) = self.load_system_inode(number)?;
         rule(!inode.is(InodeFlags::EA_INODE), "it holds an attribute, and has a name")
             .map_err(|e| e.in_inode(ino))?;
-        // The read may have got a transaction that is not committed.
+        // The read may have seen a transaction that is not committed yet.
         let newest = self.blocks.journal().map(|j| j.newest());
         Ok(InodeParts { ino, attr, private: Own::new(inode, newest) })
     }
@@ -195,7 +198,7 @@ impl Ext4 {
         orphan || quota
     }
 
-    /// Reads any inode, those that have no name included.
+    /// Reads any inode, also one that has no name.
     ///
     /// # Errors
     /// `Stale` for one that is free, `Corrupt` for a damaged one.
@@ -204,7 +207,7 @@ impl Ext4 {
         if attr.nlink == 0 { Err(gone(ino)) } else { Ok((attr, inode)) }
     }
 
-    /// Reads an inode that may be without a name.
+    /// Reads an inode that may have no name.
     ///
     /// # Errors
     /// As [`Ext4::load_system_inode`]. Each names the inode.
@@ -231,7 +234,7 @@ impl Ext4 {
         self.decode(ino, &raw, bytes, extra, seed)
     }
 
-    /// The block of the inode table that holds an inode, and where in it.
+    /// The block of the inode table that holds an inode, and the offset in it.
     pub(super) fn inode_place(&self, ino: u32) -> Result<(Block, usize)> {
         let sb = &self.sb;
         rule((1..=sb.raw.s_inodes_count.get()).contains(&ino), "there are not so many")
@@ -252,7 +255,7 @@ impl Ext4 {
         (desc.inode_table.plus(byte / bs), (byte % bs) as usize)
     }
 
-    /// The block of the inode table that an inode in use is stored in, and where in it.
+    /// The block of the inode table that an inode in use is stored in, and the offset in it.
     pub(crate) fn inode_address(&self, ino: u32) -> Result<(BlockAddr, usize)> {
         let (group, index) = self.inode_group(ino);
         let desc = self.group(group).map_err(|e| e.in_inode(ino))?;
@@ -302,8 +305,8 @@ impl Ext4 {
         inode.disk_size = attr.size;
         let limit = self.map_limit(&inode) * u64::from(self.sb.block_size);
         rule(attr.size <= limit, format_args!("a size of {} bytes, {limit} at most", attr.size))?;
-        // Its blocks are its own, so it has no more than there are; listing it would go on for as long as its
-        // map says.
+        // A directory's blocks are its own, so it cannot have more than the volume; otherwise a listing would
+        // go on for as long as the map says.
         let blocks = self.blocks_of(attr.size);
         rule(
             file_type != FileType::Directory || blocks <= self.sb.blocks,
@@ -341,7 +344,7 @@ impl Ext4 {
         }
     }
 
-    /// The space of an inode, in sectors. With huge_file there are 48 bits, which may count blocks.
+    /// The space that an inode takes, in sectors. With huge_file the count has 48 bits, and may count blocks.
     fn used_sectors(&self, raw: &RawInode, flags: InodeFlags) -> u64 {
         let low = u64::from(raw.i_blocks_lo.get());
         if !self.sb.ro_compat.contains(RoCompat::HUGE_FILE) {
@@ -351,7 +354,7 @@ impl Ext4 {
         if flags.contains(InodeFlags::HUGE_FILE) { all * sectors(self.sb.block_size) } else { all }
     }
 
-    /// The blocks that an inode's map can lead to.
+    /// The number of blocks that an inode's map can lead to.
     fn map_limit(&self, inode: &Ext4Inode) -> u64 {
         let n = u64::from(self.sb.block_size) / 4;
         match inode.is(InodeFlags::EXTENTS) {
@@ -360,8 +363,8 @@ impl Ext4 {
         }
     }
 
-    /// The largest size that a file may get, in bytes: bounded by its map and, without huge_file, by sectors
-    /// counted in 32 bits (`ext4_max_size`, `ext4_max_bitmap_size`).
+    /// The largest size that a file may get, in bytes. The limit is the map and, without huge_file, the count
+    /// of sectors in 32 bits (`ext4_max_size`, `ext4_max_bitmap_size`).
     pub(crate) fn size_limit(&self, inode: &Ext4Inode) -> u64 {
         let bs = u64::from(self.sb.block_size);
         let mut blocks = self.map_limit(inode);
@@ -374,7 +377,7 @@ impl Ext4 {
     }
 }
 
-/// The blocks that a map takes by itself for so many blocks of a file, with `n` numbers in each.
+/// The blocks that a map itself takes for `blocks` blocks of a file, with `n` numbers in each.
 fn indirect_blocks(blocks: u64, n: u64) -> u64 {
     let single = blocks.saturating_sub(12);
     let double = single.saturating_sub(n);
@@ -388,7 +391,7 @@ fn gone(ino: u32) -> Error {
     Error::from(ErrorKind::Stale).in_inode(ino)
 }
 
-/// The checksum of an inode: 32 bits where its fields reach so far, else 16.
+/// Checks the checksum of an inode: 32 bits if its fields reach that far, otherwise 16.
 fn check_csum(seed: u32, raw: &RawInode, bytes: &[u8], extra: usize) -> Result<()> {
     let has_high = extra + INODE_BASE >= CSUM_HI_OFFSET + 2;
     let mut crc = crc32c(seed, &bytes[..CSUM_LO_OFFSET]);
@@ -409,7 +412,7 @@ fn check_csum(seed: u32, raw: &RawInode, bytes: &[u8], extra: usize) -> Result<(
     rule(crc == stored, format_args!("its checksum is {stored:#x} and should be {crc:#x}"))
 }
 
-/// The device that a device file is: 16 bits in the first word, or else 32 in the second.
+/// The number of a device file: 16 bits in the first word, or else 32 bits in the second.
 fn device_number(file_type: FileType, block: &[u8]) -> DeviceNumber {
     if !matches!(file_type, FileType::CharDevice | FileType::BlockDevice) {
         return DeviceNumber::default();

@@ -1,6 +1,6 @@
-//! Inodes without a name that are still in use, as a list on the volume: the superblock names the last, and
-//! each the one before it, where other inodes have the time of their deletion. The next mount frees what is
-//! on it.
+//! Inodes without a name that are still in use, as a list on the volume. The superblock names the last inode
+//! of the list, and each inode names the one before it, in the field that otherwise has the time of deletion.
+//! The next mount frees the inodes on the list.
 
 use super::Own;
 use super::orphan_file::Noted;
@@ -16,8 +16,8 @@ use tidegate_vfs::{FileType, Ino, Inode, InodeParts, Result};
 
 static ORPHANS: LockClass = LockClass::new("ext4->s_orphan_lock", 403);
 
-/// An inode on the list, and where in the table it is stored: who changes the list near it need not look for
-/// it.
+/// An inode on the list, and its place in the table: a change of the list next to it need not look for the
+/// place.
 #[derive(Clone, Copy)]
 struct Listed {
     ino: u32,
@@ -26,7 +26,7 @@ struct Listed {
 
 #[derive(Default)]
 struct Lists {
-    /// The list, the first to be added first.
+    /// The list; the inode that was added first comes first.
     listed: Vec<Listed>,
     /// The inodes that the orphan file held when the volume was opened.
     noted: Vec<(u32, Noted)>,
@@ -42,7 +42,7 @@ impl Orphans {
 }
 
 impl Ext4 {
-    /// Whether orphans are listed on the volume: one without a journal has e2fsck look for them.
+    /// Whether orphans are listed on the volume: on a volume without a journal, e2fsck searches for them.
     fn lists_orphans(&self) -> bool {
         self.blocks.journal().is_some()
     }
@@ -67,8 +67,8 @@ impl Ext4 {
         Ok(())
     }
 
-    /// Takes the superblock, which names the last of the list, into a change before anything is changed;
-    /// where there is a list.
+    /// Takes the superblock, which names the last inode of the list, into a transaction before anything is
+    /// changed; does nothing if there is no list.
     ///
     /// # Errors
     /// Those of reading it.
@@ -76,9 +76,9 @@ impl Ext4 {
         if self.lists_orphans() { self.hold_super(handle) } else { Ok(()) }
     }
 
-    /// Takes all blocks into a change, before anything is changed, that putting an inode on the list changes,
-    /// or taking it off. Where another inode comes to follow it meanwhile, the block of that one has changed
-    /// in this transaction, and stays in memory.
+    /// Takes all blocks into a transaction, before anything is changed, that will change when the inode is
+    /// put on the list or taken off it. If another inode comes to follow it on the list meanwhile, the block
+    /// of that inode has changed in this transaction, and stays in memory.
     ///
     /// # Errors
     /// Those of reading it.
@@ -98,7 +98,7 @@ impl Ext4 {
         after.map_or(Ok(()), |block| handle.hold(block))
     }
 
-    /// Takes an inode from the list, or out of the orphan file.
+    /// Takes an inode off the list, or out of the orphan file.
     pub(crate) fn remove_orphan(&self, handle: &mut Handle<'_>, ino: u32) -> Result<()> {
         let mut lists = self.orphans.0.lock();
         if let Some(at) = lists.noted.iter().rposition(|(n, _)| *n == ino) {
@@ -133,10 +133,10 @@ impl Ext4 {
         })
     }
 
-    /// The list as the volume has it, the first to be added first.
+    /// The list on the volume; the inode that was added first comes first.
     ///
     /// # Errors
-    /// `Corrupt` for a list that cannot be; those of the device.
+    /// `Corrupt` for an impossible list; those of the device.
     fn listed_orphans(&self) -> Result<Vec<Listed>> {
         let (mut list, mut seen) = (Vec::new(), HashSet::new());
         let mut ino = self.sb.raw.s_last_orphan.get();
@@ -152,7 +152,7 @@ impl Ext4 {
         Ok(list)
     }
 
-    /// The numbers of inodes that the volume's list and its orphan file have.
+    /// The numbers of the inodes on the volume's list and in its orphan file.
     ///
     /// # Errors
     /// As [`Ext4::clear_orphans`].
@@ -162,8 +162,8 @@ impl Ext4 {
         Ok(noted.iter().map(|n| n.0).chain(listed).collect())
     }
 
-    /// Frees what the volume's list and its orphan file have without a name, and cuts off what lies behind
-    /// the end of what has one.
+    /// Frees the inodes without a name on the volume's list and in its orphan file. Cuts off the blocks
+    /// behind the end of those with a name.
     ///
     /// # Errors
     /// Those of freeing; `Corrupt`.
@@ -201,7 +201,7 @@ mod tests {
     use tidegate_testing::oracle::skip_or_fail;
     use tidegate_vfs::{Bdi, MemoryLimits};
 
-    /// Another inode comes to stand behind one that is held, its descriptor leaves memory, and nothing can be
+    /// Another inode comes to follow a held one on the list, its descriptor leaves memory, and nothing can be
     /// read.
     #[test]
     fn an_inode_leaves_the_list_whoever_has_come_to_follow_it() {
@@ -214,7 +214,7 @@ mod tests {
         let queue = Arc::new(RequestQueue::new(faulty.clone(), QueueLimits::default()));
         let bdi = Bdi::new(MemoryLimits { cache: 1 << 20, ..MemoryLimits::default() });
         let fs = Ext4::open(queue, bdi, Ext4Options::default()).unwrap();
-        // Their descriptors lie in different blocks.
+        // The descriptors of the two inodes lie in different blocks.
         let (held, other) = (12, 40 * fs.sb.inodes_per_group + 1);
         fs.op(HandleType::Misc, |handle| fs.add_orphan(handle, held)).unwrap();
         fs.op(HandleType::Misc, |handle| {

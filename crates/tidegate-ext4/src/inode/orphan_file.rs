@@ -1,9 +1,9 @@
-//! The orphan file (`orphan_file`): blocks of inode numbers, where Linux notes inodes without a name so that
-//! processors do not meet at the list. The next mount frees the inodes that a crash left in it. Tidegate adds
-//! none: its own orphans go onto the list.
+//! The orphan file (`orphan_file`): blocks of inode numbers, where Linux notes inodes without a name, so that
+//! processors do not contend for the list. The next mount frees the inodes that a crash left in the file.
+//! Tidegate adds none: its own orphans go onto the list.
 //!
-//! A block is numbers of 32 bits, 0 for none, and a tail with a magic and the checksum of the block's number
-//! and the rest (`ext4_orphan_block_tail` of the format's documentation).
+//! A block has numbers of 32 bits, 0 for none, and a tail with a magic number and the checksum of the block's
+//! number and its content (`ext4_orphan_block_tail` of the format's documentation).
 
 use super::Ext4Inode;
 use crate::format::crc::crc32c;
@@ -16,22 +16,22 @@ use crate::volume::sbi::Ext4;
 use std::collections::HashSet;
 use tidegate_vfs::{At, Error, Result};
 
-/// The largest file that Linux takes for one, in bytes.
+/// The largest orphan file that Linux accepts, in bytes.
 const MOST: u64 = 8 << 20;
 /// The file, as the place of an error.
 const ORPHAN_FILE: At = At::The("orphan file");
 
-/// Where an orphan is noted: a block of the file, and the byte in it.
+/// The place of an orphan's number: a block of the file, and the byte in it.
 #[derive(Clone, Copy)]
 pub(crate) struct Noted {
     block: BlockAddr,
     at: usize,
-    /// The beginning of the checksums of the file's blocks.
+    /// The seed of the checksums of the file's blocks.
     seed: u32,
 }
 
 impl Noted {
-    /// The block of the file that names it.
+    /// The block of the file that has the number.
     pub(super) fn block(self) -> BlockAddr {
         self.block
     }
@@ -42,10 +42,11 @@ fn checksum(seed: u32, block: BlockAddr, bytes: &[u8]) -> u32 {
 }
 
 impl Ext4 {
-    /// The inodes in the orphan file, if the superblock says that there are any; none is `listed`, too.
+    /// The inodes in the orphan file, if the superblock says that there are any; none of them may be
+    /// `listed`, too.
     ///
     /// # Errors
-    /// `Corrupt` for a file or an inode that cannot be; those of the device.
+    /// `Corrupt` for an impossible file or inode; those of the device.
     pub(super) fn noted_orphans(&self, listed: &[u32]) -> Result<Vec<(u32, Noted)>> {
         if !self.sb.ro_compat.contains(RoCompat::ORPHAN_PRESENT) {
             return Ok(Vec::new());
@@ -101,7 +102,7 @@ impl Ext4 {
         })
     }
 
-    /// Says that the orphan file is empty.
+    /// Clears the superblock's note that the orphan file has inodes.
     pub(super) fn forget_noted(&self) -> Result<()> {
         if !self.sb.ro_compat.contains(RoCompat::ORPHAN_PRESENT) {
             return Ok(());

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Runs of blocks that do not touch each other: first block, and first block behind.
+/// Runs of blocks that do not touch each other: first block, and the block behind the last.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ranges(BTreeMap<u64, u64>);
 
 impl Ranges {
-    /// Adds a range; how many blocks of it are new.
+    /// Adds a range; returns how many of its blocks are new.
     pub(crate) fn add(&mut self, range: Range<u64>) -> u64 {
         if range.is_empty() {
             return 0;
@@ -25,9 +25,9 @@ impl Ranges {
         range.end - range.start - known
     }
 
-    /// Takes a range out; how many blocks of it were in.
+    /// Removes a range; returns how many of its blocks were in the set.
     pub(crate) fn remove(&mut self, range: Range<u64>) -> u64 {
-        // Nothing, taken out of the middle of a run, would leave two that touch.
+        // An empty range, removed from the middle of a run, would leave two runs that touch.
         if range.is_empty() {
             return 0;
         }
@@ -57,13 +57,13 @@ impl Ranges {
         self.0.iter().map(|(start, end)| *start..*end)
     }
 
-    /// How many blocks of a range are in.
+    /// The number of blocks of a range that are in the set.
     pub(crate) fn count(&self, range: Range<u64>) -> u64 {
         let hit = self.0.range(..range.end).rev().take_while(|r| *r.1 > range.start);
         hit.map(|(s, e)| (*e).min(range.end) - (*s).max(range.start)).sum()
     }
 
-    /// The parts of a range that are not in.
+    /// The parts of a range that are not in the set.
     pub(crate) fn missing(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let (mut end, mut parts) = (range.end, Vec::new());
         for (s, e) in self.0.range(..range.end).rev().take_while(|r| *r.1 > range.start) {
@@ -75,7 +75,7 @@ impl Ranges {
         parts
     }
 
-    /// Whether all of a range is in.
+    /// Whether the whole range is in the set.
     pub(crate) fn holds(&self, range: Range<u64>) -> bool {
         self.count(range.clone()) == range.end.saturating_sub(range.start)
     }

@@ -1,19 +1,20 @@
 //! Runs of pages on their way that may make a file longer, in the order in which they were sent.
 //!
-//! The table says that a file is as long as the data of all runs up to the first that is not on the device
-//! yet. A power cut so shows no size ahead of its data, and a page that is written later holds nothing up. A
-//! run that overtakes another is held until then: a block that is marked written lies within the table's size.
+//! The file's size in the table covers the data of all runs up to the first that is not on the device yet. So
+//! a power cut shows no size ahead of its data, and a page that is written later delays nothing. A run that
+//! overtakes an earlier one is held until the earlier one has ended: a block that is marked written must lie
+//! within the table's size.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The runs of one file, of which those on the device that wait for others are kept as `T`.
+/// The runs of one file. Runs that are on the device but wait for others are kept as `T`.
 #[derive(Debug)]
 pub(crate) struct Sent<T> {
     /// The number of the next run.
     next: u64,
     /// Runs that have not ended.
     on_way: BTreeSet<u64>,
-    /// Some of these, which wait for earlier ones.
+    /// The runs among them that wait for earlier ones.
     held: BTreeMap<u64, T>,
 }
 
@@ -24,24 +25,25 @@ impl<T> Default for Sent<T> {
 }
 
 impl<T> Sent<T> {
-    /// Adds a run, which is on its way; its number.
+    /// Adds a run, which is on its way; returns its number.
     pub(crate) fn send(&mut self) -> u64 {
         self.next += 1;
         self.on_way.insert(self.next);
         self.next
     }
 
-    /// The first run that has not ended and is none of these, whose numbers are in order.
+    /// The first run that has not ended and is not among `these`, whose numbers are in order.
     pub(crate) fn first_but(&self, these: &[u64]) -> Option<u64> {
         self.on_way.iter().copied().find(|n| these.binary_search(n).is_err())
     }
 
-    /// Keeps a run until those before it have ended.
+    /// Keeps a run until the runs before it have ended.
     pub(crate) fn hold(&mut self, number: u64, run: T) {
         self.held.insert(number, run);
     }
 
-    /// A run is marked, or did not get there. Returns the held runs that no other one is before now.
+    /// Ends a run: it is marked, or did not reach the device. Returns the held runs that have no other run
+    /// before them now.
     pub(crate) fn end(&mut self, number: u64) -> Vec<T> {
         self.on_way.remove(&number);
         if self.held.is_empty() {
@@ -66,7 +68,7 @@ mod tests {
             sent.hold(runs[n], n);
         }
         assert_eq!(sent.end(runs[0]), [1, 2]);
-        // Until these have ended, others wait.
+        // Until these runs have ended, others wait.
         assert_eq!(sent.first_but(&[]), Some(runs[1]));
         assert_eq!((sent.end(runs[1]), sent.end(runs[2])), (vec![], vec![]));
         assert_eq!(sent.end(runs[3]), [4]);

@@ -1,4 +1,5 @@
-//! From memory to the inode table: the fields that Tidegate knows are set, others stay as they are.
+//! Stores inodes from memory in the inode table: the fields that Tidegate knows are set, other fields stay as
+//! they are.
 
 use super::{Ext4Inode, ei, time};
 use crate::format::crc::crc32c;
@@ -13,7 +14,7 @@ use tidegate_vfs::{Attr, FileType, Inode, Result};
 /// Writes numbers into an inode's bytes.
 struct Put<'a> {
     bytes: &'a mut [u8],
-    /// Bytes that the fields take.
+    /// End of the fields, in bytes.
     end: usize,
 }
 
@@ -41,19 +42,20 @@ impl Ext4 {
     /// Stores an inode and its attributes in the inode table.
     ///
     /// # Errors
-    /// Those of reading the table; `FileTooBig` when it takes more blocks than can be told.
+    /// Those of reading the table; `FileTooBig` when the inode takes more blocks than can be counted.
     pub(crate) fn store_inode(&self, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
         super::own(inode).note_needed(handle.tid());
         self.store_attr(handle, inode)
     }
 
-    /// Stores an inode where nothing has changed that reading the file's data needs, as in a write to blocks
-    /// that are there: an fdatasync does not wait for it.
+    /// Stores an inode where no field has changed that a read of the file's data needs, as in a write to
+    /// existing blocks: an fdatasync does not wait for it.
     ///
     /// # Errors
     /// As [`Ext4::store_inode`].
     pub(crate) fn store_attr(&self, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
-        // From here to the table: an older state does not get there behind a newer one.
+        // The lock is held from here until the table has the state: an older state must not get there after a
+        // newer one.
         let _raw = super::own(inode).storing();
         let own = ei(inode);
         let attr = {
@@ -65,8 +67,8 @@ impl Ext4 {
         self.store_as(handle, &own, &attr)
     }
 
-    /// Takes an inode's block of the table into a change, before anything is changed: storing it does not
-    /// fail for want of that then.
+    /// Takes an inode's block of the table into a transaction before anything is changed, so that storing the
+    /// inode cannot fail for want of the block.
     ///
     /// # Errors
     /// Those of reading the table.
@@ -77,12 +79,12 @@ impl Ext4 {
         }
     }
 
-    /// The block of the table that an inode in use is stored in, and where in it.
+    /// The block of the table that an inode in use is stored in, and the offset in it.
     pub(super) fn stored_at(&self, handle: &Handle<'_>, ino: u32) -> Result<(BlockAddr, usize)> {
         handle.place_of(ino).map_or_else(|| self.inode_address(ino), Ok)
     }
 
-    /// Sets the checksum of the bytes of inode `ino`, whose fields are right already.
+    /// Sets the checksum of the bytes of inode `ino`, whose fields are final.
     pub(crate) fn seal_inode(&self, ino: u32, bytes: &mut [u8]) {
         if !self.sb.has_csum() {
             return;
@@ -104,7 +106,7 @@ impl Ext4 {
         handle.write(addr, |block| self.put_inode(&mut block[at..at + len], own, attr, false))
     }
 
-    /// Writes an inode that is new: nothing of what its place held stays.
+    /// Writes a new inode: nothing of the old content of its place stays.
     pub(super) fn store_new(&self, handle: &mut Handle<'_>, own: &Ext4Inode, attr: &Attr) -> Result<()> {
         let (addr, at) = self.stored_at(handle, own.ino)?;
         let len = self.sb.inode_size as usize;
@@ -164,12 +166,13 @@ impl Ext4 {
         }
     }
 
-    /// A directory of more subdirectories than can be counted has a link count of 1.
+    /// The link count on the volume. A directory with more subdirectories than can be counted has a link
+    /// count of 1.
     fn links_on_disk(&self, attr: &Attr) -> u32 {
         if attr.file_type == FileType::Directory && attr.nlink >= LINK_MAX { 1 } else { attr.nlink }
     }
 
-    /// The number in `i_blocks`, and whether it counts blocks.
+    /// The value of `i_blocks`, and whether it counts blocks.
     fn blocks_on_disk(&self, sectors: u64) -> (u64, bool) {
         if !self.sb.ro_compat.contains(RoCompat::HUGE_FILE) {
             return (sectors.min(u32::MAX.into()), false); // no file gets larger
@@ -182,7 +185,7 @@ impl Ext4 {
     }
 }
 
-/// Times as inodes keep them: short ones in whole seconds, all within a range.
+/// Cuts times to the form that inodes keep: short inodes have whole seconds, and all have a range.
 pub(crate) fn keep_what_fits(attr: &mut Attr, extra: usize) {
     let fits = |end: usize| INODE_BASE + extra >= end;
     let fields = [
@@ -195,7 +198,7 @@ pub(crate) fn keep_what_fits(attr: &mut Attr, extra: usize) {
     }
 }
 
-/// The most names of an inode.
+/// Most names of an inode.
 pub(crate) const LINK_MAX: u32 = 65_000;
 
 /// Sets the checksum of an inode's bytes.

@@ -1,10 +1,10 @@
-//! Times: seconds in 32 bits, and where inodes are long enough, nanoseconds and two more bits of seconds.
+//! Times: seconds in 32 bits and, in inodes that are long enough, nanoseconds and two more bits of seconds.
 
 use crate::format::raw::{INODE_BASE, RawInode};
 use std::mem::offset_of;
 use tidegate_rt::Timespec;
 
-/// Bits of an extra field that go on with the seconds.
+/// Bits of an extra field that extend the seconds.
 const EPOCH_BITS: u32 = 2;
 const NANOS_MAX: u32 = 999_999_999;
 
@@ -35,7 +35,7 @@ pub(super) fn encode(t: Timespec, has_extra: bool) -> (u32, u32) {
     (secs as u32, epoch as u32 | t.nanos << EPOCH_BITS)
 }
 
-/// A time as it is read back when it was stored.
+/// A time as it is read back after it was stored.
 pub(super) fn kept(t: Timespec, has_extra: bool) -> Timespec {
     let (seconds, extra) = encode(t, has_extra);
     decode(seconds, extra)
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn the_epoch_goes_on_from_the_signed_seconds() {
-        // The table in the kernel's documentation of ext4 (inode timestamps).
+        // The values are from the table in the kernel's documentation of ext4 (inode timestamps).
         for (extra, seconds, want) in [
             (0, 0xffff_ffff, -1),
             (0, 0x8000_0000, -0x8000_0000),

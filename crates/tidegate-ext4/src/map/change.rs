@@ -1,4 +1,4 @@
-//! Blocks come to a file and go: the changes of its map, its inode and the bitmaps.
+//! Changes of a file's blocks: in its map, its inode and the bitmaps.
 
 use super::leaf::Piece;
 use super::numbers::Numbers;
@@ -21,11 +21,11 @@ pub(crate) enum Fill {
     Data,
     /// Blocks that read as zeros until the data is there, and were promised.
     Unwritten,
-    /// Blocks that nobody was promised, and read as zeros.
+    /// Blocks that were not promised, and read as zeros.
     Ahead,
 }
 
-/// A map of either kind, while it changes.
+/// A map of either kind while it changes.
 enum Map<'a, 'h> {
     Tree(Tree<'a, 'h>),
     Numbers(Numbers<'a, 'h>),
@@ -46,7 +46,7 @@ impl Map<'_, '_> {
         }
     }
 
-    /// Numbers have no mark.
+    /// A block map has no mark for unwritten blocks.
     fn mark(&mut self, range: Range<u64>) -> Result<()> {
         match self {
             Map::Tree(t) => t.mark(range),
@@ -62,19 +62,20 @@ impl Map<'_, '_> {
     }
 }
 
-/// Ends the change of a tree: its result, and by how many nodes that grew.
+/// Ends the change of a tree; returns the result, and the number of nodes by which the tree grew.
 fn ended<T>(mut tree: Tree<'_, '_>, r: Result<T>) -> (Result<T>, i64) {
     let back = tree.give_back();
     (r.and_then(|v| back.map(|()| v)), tree.nodes)
 }
 
 impl Ext4 {
-    /// Where the blocks of an inode had best begin: in its group.
+    /// A goal for an inode's first blocks: the inode's group.
     pub(crate) fn goal_of(&self, ino: u32) -> BlockAddr {
         self.sb.group_start(self.inode_group(ino).0)
     }
 
-    /// Changes a file's map by `f`, whichever kind it has; by how many blocks the map itself grew.
+    /// Changes a file's map of either kind with `f`; returns the number of blocks by which the map itself
+    /// grew.
     fn with_map<T>(
         &self,
         handle: &mut Handle<'_>,
@@ -110,11 +111,12 @@ impl Ext4 {
         blocks * i64::from(self.sb.block_size / 512)
     }
 
-    /// Gives blocks to a file where it has none. Attributes and the inode in memory follow; storing is the caller's.
+    /// Gives blocks to a file where it has none. Attributes and the inode in memory are updated; the caller
+    /// stores the inode.
     ///
     /// # Errors
     /// As [`Tree::insert`].
-    #[allow(clippy::too_many_arguments)] // what, where and how much are each two things
+    #[allow(clippy::too_many_arguments)] // object, place and amount need two arguments each
     pub(crate) fn place_blocks(
         &self,
         handle: &mut Handle<'_>,
@@ -132,9 +134,10 @@ impl Ext4 {
         r
     }
 
-    /// Gives blocks to the holes at the beginning of a file's range, as near to what it has as can be, and to
-    /// all of them if there is room; stores the inode. The first block that was not reached: where the
-    /// transaction has no more room, a page begins there. Takes `ei->i_data_sem` exclusive.
+    /// Gives blocks to the holes at the beginning of a file's range, as near to the file's other blocks as
+    /// possible, and to all holes if there is room; stores the inode. Returns the first block that was not
+    /// reached: where the transaction has no more room, that is the start of a page. Takes `ei->i_data_sem`
+    /// exclusive.
     ///
     /// # Errors
     /// `NoSpace` where no hole got a block; `Corrupt`; those of the device.
@@ -164,7 +167,7 @@ impl Ext4 {
         if at > range.start && r.as_ref().is_err_and(|e| e.kind() == ErrorKind::NoSpace) {
             r = Ok(());
         }
-        // Blocks given so far are the file's, whatever became of the rest.
+        // The file keeps the blocks that it got so far, even after an error.
         if r.is_err() && !handle.has_changed() {
             return r.map(|()| at);
         }
@@ -174,8 +177,8 @@ impl Ext4 {
         r.and(self.store_inode(handle, inode)).map(|()| at)
     }
 
-    /// Fills the hole that a range begins with, or a part of it; how many blocks to go on. `open` is whether the file
-    /// is open, and may grow.
+    /// Fills the hole at the beginning of a range, or a part of it; returns the number of blocks to move on. `open` tells
+    /// whether the file is open, and may grow.
     fn fill_hole(
         &self,
         handle: &mut Handle<'_>,
@@ -205,7 +208,7 @@ impl Ext4 {
         Ok(len.into())
     }
 
-    /// The block behind the one before `at`; near the inode if there is none.
+    /// The block behind the place of the block before `at`; a block near the inode if that has none.
     fn goal_behind(&self, now: &Ext4Inode, at: u64) -> Result<BlockAddr> {
         let before = match at.checked_sub(1) {
             Some(n) => self.map_blocks(now, FileBlock(n), 1)?,
@@ -217,8 +220,8 @@ impl Ext4 {
         })
     }
 
-    /// Looks at a file's map in a range that several changes are going to free, before the first of them; what is too
-    /// large for that is looked at in parts, each before it is freed.
+    /// Checks a file's map in a range that several changes are going to free, before the first of them. A map
+    /// that is too large for that is checked in parts, each before it is freed.
     ///
     /// # Errors
     /// As [`Ext4::map_blocks`].
@@ -230,14 +233,14 @@ impl Ext4 {
         }
     }
 
-    /// The first block of what one change may cut off a file's end.
+    /// The first block of the part that one change may cut off a file's end.
     ///
     /// # Errors
     /// As [`Ext4::map_blocks`].
     pub(crate) fn last_cut(&self, inode: &Inode) -> Result<u64> {
         let most = self.freed_at_once(inode);
         self.op(HandleType::Truncate, |handle| {
-            // Nobody marks blocks in it meanwhile.
+            // No thread marks blocks in the map meanwhile.
             let data = own(inode).read();
             let mut now = Arc::unwrap_or_clone(data.clone());
             self.with_map(handle, &mut now, |map| map.tail(most)).0
@@ -263,7 +266,7 @@ impl Ext4 {
         r.and(self.store_inode(handle, inode))
     }
 
-    /// Takes the blocks of a range from an inode that is changed already, or is not in memory.
+    /// Takes the blocks of a range from an inode that is already part of a change, or is not in memory.
     pub(crate) fn cut(
         &self,
         handle: &mut Handle<'_>,
@@ -274,7 +277,8 @@ impl Ext4 {
         let (gone, nodes) = self.with_map(handle, now, |map| map.remove(range));
         let gone = gone?;
         if self.logs_data_of(now) || attr.file_type != FileType::Regular {
-            // The log may have them, and their next owner need not write to it: a directory's are metadata.
+            // The blocks may be in the log, and their next owner need not write them through it: a
+            // directory's blocks are metadata.
             for p in gone.iter().filter(|p| !p.unwritten) {
                 (0..p.len).try_for_each(|n| handle.forget(p.start.plus(n)))?;
             }
@@ -284,8 +288,8 @@ impl Ext4 {
         gone.iter().try_for_each(|p| self.free_blocks(handle, p.start, p.len))
     }
 
-    /// Takes a range out of a file's map, and puts a piece there if one is given; the pieces that were there. They are
-    /// not freed. Attributes and the inode in memory follow; storing is the caller's.
+    /// Takes a range out of a file's map, and puts a piece there if one is given; returns the old pieces.
+    /// They are not freed. Attributes and the inode in memory are updated; the caller stores the inode.
     ///
     /// # Errors
     /// As [`Tree::remove`] and [`Tree::insert`].
@@ -309,12 +313,12 @@ impl Ext4 {
         Ok(gone)
     }
 
-    /// Says that the unwritten blocks of a range hold data now, of as many as a change has room for; the
-    /// first block that was not reached. Takes `ei->i_data_sem` exclusive.
+    /// Marks unwritten blocks of a range as written, as many as one change has room for; returns the first
+    /// block that was not reached. Takes `ei->i_data_sem` exclusive.
     ///
     /// # Errors
-    /// `NoSpace` where an extent that is cut in pieces needs a node, and nothing of the range is half done;
-    /// `Corrupt`; those of the device.
+    /// `NoSpace` where an extent that is cut in pieces needs a node; nothing is half done then. `Corrupt`;
+    /// those of the device.
     pub(crate) fn mark_written(
         &self,
         handle: &mut Handle<'_>,
@@ -346,7 +350,7 @@ impl Ext4 {
                 at += m.blocks;
             }
         }
-        // A mark in the root is in memory alone so far.
+        // A mark in the root is so far only in memory.
         let Some(now) = now.filter(|_| at > range.start || handle.has_changed()) else {
             return r.map(|()| at);
         };

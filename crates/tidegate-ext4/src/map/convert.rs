@@ -1,10 +1,10 @@
-//! Writing to extents that say they were never written, and marking them when the data is there.
+//! Writes to unwritten extents, which are marked written when their data is on the device.
 //!
-//! A pass fills holes with unwritten extents in a change of its own, and sends the pages when that has ended:
-//! no handle is held while the device is waited for, and no commit waits for data. When all bios of a run
-//! have ended well, a thread marks its blocks written, raises the size in the table, and ends the write-back,
-//! so that an fsync, which waits for that, commits the mark with the rest. Blocks whose data never came read
-//! as zeros.
+//! A pass fills holes with unwritten extents in a change of its own, and sends the pages when that change has
+//! ended. So no handle is held during a wait for the device, and no commit waits for data. When all bios of a
+//! run have succeeded, a thread marks the run's blocks written, raises the size in the table, and ends the
+//! write-back. An fsync waits for the write-back, so it commits the mark with the rest. Blocks whose data
+//! never arrived read as zeros.
 
 use super::Place;
 use super::change::Fill;
@@ -22,17 +22,17 @@ use tidegate_jbd2::Reserved;
 use tidegate_vfs::planted::PlantedBug;
 use tidegate_vfs::{ErrorKind, Inode, Result};
 
-/// Where the marks of several runs are: the run, and the first block of it without one.
+/// The progress of marking several runs: the run, and the first block of it without a mark.
 type Reached = (usize, u64);
 
 impl Ext4 {
-    /// Where to say that blocks of a file hold data now, if they say until then that they do not.
+    /// The queue for marking a file's blocks as written, if its blocks are unwritten until then.
     pub(super) fn conversions_of(&self, inode: &Inode) -> Option<&Arc<Queue>> {
         self.conversions.as_ref().map(|c| c.queue()).filter(|_| ei(inode).is(InodeFlags::EXTENTS))
     }
 
-    /// Gives blocks places that read as zeros, as far as there is space; the work that follows when their
-    /// data is there, up to byte `end` of the file.
+    /// Gives blocks places that read as zeros, as far as there is space; returns the places, and the work
+    /// that follows when the data is there, up to byte `end` of the file.
     ///
     /// # Errors
     /// `NoSpace` when not even the first page has a place; those of the map.
@@ -57,7 +57,7 @@ impl Ext4 {
                 Ok(filled)
             }) {
                 Ok(_) => {}
-                // Pages that have a place can go.
+                // Pages that have a place can be sent.
                 Err(e) if e.kind() == ErrorKind::NoSpace && done >= blocks.start + self.blocks.per_page() => {
                 }
                 Err(e) => return Err(e),
@@ -67,9 +67,9 @@ impl Ext4 {
         Ok((pieces, self.follows(inode, unwritten, end, queue)))
     }
 
-    /// The end of a run of pages, whose blocks may be `unwritten` and which makes the file reach to byte `end`.
+    /// The end of a run of pages. Its blocks may be `unwritten`, and it makes the file reach to byte `end`.
     pub(super) fn follows(&self, inode: &Arc<Inode>, unwritten: bool, end: u64, queue: &Arc<Queue>) -> Then {
-        // A size that is ahead of the table's for any reason follows with the last of the data.
+        // A size that is ahead of the table's for any reason is stored after the last of the data.
         match unwritten || ei(inode).disk_size < inode.size() {
             true => Then::Convert(Turn::new(queue, inode, end)),
             false => Then::End,
@@ -100,7 +100,7 @@ impl Ext4 {
         all.sort_by_key(|w| (w.inode.ino.0, w.index));
         let mut all = all.into_iter().peekable();
         while let Some(mut first) = all.next() {
-            // Credits that were kept for a run are for that alone.
+            // Credits that were kept for a run are only for that run.
             let later = first.turn.later.take();
             let inode = first.inode.clone();
             let mut of_one = vec![first];
@@ -112,7 +112,8 @@ impl Ext4 {
         }
     }
 
-    /// Marks the blocks of runs of one file, and raises its size. Runs that cannot be marked are dirty again.
+    /// Marks the blocks of runs of one file, and raises its size. Pages of runs that cannot be marked become
+    /// dirty again.
     fn convert_all(&self, inode: &Arc<Inode>, all: Vec<Written>, mut later: Option<Reserved>) {
         let all = self.hold_back(inode, all);
         let Some(first) = all.first() else { return };
@@ -127,8 +128,8 @@ impl Ext4 {
         }
     }
 
-    /// Keeps runs back that earlier ones have to end before, and returns the others. Of a block that is
-    /// marked written, e2fsck and Linux want a size that covers it.
+    /// Holds runs that must wait for the end of earlier ones, and returns the others. e2fsck and Linux
+    /// require that the size covers a block that is marked written.
     fn hold_back(&self, inode: &Inode, all: Vec<Written>) -> Vec<Written> {
         let covered = self.blocks_of(ei(inode).disk_size);
         let mut numbers: Vec<u64> = all.iter().map(|w| w.turn.number).collect();
@@ -141,7 +142,8 @@ impl Ext4 {
         goes
     }
 
-    /// Marks as many blocks as a change has room for, and raises the size to cover them; where it is.
+    /// Marks as many blocks as one change has room for, and raises the size to cover them; returns the
+    /// progress.
     fn mark_some(
         &self,
         handle: &mut Handle<'_>,

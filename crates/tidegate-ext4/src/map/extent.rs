@@ -1,4 +1,4 @@
-//! The extent tree: from a file's block down to the extent that holds it.
+//! Lookup in the extent tree: from a file's block to the extent that holds it.
 
 use super::node::{END, View, Way};
 use super::{Mapped, Place};
@@ -9,14 +9,14 @@ use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use tidegate_vfs::Result;
 
-/// A node's answer about one block of the file.
+/// A node's answer for one block of the file.
 enum Step {
     Found(Mapped),
     Down(Way),
 }
 
 impl Ext4 {
-    /// The place of block `at`, and the blocks that go on behind it in one piece as far as the node knows.
+    /// The place of block `at`, and the blocks that continue it in one piece as far as the node knows.
     pub(super) fn map_extent(&self, inode: &Ext4Inode, at: FileBlock) -> Result<Mapped> {
         if at.0 >= END {
             return Ok(Mapped::hole(u64::MAX - at.0));

@@ -1,17 +1,17 @@
-//! The groups in which one change frees blocks: each has a bitmap and may have a block of descriptors for itself, and
-//! a change that has begun must have room for all.
+//! The groups in which one change frees blocks: each has a bitmap, and may have a block of descriptors to
+//! itself. A change that has begun must have room for all of them.
 
 use crate::format::units::{BlockAddr, GroupNo};
 use crate::volume::sbi::Ext4;
 
-/// Groups that one change frees blocks in at most, beside those of the map's own blocks: a bitmap and a descriptor of
-/// each are half of what a change begins with.
+/// Most groups in which one change frees blocks, besides those of the map's own blocks: a bitmap and a
+/// descriptor of each are half of the credits that a change begins with.
 const AT_ONCE: usize = 16;
 
-/// Groups of blocks in one piece that one change frees at most, where it frees a few such.
+/// Most groups of one run of blocks that a change frees, if it frees only a few runs.
 pub(super) const OF_A_RUN: u64 = 8;
 
-/// The groups that a change has been given so far.
+/// The groups in which a change frees blocks so far.
 pub(super) struct Groups<'a> {
     fs: &'a Ext4,
     given: Vec<GroupNo>,
@@ -22,7 +22,7 @@ impl<'a> Groups<'a> {
         Groups { fs, given: Vec::new() }
     }
 
-    /// How many of the last of `n` blocks from `first` on the change can take, too.
+    /// How many of the last of `n` blocks from `first` on the change can free, too.
     pub(super) fn take_last(&mut self, first: BlockAddr, n: u64) -> u64 {
         let mut left = n;
         while left > 0 {

@@ -1,4 +1,5 @@
-//! The block map of ext2 and ext3: 12 blocks by number, and then blocks full of numbers, up to three levels deep.
+//! The block map of ext2 and ext3: 12 block numbers in the inode, and blocks full of numbers, up to three
+//! levels deep.
 
 use super::{Mapped, Place};
 use crate::format::gate::rule;
@@ -8,14 +9,14 @@ use crate::inode::Ext4Inode;
 use crate::volume::sbi::Ext4;
 use tidegate_vfs::Result;
 
-/// Block numbers in the inode that lead to data at once.
+/// Block numbers in the inode that lead directly to data.
 const DIRECT: u64 = 12;
 /// Levels of blocks full of numbers.
 const LEVELS: u32 = 3;
 
 impl Ext4 {
-    /// The place of block `at`, and the blocks that go on behind it in one piece as far as one block of
-    /// numbers knows, at most `max`.
+    /// The place of block `at`, and the blocks that continue it in one piece, as far as one block of numbers
+    /// knows, at most `max`.
     pub(super) fn map_indirect(&self, inode: &Ext4Inode, at: FileBlock, max: u64) -> Result<Mapped> {
         if at.0 < DIRECT {
             return self.run(inode, &inode.block[..DIRECT as usize * 4], at.0 as usize, max);
@@ -33,7 +34,7 @@ impl Ext4 {
         Ok(Mapped::hole(u64::MAX - at.0))
     }
 
-    /// Goes down `level` levels from block `top`, whose span begins `rest` blocks before what is looked for.
+    /// Goes down `level` levels from block `top`. The block wanted is `rest` blocks into the span of `top`.
     fn descend(&self, inode: &Ext4Inode, top: u32, rest: u64, level: u32, max: u64) -> Result<Mapped> {
         let per_block = u64::from(self.sb.block_size) / 4;
         let (mut addr, mut rest) = (top, rest);
@@ -66,7 +67,7 @@ impl Ext4 {
             .map_err(|e| e.at(first.place()).in_inode(inode.ino))
     }
 
-    /// The numbers from `slot` on that go on in one piece.
+    /// The numbers from `slot` on that continue in one piece.
     fn run(&self, inode: &Ext4Inode, numbers: &[u8], slot: usize, max: u64) -> Result<Mapped> {
         let number = |n: usize| le32(numbers, 4 * n);
         let first = number(slot);

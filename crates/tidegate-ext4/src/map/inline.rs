@@ -6,7 +6,7 @@ use crate::volume::sbi::Ext4;
 use tidegate_vfs::Result;
 
 impl Ext4 {
-    /// The content, `size` bytes of it at most. It may be less: the part of a file that was never written is
+    /// The content, at most `size` bytes of it. It may be less: the part of a file that was never written is
     /// zeros.
     ///
     /// # Errors
@@ -20,7 +20,7 @@ impl Ext4 {
         Ok(all)
     }
 
-    /// The part of it that the attribute holds.
+    /// The part of the content in the attribute.
     ///
     /// # Errors
     /// Those of reading an attribute.

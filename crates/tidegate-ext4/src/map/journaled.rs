@@ -1,9 +1,10 @@
-//! Data that goes through the journal: of all files with `data=journal`, and of those that ask for it (`chattr +j`).
+//! Data that goes through the journal: of all files with `data=journal`, and of files with the flag for it
+//! (`chattr +j`).
 //!
-//! A write ends when its pages are in a transaction, with their places and the size that they make: nothing
-//! is delayed, and a power cut leaves writes in the order in which they were made. The journal brings the
-//! blocks to where they belong, and until then reading finds them in its cache. A block that is freed is
-//! revoked, as others may write to it without the journal.
+//! A write ends when its pages are in a transaction, with their places and the file's new size: nothing is
+//! delayed, and a power cut leaves writes in their order. The journal writes the blocks to their places
+//! later, and until then reads find them in its cache. A freed block is revoked, as another file may write to
+//! it without the journal.
 
 use super::Place;
 use super::change::Fill;
@@ -24,13 +25,13 @@ use tidegate_vfs::mapping::{DirtyRun, Tag, Taken};
 use tidegate_vfs::{Error, ErrorKind, FileType, Inode, Result, WritebackControl};
 
 const PAGE: u64 = PAGE_SIZE as u64;
-/// Blocks of data that one handle puts into its transaction at most.
+/// Most blocks of data that one handle puts into its transaction.
 const DATA_AT_ONCE: u64 = 256;
-/// Blocks of data that one handle frees and revokes at most.
+/// Most blocks of data that one handle frees and revokes.
 const REVOKES_AT_ONCE: u64 = 2048;
 
 impl Ext4 {
-    /// Whether the data of an inode goes through the journal, as its flags are on the volume.
+    /// Whether the data of an inode goes through the journal, by its flags on the volume.
     pub(super) fn logs_data_of(&self, inode: &Ext4Inode) -> bool {
         self.blocks.journal().is_some()
             && (self.switches.data() == DataMode::Journal || inode.is(InodeFlags::JOURNAL_DATA))
@@ -43,7 +44,7 @@ impl Ext4 {
             && self.logs_data_of(&ei(inode))
     }
 
-    /// Blocks of a file in one piece that one change may free: each group that they lie in takes a bitmap and a
+    /// Most blocks of a file in one piece that one change may free: each group of these takes a bitmap and a
     /// descriptor.
     pub(crate) fn freed_at_once(&self, inode: &Inode) -> u64 {
         match (self.blocks.journal(), self.revoked_at_once(inode)) {
@@ -53,7 +54,7 @@ impl Ext4 {
         }
     }
 
-    /// Blocks of a file that one change revokes one by one at most: those of logged data, and of a directory.
+    /// Most blocks of a file that one change revokes one by one: blocks of logged data, and of a directory.
     pub(crate) fn revoked_at_once(&self, inode: &Inode) -> u64 {
         let revoked = self.logs_data(inode) || inode.file_type != FileType::Regular;
         if revoked && self.blocks.journal().is_some() { REVOKES_AT_ONCE } else { 0 }
@@ -62,7 +63,7 @@ impl Ext4 {
     /// Puts an inode's dirty pages into transactions.
     ///
     /// # Errors
-    /// The first; pages that are in none are dirty still.
+    /// The first error; pages that are in no transaction stay dirty.
     pub(super) fn log_pages(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()> {
         let tag = if wbc.sync_all { Tag::ToWrite } else { Tag::Dirty };
         if wbc.sync_all {
@@ -86,7 +87,7 @@ impl Ext4 {
         Ok(())
     }
 
-    /// Puts a run of pages into as many transactions as it takes.
+    /// Puts a run of pages into as many transactions as it needs.
     pub(super) fn log_run(&self, inode: &Arc<Inode>, run: &DirtyRun) -> Result<()> {
         let (mut from, end) = (run.index, run.index + run.pages as u64);
         let mut stuck = false;
@@ -112,11 +113,11 @@ impl Ext4 {
         Ok(())
     }
 
-    /// Puts the first of some pages of a run into a transaction; how many.
+    /// Puts the first of some pages of a run into a transaction; returns their number.
     fn log_part(&self, inode: &Arc<Inode>, run: &DirtyRun, pages: Range<u64>) -> Result<u64> {
         let (start, end) = (pages.start * PAGE, (pages.end * PAGE).min(inode.size()));
         if start >= end {
-            // Past its end a file gets no blocks.
+            // A file gets no blocks past its end.
             return Ok(pages.end - pages.start);
         }
         let all = self.file_blocks(&(start..end));
@@ -130,8 +131,8 @@ impl Ext4 {
     }
 
     /// Gives blocks places and puts their data into the handle's transaction, as many as there is room for,
-    /// up to byte `end` of the file; the first block that was not reached. Blocks that read as zeros until
-    /// then never show anything else.
+    /// up to byte `end` of the file; returns the first block that was not reached. Blocks that read as zeros
+    /// until then never show anything else.
     fn log_blocks(
         &self,
         handle: &mut Handle<'_>,
@@ -156,7 +157,7 @@ impl Ext4 {
             }
             at += m.blocks;
         }
-        // Before the pages are clean: an fsync that finds them so waits for the commit.
+        // This comes before the pages are clean: an fsync that finds them clean waits for the commit.
         own(inode).note(handle.tid());
         own(inode).note_needed(handle.tid());
         let whole = marked == blocks.end && marked * bs >= end;
@@ -178,7 +179,8 @@ impl Ext4 {
         })
     }
 
-    /// Takes what a write left dirty over into a transaction, if the file's data goes through the journal.
+    /// Puts the pages that a write left dirty into a transaction, if the file's data goes through the
+    /// journal.
     ///
     /// # Errors
     /// As [`Ext4::log_pages`].
@@ -192,8 +194,8 @@ impl Ext4 {
         r
     }
 
-    /// Data of a file that the device does not have where it belongs: how many of some blocks it is in, and
-    /// its bytes. Looked for before the device is read.
+    /// Data of a file that is in the journal and not in its place on the device yet: the number of blocks
+    /// that it covers, and its bytes. This is looked up before the device is read.
     pub(super) fn logged(
         &self,
         inode: &Inode,
@@ -208,11 +210,11 @@ impl Ext4 {
         }
     }
 
-    /// Takes over that a file's data is to go through the journal, or is to go there no more: earlier writes
-    /// are where they belong first. The caller holds `i_rwsem` exclusive.
+    /// Applies a change of the flag that sends a file's data through the journal: earlier writes are in their
+    /// place first. The caller holds `i_rwsem` exclusive.
     ///
     /// # Errors
-    /// Those of writing; the file's data goes where it went before then.
+    /// Those of writing; the file's data goes the old way then.
     pub(crate) fn settle_logging(&self, inode: &Arc<Inode>) -> Result<()> {
         let wants = InodeFlags::from_bits_retain(inode.attr().flags).contains(InodeFlags::JOURNAL_DATA);
         if wants == ei(inode).is(InodeFlags::JOURNAL_DATA) {
@@ -231,7 +233,8 @@ impl Ext4 {
                     .in_inode(inode.ino));
             }
             if !wants {
-                // Recovery would bring what the log has over what is written in place from here on.
+                // Recovery would otherwise write the log's old data over data that is written in place from
+                // here on.
                 journal.commit()?;
                 journal.checkpoint()?;
             }
@@ -249,7 +252,7 @@ mod tests {
     use tidegate_block::{MemoryDevice, QueueLimits, RequestQueue};
     use tidegate_vfs::{Bdi, Cred, File, MemoryLimits, MountOptions, OpenFlags, SetAttr, Vfs};
 
-    /// A file with pages that wait for a pass.
+    /// A file whose dirty pages wait for a pass.
     fn dirty(vfs: &Arc<Vfs>) -> File {
         let inode = vfs.create(&Cred::ROOT, &vfs.root().unwrap(), b"f", 0o644).unwrap();
         let file = vfs.open(&Cred::ROOT, &inode, OpenFlags::WRITE).unwrap();
@@ -257,7 +260,7 @@ mod tests {
         file
     }
 
-    /// The flag comes and goes between the begin of a pass and the pages that it takes.
+    /// The flag changes between the start of a pass and the time when it takes pages.
     #[test]
     fn passes_look_at_the_flag_again() {
         let queue =

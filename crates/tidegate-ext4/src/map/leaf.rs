@@ -1,5 +1,5 @@
-//! The list of extents in a leaf of an extent tree, while it changes: extents are joined with their
-//! neighbours and cut.
+//! The list of extents in a leaf of an extent tree while it changes: extents are joined with their neighbours
+//! and cut.
 
 use crate::format::raw::INIT_MAX_LEN;
 use crate::format::units::BlockAddr;
@@ -14,7 +14,7 @@ pub(crate) struct Piece {
     pub len: u64,
     /// First block on the volume.
     pub start: BlockAddr,
-    /// Never written: reads as zeros.
+    /// The blocks were never written, and read as zeros.
     pub unwritten: bool,
 }
 
@@ -23,7 +23,7 @@ impl Piece {
         self.block + self.len
     }
 
-    /// The part of it in a range.
+    /// The part of the piece in a range.
     pub(super) fn part(&self, range: &Range<u64>) -> Option<Piece> {
         let (from, to) = (self.block.max(range.start), self.end().min(range.end));
         (from < to).then(|| Piece {
@@ -47,8 +47,8 @@ impl Piece {
     }
 }
 
-/// Adds a piece to a leaf's list, in extents as long as can be and as part of a neighbour if it goes on from
-/// it; where it is. `None` when a block is there already.
+/// Adds a piece to a leaf's list, in extents as long as possible, and joined with a neighbour that it
+/// continues; returns its position. `None` when the file has a block there already.
 pub(super) fn add_to_leaf(v: &mut Vec<Piece>, piece: Piece) -> Option<usize> {
     let mut at = v.partition_point(|p| p.block < piece.block);
     let clear = |n: Option<&Piece>| n.is_none_or(|p| p.end() <= piece.block || p.block >= piece.end());
@@ -64,7 +64,7 @@ pub(super) fn add_to_leaf(v: &mut Vec<Piece>, piece: Piece) -> Option<usize> {
     Some(at - 1)
 }
 
-/// Puts a piece into a list at a place, as part of its neighbours if it goes on from them; where it is.
+/// Puts a piece into a list at a position, joined with neighbours that it continues; returns its position.
 fn join(v: &mut Vec<Piece>, at: usize, piece: Piece) -> usize {
     if at > 0 && v[at - 1].goes_on(&piece) {
         v[at - 1].len += piece.len;
@@ -96,7 +96,7 @@ pub(super) fn cut_in_two(v: &mut Vec<Piece>, range: &Range<u64>) -> Option<usize
     Some(at + 1)
 }
 
-/// Splits the extent that goes over the beginning of a block; where it goes on.
+/// Splits the extent that crosses the start of a block; returns the position of its second part.
 pub(super) fn split_at(v: &mut Vec<Piece>, block: u64) -> Option<usize> {
     let at = v.iter().position(|p| p.block < block && p.end() > block)?;
     let whole = v[at];
@@ -105,7 +105,8 @@ pub(super) fn split_at(v: &mut Vec<Piece>, block: u64) -> Option<usize> {
     Some(at + 1)
 }
 
-/// Moves the extents that begin in a range within the file, where they stay in order; from where to where they lay.
+/// Moves the extents that begin in a range within the file; they stay in order. Returns the range that they
+/// had before.
 pub(super) fn move_pieces(
     v: &mut Vec<Piece>,
     pick: &Range<u64>,
@@ -122,7 +123,7 @@ pub(super) fn move_pieces(
     Some(moved)
 }
 
-/// Says of a range in one unwritten extent that it holds data; where it is.
+/// Marks a range in one unwritten extent as written; returns its position.
 pub(super) fn mark_in_leaf(v: &mut Vec<Piece>, range: &Range<u64>) -> Option<usize> {
     let at = holder(v, range).filter(|n| v[*n].unwritten)?;
     let whole = v.remove(at);
@@ -135,7 +136,7 @@ pub(super) fn mark_in_leaf(v: &mut Vec<Piece>, range: &Range<u64>) -> Option<usi
     Some(join(v, at, marked))
 }
 
-/// Cuts a range out of a leaf's list, of whose extents none goes over both ends of it.
+/// Cuts a range out of a leaf's list; no extent may cross both ends of the range.
 pub(super) fn cut_leaf(v: &mut Vec<Piece>, range: &Range<u64>, gone: &mut Vec<Piece>) {
     let mut left = Vec::with_capacity(v.len());
     for p in v.drain(..) {
@@ -154,7 +155,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Random changes of a list do what the same changes of single blocks do.
+    /// Random changes of a list are compared with the same changes of single blocks.
     #[test]
     fn lists_agree_with_blocks() {
         let (mut list, mut blocks) = (Vec::new(), BTreeMap::<u64, (u64, bool)>::new());

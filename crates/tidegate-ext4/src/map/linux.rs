@@ -1,4 +1,4 @@
-//! Passes as Linux makes them, which hold a handle while they send pages (`nomap_first=off|on`).
+//! Passes as in Linux, which hold a handle while they send pages (`nomap_first=off|on`).
 //!
 //! ```text
 //! off        handle [ A A A B ] handle [ A B ] ...      A pages that have a place
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A commit waits for a handle that waits for a congested device. Bios of a pass over many inodes share a
-//! plug, which a thread that waits for the journal sends, as it holds credits that are kept for their end.
-//! One thing is not as in Linux: a page that is on its way is waited for without a handle, since the page may
-//! wait for the commit.
+//! plug. A thread that waits for the journal sends the plug, as the plug holds credits that are kept for the
+//! bios' end. One thing differs from Linux: the wait for a page that is on its way holds no handle, since the
+//! page may wait for the commit.
 
 use super::Place;
 use super::change::Fill;
@@ -35,9 +35,9 @@ struct Pass<'a> {
     wbc: &'a mut WritebackControl,
     plug: Plug<'a>,
     tag: Tag,
-    /// Where it looks for dirty pages next.
+    /// The next page to look at.
     at: u64,
-    /// A run that was taken, and the first of its pages that is not sent.
+    /// A run that was taken, and its first page that is not sent yet.
     taken: Option<(DirtyRun, u64)>,
 }
 
@@ -47,7 +47,7 @@ enum Step {
     Needs,
     /// The next page is on its way.
     Busy(u64),
-    /// The run that was taken goes through the journal by now.
+    /// The file of the taken run goes through the journal by now.
     Logs,
     /// No page is left.
     Done,
@@ -71,7 +71,8 @@ impl Ext4 {
         let joined = self.joins(inode);
         let (at, mut plug) = (wbc.start, Plug::marking(&self.blocks.queue, wbc.to_write_flags()));
         if wbc.more_follow {
-            // As the flusher's own plug, in which Linux has those of its inodes.
+            // The pass's plug comes behind the flusher's own plug, in which Linux has the bios of the
+            // flusher's inodes.
             plug = plug.behind(&self.plug, &joined);
         }
         let mut pass = Pass { fs: self, inode, queue, wbc, plug, tag, at, taken: None };
@@ -116,7 +117,7 @@ impl Pass<'_> {
         self.inode.mapping.wait_writeback(page, page + 1);
     }
 
-    /// Puts the run that was taken into transactions; no handle is held.
+    /// Puts the taken run into transactions; no handle is held.
     fn log_taken(&mut self) -> Result<()> {
         self.plug.send();
         let Some((run, _)) = self.taken.take() else { return Ok(()) };
@@ -126,7 +127,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Pages that were taken and not sent are dirty again, and an fsync is told why.
+    /// Makes taken pages that were not sent dirty again; an fsync gets the error.
     fn give_back(&mut self, why: ErrorKind) {
         let Some((run, from)) = self.taken.take() else { return };
         let pages = (run.index + run.pages as u64 - from) as usize;
@@ -159,7 +160,7 @@ impl Pass<'_> {
             let end = run.index + run.pages as u64;
             let (start, size) = (from * PAGE, self.inode.size());
             if start >= size {
-                // Past its end a file gets no blocks.
+                // A file gets no blocks past its end.
                 self.inode.mapping.end_writeback(from, (end - from) as usize, None);
                 continue;
             }
@@ -181,7 +182,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Gives the rest of the run that was taken places, or as much of it as there is room for, and sends that.
+    /// Gives the rest of the taken run places, as much as there is room for, and sends it.
     fn send_extents(&mut self, handle: &mut Handle<'_>) -> Result<()> {
         let Some((run, from)) = &self.taken else { return Ok(()) };
         let (from, end) = (*from, run.index + run.pages as u64);
@@ -200,7 +201,7 @@ impl Pass<'_> {
         self.send(from..from + pages, blocks.start..covered, then)
     }
 
-    /// Sends pages of the run that was taken, all of which have a place.
+    /// Sends pages of the taken run, all of which have a place.
     fn send(&mut self, pages: Range<u64>, blocks: Range<u64>, then: Then) -> Result<()> {
         let (pieces, _) = self.fs.mapped(self.inode, &blocks)?;
         let Some((run, from)) = self.taken.take() else { return Ok(()) };

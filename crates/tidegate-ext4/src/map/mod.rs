@@ -1,21 +1,21 @@
-//! Where a file's blocks are, and reading them.
+//! The places of a file's blocks, and reads of them.
 //!
 //! Lock owned: `ext4->behind` 585. A map is looked up with the inode's `ei->i_data_sem` 205 shared and
 //! changed with it exclusive. Callers: the VFS's glue and directories; long symbolic links and the values of
-//! attributes are read through it, too.
+//! attributes are read through the map, too.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `extent` | the extent tree |
 //! | `indirect` | the block map of ext2 and ext3 |
 //! | `node` | nodes of extent trees, checked |
-//! | `read` | pages of a file, now or ahead |
-//! | `change` | blocks come to a file and go |
+//! | `read` | reads of a file's pages, at once or ahead |
+//! | `change` | changes of a file's blocks |
 //! | `leaf` | the extents in a leaf of the tree, joined and cut |
-//! | `tree`, `numbers` | the extent tree and the block map with that |
+//! | `tree`, `numbers` | changes of the extent tree and of the block map |
 //! | `groups` | the groups that one change frees blocks in |
 //! | `promise` | space for pages that have no place yet |
-//! | `pass` | the runs that a pass takes, one after the other |
+//! | `pass` | a pass, and the runs that it takes one after the other |
 //! | `write` | passes that give pages places and write them |
 //! | `convert` | extents that are marked written when their data is there |
 //! | `linux` | passes that hold a handle while they send, as Linux makes them |
@@ -59,20 +59,20 @@ use tidegate_vfs::{Inode, Result, SeekTarget};
 /// The place of a file's block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Nothing: zeros.
+    /// No block: reads as zeros.
     Hole,
-    /// A block that was given to the file and never written: zeros.
+    /// A block that the file has but that was never written: reads as zeros.
     Unwritten(BlockAddr),
     /// A block with data.
     Data(BlockAddr),
 }
 
-/// Neighbouring blocks of a file that are alike: on neighbouring blocks of the volume, or without any.
+/// Neighbouring blocks of a file of one sort: on neighbouring blocks of the volume, or without blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mapped {
-    /// The first one.
+    /// The place of the first block.
     pub place: Place,
-    /// How many, 1 at least.
+    /// Number of blocks, at least 1.
     pub blocks: u64,
 }
 
@@ -91,7 +91,7 @@ impl Mapped {
         Mapped { place, blocks: (self.blocks - skip).min(max) }
     }
 
-    /// Whether it goes on with `next` in one piece.
+    /// Whether `next` continues it in one piece.
     fn goes_on(&self, next: &Mapped) -> bool {
         match (self.place, next.place) {
             (Place::Hole, Place::Hole) => true,
@@ -104,8 +104,8 @@ impl Mapped {
 }
 
 impl Ext4 {
-    /// The place of block `at` of a file, and how many of the next `max` blocks go on in one piece. Looks
-    /// into the tree; the blocks of that are bounded by its depth.
+    /// The place of block `at` of a file, and how many of the next `max` blocks continue in one piece. The
+    /// lookup reads as many blocks of the tree as its depth.
     ///
     /// # Errors
     /// `Corrupt`; those of reading.
@@ -117,7 +117,7 @@ impl Ext4 {
         Ok(mapped.part(0, max.max(1)))
     }
 
-    /// The place of a block, as [`Ext4::map_blocks`] has it, of an inode in memory whose map may be changing.
+    /// The place of a block, as by [`Ext4::map_blocks`], for an inode in memory whose map may be changing.
     /// Takes `ei->i_data_sem` shared.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl Ext4 {
         bytes.div_ceil(self.sb.block_size.into())
     }
 
-    /// The first block in a range of bytes that is data or a hole, as the byte it begins with.
+    /// The first block in a range of bytes that is data, or a hole; returns its first byte.
     ///
     /// # Errors
     /// As [`Ext4::map_blocks`].
@@ -149,8 +149,8 @@ impl Ext4 {
         let (mut at, end) = (bytes.start / bs, bytes.end.div_ceil(bs));
         let mut waits = None;
         while at < end {
-            // Before the map is looked at: a page that is on its way now has a place in the map when it is
-            // there.
+            // This comes before the look at the map: a page that is on its way now has a place in the map
+            // when it has arrived.
             let next = waits.filter(|n| *n >= at).unwrap_or_else(|| self.next_waiting(inode, at, end));
             waits = Some(next);
             let m = self.map_shared(inode, FileBlock(at), end - at)?;
@@ -188,7 +188,7 @@ impl Ext4 {
             && matches!(self.map_shared(inode, block, 1)?.place, Place::Data(_)))
     }
 
-    /// Pieces that a file's blocks lie in.
+    /// The number of pieces that a file's blocks lie in.
     ///
     /// # Errors
     /// As [`Ext4::map_blocks`].

@@ -1,9 +1,9 @@
-//! The gate of extent nodes: each is checked whole before any of it is used, by those who look blocks up and by
-//! those who change or free them.
+//! The gate of extent nodes: each node is checked as a whole before any of it is used, both for lookups and
+//! for changes.
 //!
-//! A node has its checksum, its magic and the depth that its parent makes it; its entries are in order, inside the
-//! range that the parent gives it, and lead into the volume. As the depth falls with each level, no tree can be
-//! endless.
+//! A node must have the right checksum, the magic number and the depth that its parent requires. Its entries
+//! must be in order, inside the range that the parent gives it, and lead into the volume. As the depth falls
+//! with each level, no tree can be endless.
 
 use crate::format::crc::crc32c;
 use crate::format::gate::rule;
@@ -19,14 +19,14 @@ use zerocopy::FromBytes;
 /// The first block past what extents can name.
 pub(super) const END: u64 = 1 << 32;
 
-/// The way to a node: where it is, and what its parent says of it.
+/// The way to a node: its address, and what its parent says of it.
 #[derive(Clone, Debug)]
 pub(super) struct Way {
-    /// Its block; none for the root.
+    /// The node's block; none for the root.
     pub at: Option<BlockAddr>,
-    /// Levels below it; the root says that itself.
+    /// Levels below the node; `None` for the root, which has the depth itself.
     depth: Option<u16>,
-    /// The blocks of the file that its entries may be about.
+    /// The blocks of the file that the node's entries may map.
     pub range: Range<u64>,
 }
 
@@ -34,7 +34,7 @@ impl Way {
     /// The way to the root.
     pub const ROOT: Way = Way { at: None, depth: None, range: 0..END };
 
-    /// The way to a node below another, that has `depth` levels below it.
+    /// The way to a node that is below another and has `depth` levels below itself.
     pub fn down(addr: BlockAddr, depth: u16, range: Range<u64>) -> Way {
         Way { at: Some(addr), depth: Some(depth.saturating_sub(1)), range }
     }
@@ -53,7 +53,7 @@ pub(super) enum View<'a> {
 }
 
 impl Ext4 {
-    /// Lets `f` look at a node, once that is checked.
+    /// Calls `f` with a node after it was checked.
     ///
     /// # Errors
     /// `Corrupt`; those of the device.

@@ -1,7 +1,8 @@
-//! Changing the block map of ext2 and ext3: numbers are set and cleared, and blocks of numbers come and go with that.
+//! Changes of the block map of ext2 and ext3: numbers are set and cleared, and blocks of numbers are added
+//! and freed.
 //!
-//! The caller holds `ei->i_data_sem` exclusive. Numbers have 32 bits, so volumes of more blocks have no such
-//! files changed.
+//! The caller holds `ei->i_data_sem` exclusive. Numbers have 32 bits, so such files are not changed on
+//! volumes with more blocks.
 
 use super::groups::Groups;
 use super::leaf::Piece;
@@ -13,21 +14,21 @@ use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use tidegate_vfs::{ErrorKind, Result};
 
-/// Numbers in the inode that lead to data at once.
+/// Numbers in the inode that lead directly to data.
 const DIRECT: u64 = 12;
 /// Levels of blocks of numbers.
 const LEVELS: u32 = 3;
-/// Blocks that one change frees at most.
+/// Most blocks that one change frees.
 const AT_ONCE: u64 = 64;
 
-/// The block map of an inode, while it changes.
+/// The block map of an inode while it changes.
 pub(super) struct Numbers<'a, 'h> {
     pub fs: &'a Ext4,
     pub handle: &'a mut Handle<'h>,
     pub own: &'a mut Ext4Inode,
-    /// Blocks of numbers that were added, less those that went.
+    /// Blocks of numbers that were added, less those that were freed.
     pub nodes: i64,
-    /// Where a new one had best lie.
+    /// A goal for new blocks of numbers.
     pub goal: BlockAddr,
 }
 
@@ -40,7 +41,7 @@ impl Numbers<'_, '_> {
         u64::from(self.fs.sb.block_size) / 4
     }
 
-    /// The level that leads to block `at`, and how far into its span that lies.
+    /// The level that leads to block `at`, and the block's offset in that level's span.
     fn level_of(&self, at: u64) -> Result<(u32, u64)> {
         let mut rest = at - DIRECT;
         for level in 1..=LEVELS {
@@ -56,8 +57,8 @@ impl Numbers<'_, '_> {
     /// Adds blocks where the file has none.
     ///
     /// # Errors
-    /// `NoSpace` when a block of numbers is needed and none is free, and none of the blocks is the file's then;
-    /// `FileTooBig` for one that no number leads to.
+    /// `NoSpace` when a block of numbers is needed and no block is free; the file gets none of the blocks
+    /// then. `FileTooBig` for a block that no number leads to.
     pub(super) fn insert(&mut self, piece: Piece) -> Result<()> {
         let end = piece.start.0 + piece.len;
         if end > u32::MAX.into() {
@@ -74,7 +75,7 @@ impl Numbers<'_, '_> {
             let (level, rest) = self.level_of(at)?;
             let leaf = match self.leaf(level, rest) {
                 Ok(leaf) => leaf,
-                // The caller frees the blocks: none of them stays in the map.
+                // The caller frees the blocks, so none of them may stay in the map.
                 Err(e) => {
                     self.remove(piece.block..piece.block + done)?;
                     return Err(e);
@@ -90,7 +91,7 @@ impl Numbers<'_, '_> {
         Ok(())
     }
 
-    /// The lowest block of numbers on the way, which is made where it is missing.
+    /// The lowest block of numbers on the way; missing ones are made.
     fn leaf(&mut self, level: u32, rest: u64) -> Result<BlockAddr> {
         let top = (DIRECT as u32 + level - 1) as usize;
         let mut number = le32(&self.own.block, 4 * top);
@@ -133,7 +134,7 @@ impl Numbers<'_, '_> {
         self.fs.free_blocks(self.handle, addr, 1)
     }
 
-    /// Takes the blocks of a range out of the map; those blocks. They are neither freed nor forgotten.
+    /// Takes the blocks of a range out of the map and returns them. They are neither freed nor forgotten.
     ///
     /// # Errors
     /// `Corrupt`; those of the device.
@@ -165,8 +166,8 @@ impl Numbers<'_, '_> {
         Ok(gone)
     }
 
-    /// Removes a range below a block of numbers that begins with block `base` of the file; whether nothing is
-    /// left in it.
+    /// Removes a range below a block of numbers that begins with block `base` of the file; true if nothing is
+    /// left in that block.
     fn remove_below(
         &mut self,
         addr: BlockAddr,
@@ -220,7 +221,7 @@ impl Numbers<'_, '_> {
             for level in (1..=level).rev() {
                 let block = self.fs.blocks.read(self.checked(number)?)?;
                 let last = (0..per_block).rev().find(|s| le32(&block, 4 * *s as usize) != 0);
-                // A block of numbers without any goes with the step that comes to it.
+                // An empty block of numbers is freed by the step that reaches it.
                 let Some(slot) = last else { break };
                 if level == 1 {
                     let mut groups = Groups::new(self.fs);
@@ -241,8 +242,8 @@ impl Numbers<'_, '_> {
 }
 
 impl Ext4 {
-    /// Looks at all blocks of numbers that a range of the file's blocks touches, up to a level of them, and at where
-    /// those lie, before any is freed.
+    /// Checks all blocks of numbers that a range of the file's blocks touches, up to a level of them, and the
+    /// places of those blocks, before any is freed.
     fn judge_numbers(&self, own: &Ext4Inode, range: &Range<u64>, levels: u32) -> Result<()> {
         let direct = range.start.min(DIRECT)..range.end.min(DIRECT);
         for number in direct.map(|at| le32(&own.block, 4 * at as usize)).filter(|n| *n != 0) {
@@ -257,7 +258,8 @@ impl Ext4 {
         Ok(())
     }
 
-    /// Looks at what a number leads to that has the blocks of the file from `base` on below so many levels.
+    /// Checks everything below a number that maps the file's blocks from `base` on, with `levels` levels
+    /// below it.
     fn judge_below(
         &self,
         own: &Ext4Inode,
@@ -282,7 +284,7 @@ impl Ext4 {
         })
     }
 
-    /// Looks at what a range of the file's blocks has of a map, but for the third level of numbers.
+    /// Checks the part of a map that covers a range of the file's blocks, without the third level of numbers.
     ///
     /// # Errors
     /// `Corrupt`; those of the device.
@@ -291,7 +293,7 @@ impl Ext4 {
     }
 }
 
-/// Notes that a block was taken out, as part of the piece before if it goes on from it.
+/// Notes that a block was removed, as part of the piece before if it continues that piece.
 fn note(gone: &mut Vec<Piece>, block: u64, start: BlockAddr) {
     match gone.last_mut() {
         Some(p) if p.block + p.len == block && p.start.plus(p.len) == start => p.len += 1,

@@ -53,7 +53,7 @@ impl Ext4 {
             match inode.mapping.take_dirty(at, wbc.end, tag, PageBuf::MAX_PAGES) {
                 Taken::None => break,
                 Taken::Busy(i) if wbc.sync_all => {
-                    plug.send(); // what we wait for may be in it
+                    plug.send(); // the page that this thread waits for may be in it
                     // Another pass may wait for pages of this one.
                     self.mark_arrived(here, plug);
                     inode.mapping.wait_writeback(i, i + 1);
@@ -62,7 +62,7 @@ impl Ext4 {
                 Taken::Run(run) => {
                     at = run.index + run.pages as u64;
                     if wbc.written > 0 {
-                        // Of a large file the thread marks runs while others are sent.
+                        // For a large file, the thread marks runs while others are sent.
                         self.mark_arrived(here, plug);
                     }
                     if let Err(e) = self.write_or_log(inode, &run, plug, here) {

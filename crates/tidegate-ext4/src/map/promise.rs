@@ -14,14 +14,14 @@ use tidegate_vfs::{Inode, Result};
 const PAGE: u64 = PAGE_SIZE as u64;
 
 impl Ext4 {
-    /// Promises space for the holes of a range, and does what a write does to the attributes.
+    /// Promises space for the holes of a range, and changes the attributes as a write does.
     pub(crate) fn promise_range(
         &self,
         inode: &Arc<Inode>,
         bytes: Range<u64>,
         write: Option<&WriteEnd>,
     ) -> Result<()> {
-        // Whole pages are written, as far as the file goes; blocks promised behind that would never be taken.
+        // Whole pages are written, up to the file's end; blocks promised behind it would never be used.
         let end = write.map_or(bytes.end, |w| w.end.max(inode.size()));
         let bytes = bytes.start / PAGE * PAGE..bytes.end.next_multiple_of(PAGE).min(end);
         let promised = self.promise_holes(inode, self.file_blocks(&bytes))?;
@@ -49,8 +49,8 @@ impl Ext4 {
         stored
     }
 
-    /// Promises space for all holes of a range of blocks, or for none; those that had no promise. Takes
-    /// `ei->i_data_sem` shared, so that no pass fills a hole meanwhile.
+    /// Promises space for all holes of a range of blocks, or for none; returns the holes that had no promise.
+    /// Takes `ei->i_data_sem` shared, so that no pass fills a hole meanwhile.
     fn promise_holes(&self, inode: &Inode, blocks: Range<u64>) -> Result<Vec<Range<u64>>> {
         let data = own(inode).read();
         let (mut at, mut holes) = (blocks.start, Vec::new());
@@ -70,7 +70,7 @@ impl Ext4 {
         Ok(new)
     }
 
-    /// Takes promises for a range of blocks back.
+    /// Takes back the promises for a range of blocks.
     pub(crate) fn forget_promises(&self, inode: &Inode, blocks: Range<u64>) -> Result<()> {
         let gone = own(inode).delayed.lock().remove(blocks);
         self.space()?.release(gone);

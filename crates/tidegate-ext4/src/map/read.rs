@@ -1,4 +1,4 @@
-//! Reading a file's pages. A page is one block or several; pieces of a page that lie apart are put together.
+//! Reads of a file's pages. A page is one block or several; separate pieces of a page are put together.
 
 use super::{Mapped, Place};
 use crate::format::gate::rule;
@@ -11,7 +11,7 @@ use tidegate_block::{Bio, BioData, BioFlags, PAGE_SIZE, PageBuf};
 use tidegate_vfs::{Error, ErrorKind, FileType, Inode, PageRun, ReadDone, Result};
 
 impl Ext4 {
-    /// Reads pages of a file, a device read for each piece; holes and unwritten blocks are zeros.
+    /// Reads pages of a file, with one device read for each piece; holes and unwritten blocks are zeros.
     ///
     /// # Errors
     /// `Unsupported` for encrypted data; `Corrupt`; those of the device.
@@ -30,7 +30,7 @@ impl Ext4 {
         Ok(out)
     }
 
-    /// Reads page `index` and those of the next `want` pages that go on in one piece.
+    /// Reads page `index` and those of the next `want` pages that continue in one piece.
     fn read_piece(&self, inode: &Inode, index: u64, want: u64) -> Result<(PageBuf, usize)> {
         let per_page = self.blocks.per_page();
         let first = FileBlock(index * per_page);
@@ -55,7 +55,7 @@ impl Ext4 {
         Ok(bytes)
     }
 
-    /// Puts a page together from pieces that lie apart; `m` is its first.
+    /// Puts a page together from separate pieces; `m` is its first piece.
     fn assemble(&self, inode: &Inode, first: FileBlock, m: Mapped) -> Result<PageBuf> {
         let bs = PAGE_SIZE / self.blocks.per_page() as usize;
         let per_page = self.blocks.per_page();
@@ -133,16 +133,17 @@ impl Ext4 {
         Ok(vec![PageRun { buf: Arc::new(buf), first: 0, pages }])
     }
 
-    /// The target of a symbolic link: in the inode if it is short, else in blocks.
+    /// The target of a symbolic link: in the inode if it is short, otherwise in blocks.
     ///
     /// # Errors
-    /// `Corrupt` for one that is too long; those of reading.
+    /// `Corrupt` for a target that is too long; those of reading.
     pub(crate) fn link_target(&self, inode: &Inode) -> Result<Vec<u8>> {
         let (own, size) = (&*ei(inode), inode.size());
         if size == 0 || size >= PAGE_SIZE as u64 {
             return Err(Error::corrupt(format!("a symbolic link of {size} bytes")).in_inode(own.ino));
         }
-        // With values of attributes in inodes of their own, the space taken says nothing of the target.
+        // Where values of attributes may lie in inodes of their own, the space taken does not tell where the
+        // target is.
         let in_inode =
             self.sb.incompat.contains(Incompat::EA_INODE) || inode.attr().blocks == self.acl_sectors(own);
         let target = if own.is(InodeFlags::INLINE_DATA) {
@@ -155,14 +156,14 @@ impl Ext4 {
             self.target_in_block(inode, size)?
         };
         if own.is(InodeFlags::ENCRYPT) {
-            // A length, and then the encrypted target.
+            // The content is a length and then the encrypted target.
             return Ok(crate::dir::nokey::encode(target.get(2..).unwrap_or_default()));
         }
-        // The kernel ends it at the first zero byte.
+        // The kernel ends the target at the first zero byte.
         Ok(target.into_iter().take_while(|b| *b != 0).collect())
     }
 
-    /// A target that is too long for the inode: one block, which is metadata where it changes.
+    /// A target that is too long for the inode: in one block, which is metadata if the volume can be changed.
     fn target_in_block(&self, inode: &Inode, size: u64) -> Result<Vec<u8>> {
         match self.map_shared(inode, FileBlock(0), 1)?.place {
             Place::Data(addr) if size <= u64::from(self.sb.block_size) => {

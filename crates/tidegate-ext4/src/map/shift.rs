@@ -1,9 +1,9 @@
-//! Ranges that are taken out of a file, and put in: the blocks behind them move (`FALLOC_FL_COLLAPSE_RANGE`,
+//! Removal and insertion of ranges of a file: the blocks behind the range move (`FALLOC_FL_COLLAPSE_RANGE`,
 //! `FALLOC_FL_INSERT_RANGE`).
 //!
-//! No data moves but extents: leaf by leaf, down from the first and up from the last, so that they never
-//! meet. A tree whose leaves one change has no room for moves in several, as on Linux; a power cut then
-//! leaves the hole in the midst of the file.
+//! No data moves, only extents: leaf by leaf, downwards beginning with the first and upwards beginning with
+//! the last, so that extents never overlap. If one change has no room for all leaves of a tree, the move
+//! takes several, as in Linux; a power cut then leaves the hole in the middle of the file.
 
 use super::leaf::{move_pieces, split_at};
 use super::node::{END, Way};
@@ -19,17 +19,19 @@ use std::sync::Arc;
 use tidegate_rt::Timespec;
 use tidegate_vfs::{Error, ErrorKind, FileType, Inode, Result};
 
-/// Extents that move.
+/// The extents that a shift moves.
 #[derive(Clone, Copy)]
 enum Move {
-    /// Those from a block on, so many blocks towards the beginning; those between lie there already.
+    /// The extents from block `from` on move `by` blocks towards the beginning; the space before them is
+    /// free.
     Down { from: u64, by: u64 },
-    /// Those from a block on and before another, so many blocks away from it; those behind lie there already.
+    /// The extents from block `from` on and before `before` move `by` blocks away from the beginning; the
+    /// later ones have moved already.
     Up { from: u64, before: u64, by: u64 },
 }
 
 impl Tree<'_, '_> {
-    /// Splits the extent that goes over the beginning of a block.
+    /// Splits the extent that crosses the start of a block.
     ///
     /// # Errors
     /// As [`Tree::insert`].
@@ -51,7 +53,7 @@ impl Tree<'_, '_> {
         }
     }
 
-    /// Moves extents of one leaf; the range that is left to move.
+    /// Moves the extents of one leaf; returns the range that is left to move.
     fn move_leaf(&mut self, what: Move) -> Result<Option<Move>> {
         let (at, pick, to): (_, _, Box<dyn Fn(u64) -> u64>) = match what {
             Move::Down { from, by } => match self.first_from(from)? {
@@ -80,8 +82,7 @@ impl Tree<'_, '_> {
         Ok(None)
     }
 
-    /// Moves the extents of a range that are in the leaf which block `at` belongs to; the range that they
-    /// had.
+    /// Moves the extents of a range that are in the leaf of block `at`; returns the range that they had.
     fn move_in_leaf(
         &mut self,
         at: u64,
@@ -118,7 +119,7 @@ impl Ext4 {
     /// Refuses files without extents.
     ///
     /// # Errors
-    /// `Unsupported` for such.
+    /// `Unsupported` for such files.
     pub(crate) fn has_extents_to_shift(&self, inode: &Inode) -> Result<()> {
         if inode.file_type == FileType::Regular && ei(inode).is(InodeFlags::EXTENTS) {
             return Ok(());
@@ -127,12 +128,12 @@ impl Ext4 {
         Err(Error::new(ErrorKind::Unsupported, what).in_inode(inode.ino))
     }
 
-    /// Takes whole blocks out of a file, or puts a hole in. No page from the first of them on is in memory,
-    /// and all are on the volume.
+    /// Takes whole blocks out of a file, or inserts a hole. No page from the first of these blocks on is in
+    /// memory, and all are on the volume.
     ///
     /// # Errors
     /// `Unsupported` for a file without extents, `FileTooBig` where extents would lie too far; those of
-    /// changing the map. The file may have a hole in its midst then.
+    /// changing the map. The file may have a hole in its middle then.
     pub(crate) fn shift(
         &self,
         inode: &Arc<Inode>,
@@ -189,7 +190,7 @@ impl Ext4 {
             let rest = self.op(HandleType::Truncate, |handle| {
                 if !begun {
                     self.make_way(handle, inode, blocks.start, by)?;
-                    // First: nothing of the file lies past its end meanwhile.
+                    // The size comes first: no extent may lie past the file's end meanwhile.
                     self.store_shifted(handle, inode, size, now)?;
                     begun = true;
                 }
@@ -202,10 +203,10 @@ impl Ext4 {
         }
     }
 
-    /// Splits the extent that goes over the beginning of a block, from which on extents are to move `by` blocks.
+    /// Splits the extent that crosses the start of a block, from which on extents will move `by` blocks.
     fn make_way(&self, handle: &mut Handle<'_>, inode: &Inode, at: u64, by: u64) -> Result<()> {
         self.change_tree(handle, inode, |tree| {
-            // The last block that a file may have is one less than can be named.
+            // The last block that a file may have is one less than the last that can be named.
             if tree.end()? + by >= END {
                 return Err(ErrorKind::FileTooBig.into());
             }
@@ -213,7 +214,7 @@ impl Ext4 {
         })
     }
 
-    /// Moves extents, leaf by leaf, as many as there is space for; the rest.
+    /// Moves extents, leaf by leaf, as many as there is room for; returns the rest.
     fn move_some(&self, handle: &mut Handle<'_>, inode: &Inode, what: Move) -> Result<Option<Move>> {
         let mut left = what;
         loop {
@@ -225,7 +226,7 @@ impl Ext4 {
         }
     }
 
-    /// Sets what a shift makes of the size and the times.
+    /// Sets the size and the times after a shift.
     fn store_shifted(&self, handle: &mut Handle<'_>, inode: &Inode, size: u64, now: Timespec) -> Result<()> {
         truncate::set_sizes(inode, |_| size);
         {
@@ -235,7 +236,8 @@ impl Ext4 {
         self.store_inode(handle, inode)
     }
 
-    /// Frees what a range has but its last runs, as many as the change that takes the range out may free.
+    /// Frees the blocks of a range except for its last runs, which the change that removes the range may free
+    /// itself.
     fn free_but_last(&self, inode: &Arc<Inode>, blocks: &Range<u64>) -> Result<()> {
         let (mut at, mut runs) = (blocks.start, Vec::new());
         let most = self.freed_at_once(inode);
@@ -281,5 +283,5 @@ impl Ext4 {
     }
 }
 
-/// Runs that the change which takes a range out frees at most.
+/// Most runs that the change which removes a range frees.
 const RUNS_AT_ONCE: usize = 4;

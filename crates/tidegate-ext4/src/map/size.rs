@@ -1,7 +1,8 @@
-//! The size that the inode table has of a file: no larger than the file, and not ahead of data that has yet to come.
+//! The size of a file in the inode table: it is no larger than the file, and not ahead of data that is not on
+//! the device yet.
 //!
-//! It is raised when data arrives, by the change that gives it a place or marks it written. A size that has
-//! to wait for data is noted, so that a sync, which waits for all of that, can store it.
+//! When data arrives, the change that gives the data a place or marks it written raises the size. A size that
+//! must wait for data is noted, so that a sync, which waits for all data, can store it.
 
 use crate::inode::{ei, own};
 use crate::volume::handle::{Handle, HandleType};
@@ -16,7 +17,7 @@ const PAGE: u64 = PAGE_SIZE as u64;
 
 static BEHIND: LockClass = LockClass::new("ext4->behind", 585);
 
-/// Inodes whose table has a smaller size than they, by number.
+/// Inodes whose size in the table is smaller than in memory, by number.
 pub(crate) struct Behind(Mutex<BTreeMap<u64, Weak<Inode>>>);
 
 impl Behind {
@@ -26,18 +27,19 @@ impl Behind {
 }
 
 impl Ext4 {
-    /// The size that a file has in the table when it has data up to `end`. Pages behind that, dirty or on
-    /// their way, make it longer when they have places.
+    /// The size that the table may have for a file with data up to `end`. Pages behind `end`, dirty or on
+    /// their way, raise it when they have places.
     pub(super) fn size_with(&self, inode: &Inode, end: u64) -> u64 {
-        // Before the look for pages: those that make the file longer now have no place yet.
+        // The size is read before the look for pages: pages that make the file longer after this have no
+        // place yet.
         let size = inode.read_size();
         let more = inode.mapping.next_unwritten(end.div_ceil(PAGE), u64::MAX).is_some()
-            // The page that has the end got longer since it was sent.
+            // The page with the end got longer since it was sent.
             || !end.is_multiple_of(PAGE) && inode.mapping.is_dirty(end / PAGE);
         if more { end } else { size }
     }
 
-    /// Has the table say that a file is as long as this, if it says less and the file is.
+    /// Raises a file's size in the table to `end`, if it is smaller and the file reaches that far.
     pub(super) fn raise_disk_size(&self, handle: &mut Handle<'_>, inode: &Inode, size: u64) -> Result<()> {
         {
             let mut data = own(inode).write();
@@ -45,7 +47,8 @@ impl Ext4 {
             if data.disk_size >= longer {
                 return Ok(());
             }
-            // Before others can see the size: an fsync that finds it waits for the commit.
+            // The note comes before other threads can see the size: an fsync that finds the size waits for
+            // the commit.
             own(inode).note(handle.tid());
             own(inode).note_needed(handle.tid());
             Arc::make_mut(&mut data).disk_size = longer;
@@ -53,8 +56,7 @@ impl Ext4 {
         self.store_inode(handle, inode)
     }
 
-    /// The size that a file has in memory becomes the table's, if no data is unwritten that would have to
-    /// come first; else that is noted.
+    /// Stores the size in memory in the table, if no unwritten data has to come first; otherwise notes it.
     ///
     /// # Errors
     /// Those of storing.
@@ -65,7 +67,7 @@ impl Ext4 {
         Ok(())
     }
 
-    /// Settles the size as [`Ext4::settle_size`], without a note; whether the table has it.
+    /// Settles the size as [`Ext4::settle_size`] does, without a note; true if the table has it.
     ///
     /// # Errors
     /// Those of storing.
@@ -74,7 +76,8 @@ impl Ext4 {
         if inode.file_type != FileType::Regular || disk_size >= inode.size() {
             return Ok(true);
         }
-        // Before the look for pages: those that make the file longer now have no place yet.
+        // The size is read before the look for pages: pages that make the file longer after this have no
+        // place yet.
         let size = inode.read_size();
         let unwritten = inode.mapping.next_unwritten(disk_size / PAGE, u64::MAX).is_some();
         if unwritten {
@@ -84,12 +87,12 @@ impl Ext4 {
         Ok(inode.size() <= size)
     }
 
-    /// Notes that the table has a smaller size than a file, if it has.
+    /// Notes a file whose size in the table is smaller than in memory.
     pub(super) fn note_behind(&self, inode: &Arc<Inode>) {
         let behind = || ei(inode).disk_size < inode.size();
         if !behind() {
             self.behind.0.lock().remove(&inode.ino.0);
-            // The file may have got longer meanwhile, and the note of that be the one that is gone.
+            // The file may have got longer meanwhile, and the removed note may be the one for that.
             if !behind() {
                 return;
             }
@@ -97,7 +100,7 @@ impl Ext4 {
         self.behind.0.lock().insert(inode.ino.0, Arc::downgrade(inode));
     }
 
-    /// Before a sync commits: the table has the sizes that data on the device makes.
+    /// Called before a sync commits: gives the table the sizes of files whose data is on the device.
     ///
     /// # Errors
     /// Those of storing.

@@ -1,7 +1,7 @@
-//! Changing an extent tree: runs of blocks go in and out, and nodes split, empty and grow with that.
+//! Changes of an extent tree: runs of blocks are inserted and removed, and nodes split, empty and grow.
 //!
-//! A node is read whole, changed as a list, and written whole. Each index entry bears the first block of what
-//! is below it, as e2fsck asks for. The caller holds `ei->i_data_sem` exclusive.
+//! A node is read whole, changed as a list, and written whole. Each index entry has the first file block of
+//! the node below it, as e2fsck requires. The caller holds `ei->i_data_sem` exclusive.
 
 use super::groups::Groups;
 use super::leaf::{Piece, add_to_leaf, cut_in_two, cut_leaf, mark_in_leaf};
@@ -16,13 +16,14 @@ use std::ops::Range;
 use tidegate_vfs::{Error, ErrorKind, Result};
 use zerocopy::IntoBytes;
 
-/// The root of a file without blocks: magic, no entries of four, no depth.
+/// The root of a file without blocks: magic number, no entries of four, depth 0.
 pub(crate) const EMPTY_ROOT: [u8; EXTENT_ENTRY] = [0x0A, 0xF3, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0];
 
-/// Extents that one change frees at most.
+/// Most extents that one change frees.
 const AT_ONCE: usize = 8;
 
-/// Levels of a tree that is looked at as a whole before it goes: four times as many nodes as an index has entries.
+/// A tree with at most this many levels is checked as a whole before it is freed: it has at most four times
+/// as many nodes as an index has entries.
 const JUDGED_WHOLE: u16 = 2;
 
 /// Entries that the root has room for.
@@ -32,7 +33,7 @@ const ROOT_MAX: usize = 4;
 #[derive(Clone, Debug)]
 pub(super) enum Entries {
     Leaf(Vec<Piece>),
-    /// First block below, and the node.
+    /// First file block below, and the node.
     Index(Vec<(u64, BlockAddr)>),
 }
 
@@ -63,7 +64,7 @@ impl Entries {
 pub(super) struct Node {
     depth: u16,
     generation: u32,
-    /// The blocks of the file that its parent has it for.
+    /// The blocks of the file that its parent's entry covers.
     range: Range<u64>,
     pub entries: Entries,
 }
@@ -90,19 +91,20 @@ impl Node {
     }
 }
 
-/// A change of a leaf's list; the entry that it is about.
+/// A change of a leaf's list; returns the entry that changed.
 type Edit<'a> = &'a dyn Fn(&mut Vec<Piece>) -> Option<usize>;
 
-/// The tree of an inode, while it changes.
+/// The tree of an inode while it changes.
 pub(crate) struct Tree<'a, 'h> {
     pub fs: &'a Ext4,
     pub handle: &'a mut Handle<'h>,
     pub own: &'a mut Ext4Inode,
-    /// Blocks of nodes that were added, less those that went.
+    /// Blocks of nodes that were added, less those that were freed.
     pub nodes: i64,
-    /// Where a new node had best lie.
+    /// A goal for new nodes.
     pub goal: BlockAddr,
-    /// Blocks for nodes, taken before anything is stored: a change that finds no room finds it then.
+    /// Blocks for nodes, allocated before anything is stored: a change that finds no space fails before it
+    /// begins.
     pub ahead: Vec<BlockAddr>,
 }
 
@@ -110,13 +112,13 @@ impl Tree<'_, '_> {
     /// Adds blocks where the file has none.
     ///
     /// # Errors
-    /// `NoSpace` when a node is needed and none is free; nothing was changed then. `FileTooBig` for a tree
-    /// that is full; `Corrupt`.
+    /// `NoSpace` when a node is needed and no block is free; nothing was changed then. `FileTooBig` for a
+    /// full tree; `Corrupt`.
     pub(crate) fn insert(&mut self, piece: Piece) -> Result<()> {
         self.edit(piece.block, &|v| add_to_leaf(v, piece))
     }
 
-    /// Takes the blocks of a range out of the map; those blocks. They are neither freed nor forgotten.
+    /// Takes the blocks of a range out of the map and returns them. They are neither freed nor forgotten.
     ///
     /// # Errors
     /// As [`Tree::insert`], as a piece that is cut in the middle makes two.
@@ -133,15 +135,15 @@ impl Tree<'_, '_> {
         Ok(gone)
     }
 
-    /// Says that blocks which lie in one unwritten extent hold data.
+    /// Marks blocks of one unwritten extent as written.
     ///
     /// # Errors
-    /// As [`Tree::insert`]; `Corrupt` for blocks that do not.
+    /// As [`Tree::insert`]; `Corrupt` for blocks that are not in one unwritten extent.
     pub(crate) fn mark(&mut self, range: Range<u64>) -> Result<()> {
         self.edit(range.start, &|v| mark_in_leaf(v, &range))
     }
 
-    /// Gives back what was taken for nodes and is not needed.
+    /// Frees blocks that were allocated for nodes and are not needed.
     ///
     /// # Errors
     /// As [`Ext4::free_blocks`].
@@ -149,8 +151,8 @@ impl Tree<'_, '_> {
         std::mem::take(&mut self.ahead).into_iter().try_for_each(|b| self.fs.free_blocks(self.handle, b, 1))
     }
 
-    /// The first block of the last extents, as many as one change may free, and `most` blocks: a file is cut
-    /// from its end.
+    /// The first block of the last extents, as many as one change may free and at most `most` blocks: a file
+    /// is cut from its end.
     ///
     /// # Errors
     /// `Corrupt`; those of the device.
@@ -158,7 +160,7 @@ impl Tree<'_, '_> {
         let mut node = self.load(&Way::ROOT)?;
         loop {
             match &node.entries {
-                // A leaf without any goes alone.
+                // An empty leaf is removed by itself.
                 Entries::Leaf(v) if v.is_empty() => return Ok(node.range.start),
                 Entries::Leaf(v) => return Ok(first_of_last(v, most, &mut Groups::new(self.fs))),
                 Entries::Index(_) => {}
@@ -235,8 +237,8 @@ impl Tree<'_, '_> {
         self.fs.free_blocks(self.handle, addr, 1)
     }
 
-    /// Changes the leaf that block `at` belongs to by `f`, which returns the entry that changed, or `None`
-    /// when the leaf is not as the caller takes it to be.
+    /// Changes the leaf of block `at` with `f`, which returns the entry that changed, or `None` when the leaf
+    /// is not as the caller expects.
     pub(super) fn edit(&mut self, at: u64, f: Edit<'_>) -> Result<()> {
         for _ in 0..self.nodes_for(at, f)? {
             let (addr, _) = self.fs.take_promised(self.handle, self.goal, 1)?;
@@ -245,7 +247,7 @@ impl Tree<'_, '_> {
         self.edit_below(&Way::ROOT, at, f).map(drop)
     }
 
-    /// How many nodes such a change adds: one for each that is full on the way up from the leaf.
+    /// The number of nodes that this change adds: one for each full node on the way up from the leaf.
     fn nodes_for(&self, at: u64, f: Edit<'_>) -> Result<usize> {
         let (mut place, mut node, mut full) = (None, self.load(&Way::ROOT)?, Vec::new());
         while node.depth > 0 {
@@ -265,7 +267,7 @@ impl Tree<'_, '_> {
         Ok(1 + above)
     }
 
-    /// Changes a leaf in memory; the entry that changed.
+    /// Changes a leaf in memory; returns the entry that changed.
     fn edited(&self, leaf: &mut Node, f: Edit<'_>) -> Result<usize> {
         match &mut leaf.entries {
             Entries::Leaf(v) => f(v).ok_or_else(|| self.bad("blocks that are not as they were")),
@@ -273,7 +275,7 @@ impl Tree<'_, '_> {
         }
     }
 
-    /// Changes below a node; the sibling that it got by that, if it had no room.
+    /// Changes the tree below a node; returns the node's new sibling, if the node had no room.
     fn edit_below(&mut self, way: &Way, at: u64, f: Edit<'_>) -> Result<Option<(u64, BlockAddr)>> {
         let mut node = self.load(way)?;
         let child = node.child_of(at);
@@ -301,7 +303,7 @@ impl Tree<'_, '_> {
         }
     }
 
-    /// The extent that goes over both ends of a range, if one does.
+    /// The extent that crosses both ends of a range, if there is one.
     pub(super) fn around(&self, range: &Range<u64>) -> Result<Option<Piece>> {
         let mut node = self.load(&Way::ROOT)?;
         loop {
@@ -312,7 +314,7 @@ impl Tree<'_, '_> {
         }
     }
 
-    /// The root's entries go into a node of their own, and the root gets that alone.
+    /// Moves the root's entries into a node of their own; the root's only entry is that node then.
     fn grow(&mut self, node: Node) -> Result<()> {
         if node.depth == MAX_DEPTH {
             return Err(ErrorKind::FileTooBig.into());
@@ -325,7 +327,7 @@ impl Tree<'_, '_> {
         self.store(None, &root)
     }
 
-    /// The upper half of a node goes into a new one; of one that grew at its end only what is new.
+    /// Moves the upper half of a node into a new node; if the node grew at its end, only the new entry.
     fn split(&mut self, addr: BlockAddr, mut node: Node, position: usize) -> Result<(u64, BlockAddr)> {
         let last = node.entries.len() - 1;
         let middle = if position >= last { last.min(self.max(Some(addr))) } else { node.entries.len() / 2 };
@@ -336,7 +338,7 @@ impl Tree<'_, '_> {
         Ok((upper.entries.first().unwrap_or(0), new))
     }
 
-    /// Removes a range below a node; the first block that is left, if any.
+    /// Removes a range below a node; returns the first block that is left, if any.
     fn remove_below(&mut self, way: &Way, range: &Range<u64>, gone: &mut Vec<Piece>) -> Result<Option<u64>> {
         let mut node = self.load(way)?;
         let before = node.entries.len();
@@ -376,7 +378,7 @@ impl Tree<'_, '_> {
         Ok(node.entries.first())
     }
 
-    /// Takes levels away that the root does not need.
+    /// Removes levels that the root does not need.
     fn collapse(&mut self) -> Result<()> {
         loop {
             let root = self.load(&Way::ROOT)?;
@@ -408,7 +410,7 @@ impl Ext4 {
         })
     }
 
-    /// Looks at all nodes that a range of the file's blocks touches, and at where those lie, before any is freed.
+    /// Checks all nodes that a range of the file's blocks touches, and their places, before any is freed.
     fn judge_tree(&self, own: &Ext4Inode, way: &Way, range: &Range<u64>) -> Result<()> {
         let node = self.load_node(own, way)?;
         if let Entries::Leaf(v) = &node.entries {
@@ -420,7 +422,7 @@ impl Ext4 {
         touched.try_for_each(|w| self.judge_tree(own, &w, range))
     }
 
-    /// Looks at what a range of the file's blocks has of a tree, if the tree has few nodes.
+    /// Checks the part of a tree that covers a range of the file's blocks, if the tree has few nodes.
     ///
     /// # Errors
     /// `Corrupt`; those of the device.
@@ -432,8 +434,8 @@ impl Ext4 {
     }
 }
 
-/// The first block of the last extents of a leaf that one change may free, of at most `most` blocks and in the groups
-/// that it may be given.
+/// The first block of the last extents of a leaf that one change may free: at most `most` blocks, in groups
+/// that the change has room for.
 fn first_of_last(v: &[Piece], most: u64, groups: &mut Groups<'_>) -> u64 {
     let (mut left, mut first) = (most, 0);
     for p in v.iter().rev().take(AT_ONCE) {

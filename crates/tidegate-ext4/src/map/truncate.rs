@@ -1,4 +1,4 @@
-//! Files get shorter, and blocks come and go without data: truncation, holes, blocks ahead.
+//! Truncation, holes, and preallocated blocks.
 
 use super::Place;
 use super::change::Fill;
@@ -17,12 +17,13 @@ use tidegate_vfs::{Error, ErrorKind, Inode, Result};
 const PAGE: u64 = PAGE_SIZE as u64;
 
 impl Ext4 {
-    /// Cuts a file to `size`, or only sets it. A large file is cut in several changes, from its end.
+    /// Truncates a file to `size`, or only sets the size. A large file is cut in several changes, from its
+    /// end.
     pub(crate) fn set_size(&self, inode: &Arc<Inode>, size: u64, now: Timespec) -> Result<()> {
         let (size_before, disk_size) = (inode.size(), ei(inode).disk_size);
         if size < size_before {
-            // Passes write nothing behind the new end from here on. Pages that they have sent are there
-            // before their blocks are free: these may be another file's with the next commit.
+            // Passes write nothing behind the new end from here on. The pages that they have sent must arrive
+            // before their blocks are free: the next commit may give the blocks to another file.
             inode.attr().size = size;
             inode.mapping.wait_writeback(size / PAGE, u64::MAX);
             own(inode).emptied.fetch_or(size == 0, Relaxed);
@@ -50,11 +51,11 @@ impl Ext4 {
         })
     }
 
-    /// Frees the blocks behind `size` bytes of a file, which is shorter with each step.
+    /// Frees the blocks behind `size` bytes of a file, which gets shorter with each step.
     ///
     /// # Errors
-    /// `Corrupt` for a map that is damaged, with nothing freed; those of freeing, and a part that was cut off by
-    /// then is gone.
+    /// `Corrupt` for a damaged map, with nothing freed; those of freeing; parts that were cut off before stay
+    /// so.
     pub(crate) fn cut_in_steps(&self, inode: &Inode, size: u64) -> Result<()> {
         let (from, bs) = (self.blocks_of(size), u64::from(self.sb.block_size));
         self.judge_map(inode, &(from..u64::MAX))?;
@@ -82,7 +83,7 @@ impl Ext4 {
         self.forget_promises(inode, blocks.clone())?;
         let mut at = blocks.start;
         while at < blocks.end {
-            // A run of blocks in one piece, and the hole behind it: one change.
+            // One change frees a run of blocks in one piece, and skips the hole behind it.
             let m =
                 self.map_shared(inode, FileBlock(at), (blocks.end - at).min(self.freed_at_once(inode)))?;
             if m.place != Place::Hole {
@@ -90,17 +91,17 @@ impl Ext4 {
             }
             at += m.blocks;
         }
-        // Dirty pages that the size waited for may be gone. Nobody makes others while this is waited for.
+        // Dirty pages that the size waited for may be gone. No thread makes new ones during this wait.
         if inode.mapping.nr_dirty() == 0 {
             inode.mapping.wait_writeback(0, u64::MAX);
         }
         self.settle_size(inode)
     }
 
-    /// Refuses blocks ahead for a file without extents: a number has no mark that its block was never written.
+    /// Refuses preallocation for a file without extents: a block map has no mark for unwritten blocks.
     ///
     /// # Errors
-    /// `Unsupported` for such.
+    /// `Unsupported` for such files.
     pub(crate) fn has_extents_for_ahead(&self, inode: &Inode) -> Result<()> {
         if ei(inode).is(InodeFlags::EXTENTS) {
             return Ok(());
@@ -140,7 +141,7 @@ impl Ext4 {
     }
 }
 
-/// Sets the size in the table and in memory; the old ones.
+/// Sets the size in the table and in memory; returns the old sizes.
 pub(super) fn set_sizes(inode: &Inode, new: impl Fn(u64) -> u64) -> (u64, u64) {
     let mut data = own(inode).write();
     let mut a = inode.attr();
@@ -150,7 +151,7 @@ pub(super) fn set_sizes(inode: &Inode, new: impl Fn(u64) -> u64) -> (u64, u64) {
     before
 }
 
-/// A change of sizes that did not come to pass is undone.
+/// Undoes a change of sizes that failed.
 fn put_back(inode: &Inode, (disk_size, size): (u64, u64)) {
     Arc::make_mut(&mut own(inode).write()).disk_size = disk_size;
     inode.attr().size = size;

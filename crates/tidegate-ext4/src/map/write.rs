@@ -1,11 +1,11 @@
 //! Passes that give pages places and write them.
 //!
-//! A write promises space (`promise`) and leaves dirty pages: delayed allocation. A pass takes runs of them,
-//! fills their holes with extents as long as the run, and sends each extent in bios of its own; the end of
-//! the last bio of a run ends its write-back. A file with an extent tree gets its places first and has them
-//! marked when the data is there (`convert`). One with a block map has no such mark: the transaction that
-//! gives pages places commits when they are on the device. The table has a file only as long as it has data.
-//! A volume without a journal promises no such order.
+//! A write promises space (`promise`) and leaves dirty pages: delayed allocation. A pass takes runs of dirty
+//! pages, fills their holes with extents as long as the run, and sends each extent in bios of its own. The
+//! end of a run's last bio ends its write-back. A file with an extent tree gets its places first, and they
+//! are marked written when the data is there (`convert`). A block map has no such mark: the transaction that
+//! gives pages places commits when the pages are on the device. The size in the table covers only data on the
+//! device. A volume without a journal promises no such order.
 
 use super::Place;
 use super::change::Fill;
@@ -24,10 +24,11 @@ use tidegate_vfs::mapping::DirtyRun;
 use tidegate_vfs::{Error, ErrorKind, Inode, Result};
 
 const PAGE: u64 = PAGE_SIZE as u64;
-/// Bytes of a bio that does not begin at a multiple of a page: larger ones cannot go around the host's cache.
+/// Most bytes of a bio that does not begin at a multiple of a page: a larger one cannot bypass the host's
+/// cache.
 const ODD_BIO: u64 = 64 << 10;
 
-/// A run of pages on the way. Each of its bios holds it, and the last to end ends its write-back.
+/// A run of pages on its way. Each of its bios holds it, and the last bio to end ends its write-back.
 struct OnWay {
     inode: Arc<Inode>,
     index: u64,
@@ -38,21 +39,21 @@ struct OnWay {
     then: Then,
 }
 
-/// The end of a run that is on the device.
+/// The work at the end of a run that is on the device.
 pub(super) enum Then {
     /// Nothing.
     End,
-    /// The commit that gave it places, which waits until then, and fails where that is not to be.
+    /// The commit that gave the run its places. It waits for the run, and fails if the run fails.
     Commit(ordered::OnWay),
-    /// Its blocks are marked written, and only then its write-back ends.
+    /// The run's blocks are marked written, and its write-back ends only after that.
     Convert(Turn),
 }
 
-/// Pieces of a file that lie on the volume: first block of the file, of the volume, and how many.
+/// Pieces of a file on the volume: first block of the file, first block of the volume, number of blocks.
 pub(super) type Pieces = Vec<(u64, BlockAddr, u64)>;
 
 impl OnWay {
-    /// A bio of it has ended, or all are sent.
+    /// Notes that a bio of the run has ended, or that all are sent.
     fn end(self: Arc<Self>, r: std::result::Result<(), Errno>) {
         if let Err(e) = r {
             self.inode.mapping.record_errno(e);
@@ -69,7 +70,7 @@ impl OnWay {
         match then {
             Then::Convert(turn) if !failed => return Written { inode, index, pages, blocks, turn }.arrived(),
             Then::Commit(ordered) if !failed => ordered.arrived(),
-            // Nothing waits for its turn when its pages are dirty again.
+            // No run waits for this one's turn once its pages are dirty again.
             then => drop(then),
         }
         inode.end_writeback(index, pages, failed.then_some(ErrorKind::Io));
@@ -91,8 +92,8 @@ impl Ext4 {
         }
     }
 
-    /// Writes a run of pages, or puts it into transactions, as its file wants it by now: a change of that
-    /// finds no pages dirty or on their way, and leaves passes that have begun to go on.
+    /// Writes a run of pages, or puts it into transactions, whichever the file's flag says by now. A change
+    /// of the flag finds no pages dirty or on their way, but passes that have begun go on.
     pub(super) fn write_or_log(
         &self,
         inode: &Arc<Inode>,
@@ -101,14 +102,14 @@ impl Ext4 {
         here: Option<&Arc<Here>>,
     ) -> Result<()> {
         if self.logs_data(inode) {
-            plug.send(); // a commit may wait for what is in it
+            plug.send(); // a commit may wait for pages in it
             return self.log_run(inode, run);
         }
         self.write_run(inode, run, plug, here)
     }
 
-    /// Gives a run of pages places and sends it, in parts where one transaction has no room for all. Pages
-    /// that cannot be sent stay dirty.
+    /// Gives a run of pages places and sends it, in parts if one transaction has no room for all. Pages that
+    /// cannot be sent stay dirty.
     fn write_run(
         &self,
         inode: &Arc<Inode>,
@@ -130,7 +131,7 @@ impl Ext4 {
         Ok(())
     }
 
-    /// Sends the first of some pages of a run, at least one of them; how many.
+    /// Sends the first of some pages of a run, at least one; returns their number.
     fn write_part(
         &self,
         inode: &Arc<Inode>,
@@ -140,14 +141,14 @@ impl Ext4 {
         here: Option<&Arc<Here>>,
     ) -> Result<u64> {
         let all = pages.end - pages.start;
-        // Past its end a file gets no blocks.
+        // A file gets no blocks past its end.
         let (start, end) = (pages.start * PAGE, (pages.end * PAGE).min(inode.size()));
         if start >= end {
             inode.mapping.end_writeback(pages.start, all as usize, None);
             return Ok(all);
         }
         let blocks = self.file_blocks(&(start..end));
-        // Pages in the plug do not wait for a commit, which may be waiting for them.
+        // The pages in the plug are sent before the wait for a commit, which may wait for them.
         let (pieces, mut then) = match self.conversions_of(inode) {
             Some(queue) => self.set_aside(inode, &blocks, end, queue, plug)?,
             None => self.place(inode, &blocks, end, plug)?,
@@ -159,10 +160,11 @@ impl Ext4 {
         self.send_pages(inode, run, pages, (blocks, pieces), then, plug)
     }
 
-    /// Sends the first of some pages of a run, of as many as lie wholly in some pieces of their blocks; how many.
+    /// Sends the first of some pages of a run, as many as lie wholly in the given pieces of their blocks;
+    /// returns their number.
     ///
     /// # Errors
-    /// `Io` when not even one does, as a place that a page was given stays until it is written.
+    /// `Io` when not even one page does: a page keeps its place until it is written.
     pub(super) fn send_pages(
         &self,
         inode: &Arc<Inode>,
@@ -198,7 +200,7 @@ impl Ext4 {
         Ok(sent)
     }
 
-    /// Gives blocks places with data, which the commit waits for; as far as there is room.
+    /// Gives blocks places with data, as far as there is room; the commit waits for the data.
     fn place(
         &self,
         inode: &Arc<Inode>,
@@ -216,7 +218,7 @@ impl Ext4 {
                 .op(HandleType::WritePage, |handle| self.give_places(handle, inode, done..blocks.end, end))
             {
                 Ok(way) => then = way.map_or(Then::End, Then::Commit),
-                // Pages that have a place can go.
+                // Pages that have a place can be sent.
                 Err(e) if e.kind() == ErrorKind::NoSpace && done >= blocks.start + self.blocks.per_page() => {
                 }
                 Err(e) => return Err(e),
@@ -226,7 +228,7 @@ impl Ext4 {
         Ok((pieces, then))
     }
 
-    /// Sends the pages of a run that lie in some pieces.
+    /// Sends the pages of a run that lie in the given pieces.
     fn send(&self, run: &DirtyRun, pieces: Pieces, way: Arc<OnWay>, plug: &mut Plug<'_>) {
         let bs = u64::from(self.sb.block_size);
         self.stats.data_fragments.fetch_add(pieces.len() as u64, Relaxed);
@@ -261,11 +263,11 @@ impl Ext4 {
         Ok(pieces)
     }
 
-    /// Gives the blocks of a range places with data, as [`Ext4::fill_promised`] does, and the file the size
-    /// up to which it has data then. The commit waits for what is returned.
+    /// Gives the blocks of a range places with data, as [`Ext4::fill_promised`] does, and sets the file's
+    /// size to the end of its data. The commit waits for the returned value.
     ///
     /// # Errors
-    /// As that.
+    /// As [`Ext4::fill_promised`].
     fn give_places(
         &self,
         handle: &mut Handle<'_>,
@@ -284,8 +286,8 @@ impl Ext4 {
         Ok(handle.tid().filter(|_| ordered).map(|tid| self.ordered.begin(tid)))
     }
 
-    /// Fills the holes of a range of blocks that were promised, whole pages of them, as many as there is room
-    /// for; the first block behind what has a place now.
+    /// Fills the holes of a range of promised blocks, whole pages of them, as many as there is room for;
+    /// returns the first block behind those that have a place now.
     ///
     /// # Errors
     /// `NoSpace` when not even the first page has a place; those of the map.
@@ -314,14 +316,14 @@ impl Ext4 {
                 break;
             }
         }
-        // Of a page that has no place as a whole, no part has one: nothing would be written there.
+        // A page that has no place as a whole keeps none for its parts: nothing would be written there.
         let per_page = self.blocks.per_page();
         let covered = if at < blocks.end { (at / per_page * per_page).max(blocks.start) } else { at };
         for part in filled {
             if part.end > covered {
                 self.free_range(handle, inode, part.start.max(covered)..part.end)?;
             }
-            // The promised blocks are taken now.
+            // The promises for these blocks are used up now.
             self.forget_promises(inode, part.start..part.end.min(covered).max(part.start))?;
         }
         if covered < blocks.end && (covered == blocks.start || !self.begins_page(covered)) {

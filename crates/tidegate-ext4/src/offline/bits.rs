@@ -14,7 +14,7 @@ impl Bits {
         Bits { pieces: vec![None; bits.div_ceil(PIECE) as usize] }
     }
 
-    /// Sets bit `n`; whether it was clear before. Bits out of range count as set.
+    /// Sets bit `n`; true if it was clear before. Bits out of range count as set.
     pub(in crate::offline) fn set(&mut self, n: u64) -> bool {
         let Some(slot) = self.pieces.get_mut((n / PIECE) as usize) else { return false };
         let word =

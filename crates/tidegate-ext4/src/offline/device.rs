@@ -1,4 +1,4 @@
-//! Reading the volume's blocks as its journal would leave them, through a small cache that reads ahead.
+//! Reads of the volume's blocks as its journal would leave them, through a small cache that reads ahead.
 
 use crate::volume::overlay::Overlay;
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ pub(in crate::offline) struct Reader<'q> {
     queue: &'q RequestQueue,
     block_size: u64,
     windows: HashMap<u64, Rc<PageBuf>>,
-    /// In the order in which they came.
+    /// The windows in the order in which they were read.
     order: VecDeque<u64>,
     overlay: Option<Overlay>,
 }
@@ -28,12 +28,12 @@ impl<'q> Reader<'q> {
         Reader { queue, block_size: block_size.into(), windows, order, overlay: None }
     }
 
-    /// From here on, blocks that the journal holds are read in place of the volume's.
+    /// From now on, reads blocks of the journal in place of the volume's.
     pub(in crate::offline) fn lay_over(&mut self, overlay: Overlay) {
         self.overlay = Some(overlay);
     }
 
-    /// Gives that back.
+    /// Removes the overlay and returns it.
     pub(in crate::offline) fn lift(&mut self) -> Option<Overlay> {
         self.overlay.take()
     }
@@ -52,7 +52,7 @@ impl<'q> Reader<'q> {
         let span = WINDOW * PAGE_SIZE as u64;
         let window = match self.window(at / span) {
             Ok(window) => window,
-            // One sector of a window may be bad.
+            // Only one sector of the window may be bad.
             Err(e) => return self.alone(at, size).ok_or_else(|| e.at_block(block)),
         };
         let skip = (at % span) as usize;
@@ -60,7 +60,7 @@ impl<'q> Reader<'q> {
         Ok(bytes)
     }
 
-    /// `size` bytes from byte `at` on, by themselves.
+    /// `size` bytes from byte `at` on, in a read of their own.
     fn alone(&self, at: u64, size: usize) -> Option<Vec<u8>> {
         const PAGE: u64 = PAGE_SIZE as u64;
         if (at / PAGE + 1) * PAGE > self.queue.device().size() {
@@ -85,7 +85,7 @@ impl<'q> Reader<'q> {
         Ok(read)
     }
 
-    /// Pages from number `first` on. The device's end may lie inside of its last page.
+    /// Reads pages from number `first` on. The device may end inside its last page.
     fn read(&self, first: u64) -> Result<PageBuf> {
         const PAGE: u64 = PAGE_SIZE as u64;
         let end = self.queue.device().size() / 512 * 512;

@@ -1,11 +1,11 @@
-//! Work on a volume that nobody uses.
+//! Work on a volume that is not in use.
 //!
-//! No lock is owned. Caller: the facade.
+//! This folder owns no lock. Caller: the facade.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`check`](mod@check) | holding a volume against named rules, without changing it |
-//! | [`repair`](mod@repair) | mending what the check finds |
+//! | [`check`](mod@check) | comparing a volume with named rules, without changing it |
+//! | [`repair`](mod@repair) | correcting the faults that the check finds |
 //! | [`mkfs`](mod@mkfs) | making an empty one, as mke2fs does |
 //! | `bits`, `device`, `node`, `xattr` | what check and repair share: bitmaps, reading through the journal, inodes as bytes, attributes |
 

@@ -1,15 +1,15 @@
-//! An inode as it lies in its table.
+//! An inode in the form of its table.
 
 use crate::format::crc::crc32c;
 use crate::format::gate::Superblock;
 use crate::format::raw::*;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// Blocks that a file mapped by extents has at most: the last number means none.
+/// Most blocks of a file mapped by extents: the last block number means none.
 pub(in crate::offline) const MAX_FILE_BLOCKS: u64 = (1 << 32) - 1;
 
-/// Whether a time of deletion is an inode's number, as lists of orphans have it. Where the volume's own times
-/// are that low, its clock is to blame, and nothing can be said.
+/// Whether a time of deletion is an inode number, as in lists of orphans. Where the volume's own times are
+/// that low, its clock is wrong, and the answer is no.
 pub(in crate::offline) fn is_listed(sb: &Superblock, dtime: u32) -> bool {
     let (raw, inodes) = (&sb.raw, sb.raw.s_inodes_count.get());
     let low = [raw.s_wtime, raw.s_mtime, raw.s_mkfs_time].iter().any(|t| (1..inodes).contains(&t.get()));
@@ -43,14 +43,14 @@ impl Kind {
     }
 }
 
-/// An inode as it lies in its table.
+/// An inode in the form of its table.
 #[derive(Clone)]
 pub(in crate::offline) struct Node {
     pub(in crate::offline) ino: u32,
     pub(in crate::offline) raw: RawInode,
     /// All bytes of it.
     pub(in crate::offline) bytes: Vec<u8>,
-    /// The start of checksums of its blocks.
+    /// The seed of the checksums of its blocks.
     pub(in crate::offline) seed: u32,
 }
 
@@ -65,7 +65,7 @@ impl Node {
         Node { ino, raw, bytes: bytes.to_vec(), seed }
     }
 
-    /// The checksum that it has, and the one that it should have.
+    /// The stored checksum and the correct one.
     pub(in crate::offline) fn checksums(&self) -> (u32, u32) {
         let mut bytes = self.bytes.clone();
         bytes[CSUM_LO_OFFSET..CSUM_LO_OFFSET + 2].fill(0);
@@ -101,9 +101,9 @@ impl Node {
     pub(in crate::offline) fn is_short_link(&self) -> bool {
         self.kind() == Some(Kind::Link) && !self.has(InodeFlags::EXTENTS) && self.size() < I_BLOCK_SIZE as u64
     }
-    /// Where the extra fields stand of times that are too late to be meant so.
+    /// Offsets of the extra fields of times that are so late that they must be wrong.
     pub(in crate::offline) fn late_times(&self) -> Vec<usize> {
-        // Seconds and extra field of change, modification, access and creation.
+        // Offsets of the seconds and of the extra field of change, modification, access and creation.
         let all = [(12, 132), (16, 136), (8, 140), (144, 148)];
         let extra = usize::from(self.raw.i_extra_isize.get());
         let bytes = self.raw.as_bytes();
@@ -114,7 +114,7 @@ impl Node {
         };
         all.iter().filter(|t| late(t)).map(|t| t.1).collect()
     }
-    /// Whether a reserved inode that nothing uses has nothing, as far as others look.
+    /// Whether a reserved inode that is not used is empty, as far as other programs check.
     pub(in crate::offline) fn is_empty(&self) -> bool {
         let blocks = self.raw.i_blocks_lo.get() == 0 && self.raw.i_blocks_high.get() == 0;
         blocks && self.size() == 0 && self.acl_block() == 0 && self.flags().is_empty()
@@ -125,13 +125,13 @@ impl Node {
             Some(Kind::File | Kind::Dir) => true,
             Some(Kind::Link) => !self.is_short_link(),
             Some(_) => false,
-            // The list of bad blocks has no type.
+            // The inode of bad blocks has no type.
             None => self.ino < GOOD_OLD_FIRST_INO,
         }
     }
 }
 
-/// The header in front of a tree's nodes.
+/// The header of an extent tree's node.
 pub(in crate::offline) fn header(bytes: &[u8]) -> Option<RawExtentHeader> {
     RawExtentHeader::read_from_prefix(bytes).ok().map(|(h, _)| h)
 }

@@ -13,7 +13,7 @@ pub(in crate::offline) struct Stored<'a> {
     /// The bytes of the area that the value takes: a multiple of [`XATTR_ROUND`].
     pub(in crate::offline) place: Range<usize>,
     pub(in crate::offline) hash: u32,
-    /// An attribute in an inode may have none.
+    /// Whether the hash is right; an attribute in an inode may have none.
     pub(in crate::offline) hash_is_right: bool,
     /// The byte at which the next entry begins.
     pub(in crate::offline) next: usize,
@@ -48,7 +48,7 @@ impl<'a> Stored<'a> {
         })
     }
 
-    /// Whether it says how an inode is encrypted.
+    /// Whether it is an inode's encryption context.
     pub(in crate::offline) fn is_context(&self) -> bool {
         self.index == INDEX_ENCRYPTION && self.name == b"c"
     }
@@ -60,7 +60,7 @@ pub(in crate::offline) fn header(block: &[u8]) -> Option<RawXattrHeader> {
     (head.h_magic.get() == XATTR_MAGIC && head.h_blocks.get() == 1).then_some(head)
 }
 
-/// `h_checksum` as the block `addr` should have it.
+/// The correct `h_checksum` of the block at `addr`.
 pub(in crate::offline) fn checksum(sb: &Superblock, addr: u64, block: &[u8]) -> u32 {
     let mut whole = block.to_vec();
     if let Some(head) = at_mut::<RawXattrHeader>(&mut whole, 0) {
@@ -69,7 +69,8 @@ pub(in crate::offline) fn checksum(sb: &Superblock, addr: u64, block: &[u8]) -> 
     crc32c(crc32c(sb.csum_seed, &addr.to_le_bytes()), &whole)
 }
 
-/// The hash of an entry: of its name, then of the words of its value. Bytes of a name were signed on some machines.
+/// The hash of an entry: of its name, then of the words of its value. On some machines the bytes of a name
+/// count as signed.
 pub(in crate::offline) fn hash(name: &[u8], value: &[u8], signed: bool) -> u32 {
     let byte = |b: u8| if signed { i32::from(b as i8) as u32 } else { b.into() };
     let of_name = name.iter().fold(0u32, |h, &b| h.rotate_left(5) ^ byte(b));

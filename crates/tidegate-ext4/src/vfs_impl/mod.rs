@@ -1,6 +1,6 @@
-//! Ext4 as the VFS sees it: [`tidegate_vfs::FileSystem`], each method in terms of the engine's.
+//! Ext4 as the VFS sees it: [`tidegate_vfs::FileSystem`], implemented with the engine's methods.
 //!
-//! No lock is owned, and nothing in this crate calls it.
+//! This folder owns no lock, and nothing in this crate calls it.
 
 mod ops;
 
@@ -18,7 +18,7 @@ use tidegate_vfs::{
     Result, SeekTarget, StatFs, WritebackControl, XattrFlags,
 };
 
-/// Bytes that one change of a range may span, were there any.
+/// Most bytes that one change of a range may span.
 const BYTES_AT_ONCE: u64 = 1 << 30;
 
 impl FileSystem for Ext4 {
@@ -138,7 +138,7 @@ impl FileSystem for Ext4 {
     }
 
     fn sectors(&self, inode: &Inode) -> u64 {
-        // Before the attributes: their lock comes behind that of the map.
+        // This comes before the attributes: their lock ranks behind that of the map.
         let inline = ei(inode).is(InodeFlags::INLINE_DATA);
         let a = inode.attr();
         a.blocks + if inline { a.size.div_ceil(512) } else { 0 }
@@ -181,8 +181,8 @@ impl FileSystem for Ext4 {
         self.punch(inode, bytes)
     }
 
-    /// As Linux: a hole that goes beyond the end of the file takes the page of that end, and leaves what was allocated
-    /// ahead behind it.
+    /// As in Linux, a hole that goes beyond the end of the file takes the page with the end, and leaves the
+    /// blocks that were preallocated behind it.
     fn punch_end(&self, end: u64, size: u64) -> u64 {
         if end > size { size.checked_next_multiple_of(PAGE_SIZE as u64).unwrap_or(end) } else { end }
     }

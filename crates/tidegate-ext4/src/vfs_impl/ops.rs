@@ -50,7 +50,7 @@ impl VolumeOps for Ext4 {
                 return invalid(format!("option \"{option}\": a journal is as it was opened"));
             }
             if (to.data == DataMode::Journal) != logs {
-                // Content in the log and content in place would have to be told apart for each block.
+                // Otherwise each block's content could be in the log or in its place.
                 let how = if logs { "in" } else { "past" };
                 return invalid(format!(
                     "option \"{option}\": the volume was opened with its data {how} the journal"
@@ -65,7 +65,7 @@ impl VolumeOps for Ext4 {
     }
 
     fn recovered(&self) -> u64 {
-        // A journal has blocks in transactions, and does not know whose they are.
+        // A journal has blocks in transactions, and does not know their owners.
         0
     }
 }

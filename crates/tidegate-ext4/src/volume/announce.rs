@@ -1,5 +1,5 @@
-//! Features that a volume gets when something first needs them, as Linux announces them: a program that does
-//! not know one must not change a volume with the feature.
+//! Features that a volume gets when they are first needed, as in Linux: a program that does not know such a
+//! feature must not change the volume.
 
 use crate::format::raw::{Compat, GOOD_OLD_FIRST_INO, GOOD_OLD_INODE_SIZE, RawSuperblock, RoCompat};
 use crate::volume::handle::Handle;
@@ -7,7 +7,7 @@ use crate::volume::sbi::Ext4;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tidegate_vfs::Result;
 
-/// Features that the superblock names on the volume and did not when that was opened.
+/// Features that the superblock has now and did not have when the volume was opened.
 #[derive(Default)]
 pub(crate) struct Announced {
     xattrs: AtomicBool,
@@ -15,7 +15,7 @@ pub(crate) struct Announced {
 }
 
 impl Ext4 {
-    /// Before an inode gets a block of attributes.
+    /// Called before an inode gets a block of attributes.
     ///
     /// # Errors
     /// Those of changing the superblock.
@@ -28,7 +28,7 @@ impl Ext4 {
         done.inspect_err(|_| self.announced.xattrs.store(false, Relaxed))
     }
 
-    /// Before a file is longer than 31 bits can say.
+    /// Called before a file gets longer than 31 bits can count.
     ///
     /// # Errors
     /// Those of changing the superblock.
@@ -42,7 +42,8 @@ impl Ext4 {
         done.inspect_err(|_| self.announced.large_file.store(false, Relaxed))
     }
 
-    /// A volume of revision 0, which has no features, becomes one of revision 1 with what revision 0 stands for.
+    /// Makes a volume of revision 0, which has no features, one of revision 1, with the values that revision
+    /// 0 implies.
     fn announce(&self, handle: &mut Handle<'_>, f: impl Fn(&mut RawSuperblock)) -> Result<()> {
         self.change_super_in(handle, |raw| {
             if raw.s_rev_level.get() == 0 {

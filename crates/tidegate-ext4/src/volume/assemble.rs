@@ -1,4 +1,4 @@
-//! A volume's parts, before anything of the volume but its superblock was looked at.
+//! A volume's parts before anything but the superblock was read.
 
 use crate::alloc::{DATA_PER_MAP, DATA_PER_MAP_NEW, Damaged, Free, Freed, GroupLocks, Preallocations, Space};
 use crate::format::gate::{Superblock, rule};
@@ -17,7 +17,7 @@ use tidegate_rt::Mutex;
 use tidegate_vfs::{Bdi, Result};
 
 impl Ext4 {
-    /// The volume in memory, of which nothing was looked at but its superblock.
+    /// The volume in memory, before anything but the superblock was read.
     pub(super) fn bare(
         queue: &Arc<RequestQueue>,
         bdi: &Arc<Bdi>,
@@ -55,18 +55,18 @@ impl Ext4 {
         }
     }
 
-    /// The volume as `overlay` leaves it, for changes that stay in memory: nobody else sees it, and nothing is
-    /// written.
+    /// The volume with `overlay` applied, for changes that stay in memory: no other program sees it, and
+    /// nothing is written.
     ///
     /// # Errors
-    /// `Corrupt` where its tables lie in each other; those of reading it.
+    /// `Corrupt` where its tables overlap; those of reading it.
     pub(crate) fn in_memory(
         queue: Arc<RequestQueue>,
         bdi: Arc<Bdi>,
         sb: Superblock,
         overlay: Overlay,
     ) -> Result<Ext4> {
-        // Nothing is kept back.
+        // No blocks are kept back.
         let options = Ext4Options { filling: true, ..Ext4Options::default() };
         let mut fs = Ext4::bare(&queue, &bdi, sb, &options);
         fs.blocks.overlay = Some(overlay);

@@ -10,13 +10,13 @@ use tidegate_block::{BioFlags, PAGE_SIZE, PageBuf, RequestQueue, SECTOR_SIZE, Se
 use tidegate_jbd2::{FsBlock, Journal};
 use tidegate_vfs::{Bdi, Error, ErrorKind, Ino, Inode, PageRun, Result};
 
-/// Pages read at once where neighbours are likely wanted too.
+/// Pages read at once where the neighbours are likely wanted, too.
 const READ_AHEAD: u64 = 8;
-/// Shards of the mapping: how many threads can look at unrelated blocks at once.
+/// Shards of the mapping: the number of threads that can look at unrelated blocks at once.
 const SHARDS: usize = 16;
 const PAGE: u64 = PAGE_SIZE as u64;
 
-/// A block in memory. Keeps its page there.
+/// A block in memory, which keeps its page there.
 #[derive(Clone)]
 pub(crate) enum Block {
     /// Part of a page.
@@ -28,12 +28,12 @@ pub(crate) enum Block {
         /// Bytes.
         len: usize,
     },
-    /// Of the journal's cache.
+    /// A block of the journal's cache.
     Logged(tidegate_jbd2::Block),
 }
 
 impl Block {
-    /// Whether its checksum was found right already. Known only of those in the journal's cache.
+    /// Whether its checksum was already found right. This is known only for blocks of the journal's cache.
     pub(crate) fn is_verified(&self) -> bool {
         matches!(self, Block::Logged(block) if block.is_verified())
     }
@@ -49,12 +49,12 @@ impl Deref for Block {
     }
 }
 
-/// How blocks of metadata change, if they do.
+/// The way blocks of metadata change, if they may.
 enum Changes {
     None,
-    /// In memory, until a sync.
+    /// They change in memory, until a sync.
     Buffers(Buffers),
-    /// In transactions.
+    /// They change in transactions.
     Journal(Journal),
 }
 
@@ -77,7 +77,7 @@ impl Blocks {
         Blocks { queue, bdi, inode, block_size: block_size.into(), overlay: None, changes: Changes::None }
     }
 
-    /// Keeps blocks that change from now on, in `journal` if there is one.
+    /// Keeps blocks that change from now on: in `journal` if there is one.
     pub(crate) fn allow_changes(&mut self, journal: Option<Journal>) {
         self.changes = journal.map_or_else(|| Changes::Buffers(Buffers::new()), Changes::Journal);
     }
@@ -90,12 +90,13 @@ impl Blocks {
         }
     }
 
-    /// Blocks of data that a handle may put into a transaction beside what it takes to place them.
+    /// Blocks of data that a handle may put into a transaction, besides the blocks that it needs to place
+    /// them.
     pub(crate) fn most_data(&self) -> u64 {
         self.journal().map_or(0, |j| u64::from(j.most_credits() / 4))
     }
 
-    /// The checksum of a block, as it was read, is right.
+    /// Notes that the checksum of a block, as it was read, is right.
     pub(crate) fn set_verified(&self, addr: BlockAddr, block: &Block) {
         if let (Changes::Journal(journal), Block::Logged(block)) = (&self.changes, block) {
             journal.cache().set_verified(FsBlock(addr.0), block);
@@ -118,7 +119,7 @@ impl Blocks {
         buffers.modify(addr, &|| self.read_one(addr), &mut |page| f(&mut page[..self.block_size as usize]))
     }
 
-    /// Puts a new block of zeros in memory, as `f` changes it.
+    /// Puts a new block of zeros in memory, changed by `f`.
     pub(super) fn create(&self, addr: BlockAddr, f: &mut dyn FnMut(&mut [u8])) {
         if let Some(buffers) = self.buffers() {
             buffers.create(addr, &mut |page| f(&mut page[..self.block_size as usize]));
@@ -135,7 +136,7 @@ impl Blocks {
     /// Writes every changed block and waits for it.
     ///
     /// # Errors
-    /// Those of the device; blocks that were not written are changed still.
+    /// Those of the device; blocks that were not written stay changed.
     pub(crate) fn write_out(&self) -> Result<()> {
         match self.buffers() {
             Some(buffers) => buffers.write_out(&self.queue, self.block_size as usize),
@@ -143,12 +144,13 @@ impl Blocks {
         }
     }
 
-    /// The blocks that changed in memory, by number; each begins a page.
+    /// The blocks that changed in memory, by number; each lies at the start of its page.
     pub(crate) fn changed(&self) -> BTreeMap<u64, Arc<PageBuf>> {
         self.buffers().map(Buffers::changed).unwrap_or_default()
     }
 
-    /// Writes changed blocks if there are many: before a change, so that memory for them has a bound.
+    /// Writes changed blocks if there are many. Called before a change, so that the memory for them is
+    /// bounded.
     ///
     /// # Errors
     /// As [`Blocks::write_out`].
@@ -176,7 +178,7 @@ impl Blocks {
         PAGE / self.block_size
     }
 
-    /// The block at `addr`, from the cache or the device. The caller knows that the volume holds it.
+    /// The block at `addr`, from the cache or the device. The caller knows that the volume has it.
     ///
     /// # Errors
     /// Those of the device.
@@ -214,16 +216,16 @@ impl Blocks {
         let buf = self.read_bytes(index * PAGE, n, BioFlags::META)?;
         let run = PageRun { buf: Arc::new(buf), first: 0, pages: n };
         mapping.insert_clean(index, &run);
-        // Taken before reclaim may drop it again.
+        // The page is taken before reclaim may drop it again.
         let page = mapping.get(index, 1).unwrap_or(PageRun { pages: 1, ..run });
         self.bdi.cached(&self.inode);
         self.bdi.shrink();
         Ok(page)
     }
 
-    /// Reads `pages` pages from byte `at` of the device on, where a block begins, and the journal's blocks
-    /// among them. Bytes behind the device's last whole sector are zeros: a device need not be whole pages
-    /// long.
+    /// Reads `pages` pages from byte `at` of the device on, where a block begins, with the journal's blocks
+    /// applied. Bytes behind the device's last whole sector are zeros: the length of a device need not be a
+    /// multiple of a page.
     ///
     /// # Errors
     /// Those of the device.
@@ -233,7 +235,7 @@ impl Blocks {
         let mut buf = if at + pages as u64 * PAGE <= end || pages > 1 || end < PAGE || at >= end {
             self.queue.read_wait(Sector::from_bytes(at), pages, flags).map_err(of)?
         } else {
-            // The device's last page, of which the end is wanted.
+            // The end of the device's last page is wanted.
             let last = self.queue.read_wait(Sector::from_bytes(end - PAGE), 1, flags).map_err(of)?;
             PageBuf::from_slice(&last[(PAGE - (end - at)) as usize..])
         };
@@ -243,7 +245,7 @@ impl Blocks {
         Ok(buf)
     }
 
-    /// Whether `n` blocks from `addr` on are on the device as they are to be read.
+    /// Whether the device, and not the journal, has the current content of the `n` blocks from `addr` on.
     pub(crate) fn are_in_place(&self, addr: BlockAddr, n: u64) -> bool {
         self.overlay.as_ref().is_none_or(|o| !o.touches(addr.0..addr.0 + n))
     }

@@ -1,9 +1,9 @@
-//! Blocks of metadata of a volume that is changed and has no journal: read once, changed in memory, written
-//! by a sync.
+//! Blocks of metadata of a volume that is changed and has no journal: they are read once, changed in memory,
+//! and written by a sync.
 //!
-//! A block is written as a block and never as the page around it, in which other blocks may be a file's data.
+//! A block is written alone and never with the page around it, in which other blocks may be a file's data.
 //! Memory for clean blocks is bounded. A changed block stays until it is written; a change that begins when
-//! there are many has them written first.
+//! there are many writes them first.
 
 use crate::format::units::BlockAddr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,14 +19,14 @@ use tidegate_vfs::{At, Error, Result};
 static BUFFERS: LockClass = LockClass::new("ext4->buffers", 586);
 static FLUSH: LockClass = LockClass::new("ext4->flush", 118);
 
-/// Blocks in memory, above which clean ones are dropped.
+/// Most blocks in memory before clean ones are dropped.
 const KEEP: usize = 16_384;
-/// Changed blocks that are too many.
+/// Number of changed blocks that counts as many.
 const MANY: usize = 8_192;
-/// Bytes of one bio: a large one that is not aligned to pages cannot go around the host's cache.
+/// Most bytes of one bio: a large bio that is not aligned to pages cannot bypass the host's cache.
 const BIO_BYTES: usize = 64 << 10;
 
-/// Bytes of a block as they were at one moment; the first of the page are the block.
+/// Bytes of a block at one moment: the first bytes of the page.
 pub(super) type Bytes = Arc<PageBuf>;
 
 struct Buffer {
@@ -37,25 +37,25 @@ struct Buffer {
 #[derive(Default)]
 struct State {
     map: BTreeMap<u64, Buffer>,
-    /// Changed blocks in `map`.
+    /// Number of changed blocks in `map`.
     dirty: usize,
-    /// How many blocks make clean ones go: more than `KEEP` where many are changed, so that a look at all of
-    /// them is paid by as many that came.
+    /// The number of blocks at which clean ones are dropped. It is more than `KEEP` where many are changed,
+    /// so that a walk over all of them comes only after as many new ones.
     full: usize,
-    /// On the way to the device.
+    /// Blocks on their way to the device.
     writing: BTreeSet<u64>,
-    /// Counts blocks that were dropped: a read from before that may be older than the writes.
+    /// Counts drops of blocks: a read that began before a drop may be older than the last write.
     drops: u64,
 }
 
 impl State {
-    /// Puts a block in memory, or in the place of what is there.
+    /// Puts a block in memory, or replaces the one there.
     fn put(&mut self, addr: u64, bytes: Bytes, dirty: bool) {
         self.dirty += usize::from(dirty);
         let before = self.map.insert(addr, Buffer { bytes, dirty });
         self.dirty -= usize::from(before.is_some_and(|b| b.dirty));
         if self.map.len() > self.full.max(KEEP) {
-            // One that is on its way would be read as it was before.
+            // A block on its way stays: otherwise a read could return its old content.
             self.map.retain(|addr, b| b.dirty || self.writing.contains(addr));
             self.full = 2 * self.map.len();
             self.drops += 1;
@@ -66,10 +66,10 @@ impl State {
 /// The blocks in memory.
 pub(super) struct Buffers {
     state: Mutex<State>,
-    /// One writer of blocks at a time.
+    /// Lets one thread write blocks at a time.
     flush: Mutex<()>,
     written: WaitQueue,
-    /// Bios that were sent, and blocks in them.
+    /// Bios sent, and blocks in them.
     counts: (AtomicU64, AtomicU64),
 }
 
@@ -83,7 +83,7 @@ impl Buffers {
         }
     }
 
-    /// The block at `addr`, which `read` reads if it is not in memory.
+    /// The block at `addr`; `read` reads it if it is not in memory.
     pub(super) fn get(&self, addr: BlockAddr, read: &dyn Fn() -> Result<PageBuf>) -> Result<Bytes> {
         loop {
             let drops = {
@@ -127,15 +127,15 @@ impl Buffers {
         }
     }
 
-    /// Puts a new block of zeros at `addr`, as `f` changes it.
+    /// Puts a new block of zeros at `addr`, changed by `f`.
     pub(super) fn create(&self, addr: BlockAddr, f: &mut dyn FnMut(&mut [u8])) {
         let mut bytes = PageBuf::zeroed(1);
         f(&mut bytes);
         self.state.lock().put(addr.0, Arc::new(bytes), true);
     }
 
-    /// Drops a block that is free now: it may hold a file's data next, so it is not on the way to the device
-    /// afterwards.
+    /// Drops a block that is free now. It may hold a file's data next, so this waits until it is not on its
+    /// way to the device.
     pub(super) fn forget(&self, addr: BlockAddr) {
         self.written.wait_until(|| {
             let mut s = self.state.lock();
@@ -155,12 +155,12 @@ impl Buffers {
         state.map.iter().filter(|(_, b)| b.dirty).map(|(addr, b)| (*addr, b.bytes.clone())).collect()
     }
 
-    /// Whether changed blocks had better be written before more are changed.
+    /// Whether changed blocks should be written before more are changed.
     pub(super) fn are_many(&self) -> bool {
         self.state.lock().dirty > MANY
     }
 
-    /// Writes every changed block, neighbours together and all of them at once, and waits for the last. Takes
+    /// Writes every changed block, neighbours together and all at once, and waits for the last. Takes
     /// `ext4->flush`.
     pub(super) fn write_out(&self, queue: &RequestQueue, block_size: usize) -> Result<()> {
         let _one = self.flush.lock();
@@ -193,7 +193,7 @@ impl Buffers {
         result
     }
 
-    /// Writes sent so far: bios, and blocks in them.
+    /// Number of bios sent so far, and of blocks in them.
     pub(super) fn sent(&self) -> (u64, u64) {
         (self.counts.0.load(Relaxed), self.counts.1.load(Relaxed))
     }
@@ -222,11 +222,11 @@ impl Buffers {
     }
 }
 
-/// Bios of one writing on their way.
+/// The bios of one write-out on their way.
 struct Sent {
     left: AtomicUsize,
     ended: WaitQueue,
-    /// The errno of each, or 0.
+    /// The errno of each bio, or 0.
     failed: Vec<AtomicI32>,
 }
 
@@ -246,7 +246,7 @@ impl Sent {
     }
 }
 
-/// Neighbouring blocks of a list in order, at most `most` together.
+/// Neighbouring blocks of a sorted list, at most `most` in each run.
 fn runs(blocks: &[(u64, Bytes)], most: usize) -> impl Iterator<Item = &[(u64, Bytes)]> {
     let neighbours = blocks.chunk_by(|a, b| a.0 + 1 == b.0);
     neighbours.flat_map(move |run| run.chunks(most))
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
     use tidegate_block::{Fault, Faulty, MemoryDevice, Op, QueueLimits, Recorder, Rule};
 
-    /// Blocks that are read do not fill memory, changed ones are counted, and none is read as it was before.
+    /// Blocks that are read do not fill memory, changed blocks are counted, and no read returns old content.
     #[test]
     fn memory_has_a_bound() {
         let queue = RequestQueue::new(Arc::new(MemoryDevice::new(1 << 30)), QueueLimits::default());
@@ -280,7 +280,7 @@ mod tests {
         assert!(buffers.are_many());
         buffers.forget(BlockAddr(0));
         assert!(!buffers.are_many());
-        // All are changed: none can go, and a look at all of them is rare.
+        // All blocks are changed: none can be dropped, and walks over all of them are rare.
         for n in 0..2 * KEEP as u64 {
             buffers.create(BlockAddr(n), &mut |b| b[0] = 8);
         }
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(queue.read_wait(sector, 1, BioFlags::empty()).unwrap()[0], 8);
     }
 
-    /// Neighbours go together, and a request that fails is told with its block, which is changed still.
+    /// Neighbours are written together. The error of a failed request names its block, which stays changed.
     #[test]
     fn neighbours_go_together_and_failures_are_told() {
         let faulty = Faulty::new(Arc::new(MemoryDevice::new(1 << 30)), []);
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!((buffers.state.lock().dirty, recorder.take().len()), (0, 1));
     }
 
-    /// A block on its way to the device stays in memory however many are read.
+    /// A block on its way to the device stays in memory, however many others are read.
     #[test]
     fn what_is_on_its_way_stays() {
         let buffers = Buffers::new();

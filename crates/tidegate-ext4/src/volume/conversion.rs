@@ -1,5 +1,6 @@
 //! The thread that marks blocks written when their data is on the device: the end of a bio must not wait for
-//! a transaction (`ext4-rsv-conversion`). A pass of an fsync marks itself what is there by its end.
+//! a transaction (`ext4-rsv-conversion`). A pass of an fsync itself marks the blocks that have arrived by its
+//! end.
 
 use crate::inode::own;
 use crate::volume::sbi::Ext4;
@@ -20,21 +21,22 @@ pub(crate) struct Written {
     /// The first page.
     pub index: u64,
     pub pages: usize,
-    /// Blocks of the file.
+    /// The run's blocks of the file.
     pub blocks: Range<u64>,
     pub turn: Turn,
 }
 
-/// A run's turn in the order in which those of its file were sent, and a reason for the volume to stay.
+/// The position of a run in the order in which the runs of its file were sent. It also keeps the volume in
+/// memory.
 pub(crate) struct Turn {
     queue: Arc<Queue>,
     inode: Arc<Inode>,
     pub number: u64,
-    /// How many bytes of the file there are with it.
+    /// The number of bytes of the file, with the run.
     pub end: u64,
-    /// Credits for the change that marks it.
+    /// Credits for the change that marks the run.
     pub later: Option<Reserved>,
-    /// The pass that sends it, if that waits for it.
+    /// The pass that sends the run, if it waits for it.
     pub here: Option<Arc<Here>>,
 }
 
@@ -61,19 +63,19 @@ impl Drop for Turn {
 pub(crate) struct Here(Mutex<Option<Vec<Written>>>);
 
 impl Here {
-    /// Of a pass that begins.
+    /// The list of a pass that begins.
     pub(crate) fn new() -> Arc<Here> {
         Arc::new(Here(Mutex::new(&QUEUE, Some(Vec::new()))))
     }
 
-    /// Runs that have arrived; later ones are the volume's thread's.
+    /// Returns the runs that have arrived; the volume's thread marks later ones.
     pub(crate) fn close(&self) -> Vec<Written> {
         self.0.lock().take().unwrap_or_default()
     }
 }
 
 impl Written {
-    /// Has its blocks marked, by the pass that waits for it or by the thread. Does not wait.
+    /// Has the run's blocks marked, by the pass that waits for it or by the thread. Does not wait.
     pub(crate) fn arrived(mut self) {
         if let Some(here) = self.turn.here.take()
             && let Some(runs) = here.0.lock().as_mut()
@@ -83,7 +85,7 @@ impl Written {
         self.turn.queue.clone().add(self);
     }
 
-    /// Ends the write-back; with `failed` the pages are dirty still.
+    /// Ends the write-back; with `failed` the pages stay dirty.
     pub(crate) fn end(self, failed: Option<&Error>) {
         if let Some(e) = failed.and_then(Error::errno) {
             self.inode.mapping.record_errno(e);
@@ -98,7 +100,7 @@ impl Written {
 
 struct State {
     written: Vec<Written>,
-    /// No more come.
+    /// No more runs will come.
     ending: bool,
     /// The thread.
     thread: u32,
@@ -112,7 +114,7 @@ fn gone() -> Error {
 pub(crate) struct Queue {
     state: Mutex<State>,
     came: Condvar,
-    /// Runs that were sent and have not ended.
+    /// Number of runs that were sent and have not ended.
     on_way: AtomicU64,
     idle: WaitQueue,
 }
@@ -130,7 +132,7 @@ impl Queue {
         run.end(Some(&gone()));
     }
 
-    /// All that wait; empty at the end.
+    /// All waiting runs; empty at the end.
     fn take(&self) -> Vec<Written> {
         let mut state = self.state.lock();
         state.thread = thread::id();
@@ -154,7 +156,7 @@ impl Queue {
     }
 }
 
-/// The queue and its thread, which ends with this.
+/// The queue and its thread, which ends when this is dropped.
 pub(crate) struct Conversions {
     queue: Arc<Queue>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -175,7 +177,7 @@ impl Conversions {
     /// Starts the thread, which works for `fs`.
     ///
     /// # Errors
-    /// When the system refuses another one.
+    /// When the system refuses another thread.
     pub(super) fn start(&self, fs: &Arc<Ext4>) -> Result<()> {
         let (queue, fs) = (self.queue.clone(), Arc::downgrade(fs));
         let thread = thread::spawn("tg-ext4-conv", move || queue.run(&fs));
@@ -202,7 +204,7 @@ impl Drop for Conversions {
             self.queue.came.notify_all();
             state.thread == thread::id()
         };
-        // The thread itself may be the last to have the volume.
+        // The thread itself may hold the last reference to the volume.
         if let Some(thread) = self.thread.get_mut().take().filter(|_| !own) {
             thread.join();
         }

@@ -1,19 +1,19 @@
-//! Options that a volume's superblock has defaults for, as tune2fs(8) sets them: `s_default_mount_opts`, and
-//! the words in `s_mount_opts`. Options that are told go before.
+//! Options for which a volume's superblock has defaults, set by tune2fs(8): `s_default_mount_opts`, and the
+//! words in `s_mount_opts`. Options that the user gives have priority.
 //!
-//! The others ask for things that are so in any case (lists of rights, attributes of users, blocks that are
-//! checked), or in none: flushes are sent, blocks are taken late, and freed blocks are discarded by `tidegate
-//! trim` alone.
+//! Other defaults ask for behaviour that Tidegate has in any case (ACLs, user attributes, checks of blocks),
+//! or never: flushes are always sent, blocks are allocated late, and only `tidegate trim` discards freed
+//! blocks.
 
 use crate::format::gate::superblock::text;
 use crate::format::gate::{Journal, Superblock};
 use crate::format::raw::*;
 use crate::volume::options::{DataMode, Ext4Options, name_of};
 
-/// Switches that Linux has, too: words for others in the superblock are not for us.
+/// Switches that Linux has, too: other words in the superblock are not for Tidegate.
 const LINUX: [&str; 4] = ["data", "commit", "auto_da_alloc", "grpid"];
 
-/// The default that the superblock has for `data=`; tune2fs's name of it, and mount's.
+/// The superblock's default for `data=`: tune2fs's name and mount's name.
 fn data_word(sb: &Superblock) -> Option<(&'static str, &'static str)> {
     match sb.raw.s_default_mount_opts.get() & DEFM_JMODE {
         DEFM_JMODE_DATA => Some(("journal_data", "data=journal")),
@@ -23,11 +23,11 @@ fn data_word(sb: &Superblock) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// The defaults of a superblock by tune2fs's names, and the words that it has beside.
+/// The defaults of a superblock by tune2fs's names, and its other words.
 pub(super) fn default_options(sb: &Superblock) -> Vec<String> {
     let bits = DefaultMount::from_bits_truncate(sb.raw.s_default_mount_opts.get());
     let data = data_word(sb).map(|(name, _)| name.to_string());
-    // In the order in which tune2fs tells them.
+    // In the order in which tune2fs prints them.
     data.into_iter().chain(bits.iter_names().map(|(name, _)| name.to_lowercase())).chain(words(sb)).collect()
 }
 
@@ -36,8 +36,8 @@ fn words(sb: &Superblock) -> Vec<String> {
 }
 
 impl Ext4Options {
-    /// With the superblock's defaults for what was not told. A volume that is filled for the first time has
-    /// none of these.
+    /// Adds the superblock's defaults for options that were not given. A volume that is filled for the first
+    /// time gets none of them.
     pub(super) fn with_defaults(mut self, sb: &Superblock) -> Self {
         if self.filling {
             return self;
@@ -51,10 +51,10 @@ impl Ext4Options {
         for word in data.into_iter().chain(grpid).chain(words(sb)) {
             let name = name_of(&word);
             let is_told = if name == "data" { data_is_told } else { is_told(name) };
-            // A volume without a journal has no place for data beside its own.
+            // A volume without a journal cannot log data.
             let has_place = word != "data=journal" || sb.journal != Journal::None;
             if LINUX.contains(&name) && !is_told && has_place {
-                // A word that is wrong counts for nothing, as one that is not known.
+                // A wrong word is ignored, as an unknown one is.
                 let _ = self.set_known(&word);
             }
         }

@@ -1,8 +1,8 @@
-//! Changes of metadata: blocks that change together.
+//! Changes of metadata: sets of blocks that change together.
 //!
-//! With a journal it is a handle of that: all of it is there after a power cut, or nothing. A volume without
-//! a journal changes its blocks in memory, and a sync writes them in no particular order, as Linux does
-//! there; e2fsck mends what a power cut leaves.
+//! With a journal, a change is a handle of the journal: after a power cut, all of the change is there or
+//! nothing. A volume without a journal changes its blocks in memory, and a sync writes them in no particular
+//! order, as in Linux; e2fsck repairs the state after a power cut.
 
 use crate::format::units::BlockAddr;
 use crate::volume::blocks::Blocks;
@@ -11,43 +11,43 @@ use tidegate_jbd2::{Credits, FsBlock, Reserved, Tid};
 use tidegate_rt::thread;
 use tidegate_vfs::{Error, ErrorKind, Result};
 
-/// Credits that a change begins with: blocks it may change, and blocks it may free.
+/// Credits that a change begins with: blocks that it may change, and blocks that it may free.
 const BEGIN: Credits = Credits { blocks: 64, revokes: 16, reserve: 0, kind: 0 };
-/// Credits for the change that marks the blocks of one extent when its data is there: the leaf and the inode,
+/// Credits for the change that marks the blocks of one extent when its data has arrived: the leaf, the inode,
 /// and a split.
 const LATER: u32 = 8;
-/// Credits that it gets when those are used up.
+/// Credits that a change gets when the first are used up.
 const MORE: u32 = 32;
-/// Credits below which a change that has steps ends with the one it is at.
+/// A change with several steps ends after a step that leaves fewer credits than this.
 const LOW: u32 = 28;
 
 /// A set of changes.
 pub(crate) struct Handle<'a> {
     way: Way<'a>,
     changed: bool,
-    /// The changes are whole: they were taken back, or are of no consequence.
+    /// The changes are complete: they were undone, or have no effect.
     whole: bool,
-    /// In the midst of changes that belong together.
+    /// The handle is in the middle of changes that belong together.
     in_step: bool,
     /// Credits for data that is put into the transaction when it has its places.
     kept: u32,
-    /// Inodes whose blocks of the table are held, and where they are stored.
+    /// Inodes whose blocks of the table are held, with their places.
     places: Vec<(u32, (BlockAddr, usize))>,
 }
 
 thread::local!(static HELD: Cell<u32> = const { Cell::new(0) });
 
-/// The purpose of a handle: Linux's `EXT4_HT_*`, by which events of the journal name it.
+/// The purpose of a handle: Linux's `EXT4_HT_*`, which events of the journal report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum HandleType {
-    /// The superblock, and all of the other kinds.
+    /// The superblock, and everything that no other kind covers.
     Misc = 0,
     /// An inode's attributes.
     Inode = 1,
     /// Places for pages that are written.
     WritePage = 2,
-    /// Blocks ahead of data.
+    /// Preallocation of blocks.
     MapBlocks = 3,
     /// Names.
     Dir = 4,
@@ -76,7 +76,7 @@ impl Drop for Handle<'_> {
     }
 }
 
-/// Where changes go.
+/// The way of changes.
 enum Way<'a> {
     /// In memory, until a sync.
     Direct(&'a Blocks),
@@ -85,8 +85,8 @@ enum Way<'a> {
 }
 
 impl<'a> Handle<'a> {
-    /// Begins a change of `blocks`. With a journal it may wait for a commit, so no lock is held that a handle's owner
-    /// takes.
+    /// Begins a change of `blocks`. With a journal it may wait for a commit, so the caller must hold no lock
+    /// that an owner of a handle takes.
     ///
     /// # Errors
     /// When the journal was aborted.
@@ -103,7 +103,7 @@ impl<'a> Handle<'a> {
         Handle { way, changed: false, whole: false, in_step: false, kept: 0, places: Vec::new() }
     }
 
-    /// Begins a change that puts so many blocks of data into the transaction.
+    /// Begins a change that puts `data` blocks of data into the transaction.
     ///
     /// # Errors
     /// As [`Handle::new`].
@@ -118,7 +118,7 @@ impl<'a> Handle<'a> {
         Ok(Handle::on(way))
     }
 
-    /// Begins a change that frees so many blocks which the log may have.
+    /// Begins a change that frees `revokes` blocks which the log may have.
     ///
     /// # Errors
     /// As [`Handle::new`].
@@ -133,12 +133,12 @@ impl<'a> Handle<'a> {
         Ok(Handle::on(way))
     }
 
-    /// Keeps credits back for blocks of data: [`Handle::is_low`] counts without them.
+    /// Keeps credits back for blocks of data: [`Handle::is_low`] does not count them.
     pub(crate) fn keep_for_data(&mut self, blocks: u32) {
         self.kept = blocks;
     }
 
-    /// A handle for a change of which a part comes later ([`Handle::later`]).
+    /// A handle for a change whose last part comes later ([`Handle::later`]).
     ///
     /// # Errors
     /// As [`Handle::new`].
@@ -150,7 +150,7 @@ impl<'a> Handle<'a> {
         Ok(Handle::on(way))
     }
 
-    /// The reserved part that later work begins with; once, and if there is a journal.
+    /// The reserved credits for the later part; only once, and only with a journal.
     pub(crate) fn later(&mut self) -> Option<Reserved> {
         match &mut self.way {
             Way::Direct(_) => None,
@@ -158,7 +158,7 @@ impl<'a> Handle<'a> {
         }
     }
 
-    /// Begins the later part. Waits for nothing.
+    /// Begins the later part. Does not wait.
     ///
     /// # Errors
     /// When the journal was aborted.
@@ -166,27 +166,27 @@ impl<'a> Handle<'a> {
         Ok(Handle::on(Way::Logged(later.of_kind(kind as u8).start()?)))
     }
 
-    /// Whether a block was changed. A change that fails before that leaves nothing half done.
+    /// Whether a block was changed. A change that fails before leaves nothing half done.
     pub(crate) fn has_changed(&self) -> bool {
         self.changed
     }
 
-    /// Whether an error now leaves something half done.
+    /// Whether an error now would leave something half done.
     pub(crate) fn is_half_done(&self) -> bool {
         self.in_step || self.changed && !self.whole
     }
 
-    /// The changes were taken back: an error that follows leaves nothing half done.
+    /// Notes that the changes were undone: a later error leaves nothing half done.
     pub(crate) fn set_whole(&mut self) {
         self.whole = true;
     }
 
-    /// Begins changes that nobody could take back by halves.
+    /// Begins changes that cannot be undone by halves.
     pub(crate) fn begin_step(&mut self) {
         self.in_step = true;
     }
 
-    /// Ends them.
+    /// Ends such changes.
     pub(crate) fn end_step(&mut self) {
         self.in_step = false;
     }
@@ -200,7 +200,7 @@ impl<'a> Handle<'a> {
         (self.changed, self.whole) = (true, false);
     }
 
-    /// The transaction that it is part of, if there is a journal.
+    /// The transaction that the change is part of, if there is a journal.
     pub(crate) fn tid(&self) -> Option<Tid> {
         match &self.way {
             Way::Direct(_) => None,
@@ -208,7 +208,7 @@ impl<'a> Handle<'a> {
         }
     }
 
-    /// Whether a change that has steps had better end here: a transaction has bounds.
+    /// Whether a change with several steps should end here, since a transaction is bounded.
     pub(crate) fn is_low(&mut self) -> bool {
         match &mut self.way {
             Way::Direct(_) => false,
@@ -240,8 +240,8 @@ impl<'a> Handle<'a> {
         Ok(())
     }
 
-    /// Takes a block into the change as it is, before anything is changed: the change does not fail later for
-    /// want of it.
+    /// Takes a block into the change, unchanged, before anything is changed, so that the change cannot fail
+    /// later for want of the block.
     ///
     /// # Errors
     /// As [`Handle::write`].
@@ -255,7 +255,7 @@ impl<'a> Handle<'a> {
         }
     }
 
-    /// Takes the block into the change that inode `ino` is stored in, and remembers its place there.
+    /// Takes the table block of inode `ino` into the change, and remembers the inode's place in it.
     ///
     /// # Errors
     /// As [`Handle::write`].
@@ -265,12 +265,12 @@ impl<'a> Handle<'a> {
         Ok(())
     }
 
-    /// Where an inode is stored whose block is held.
+    /// The place of an inode whose table block is held.
     pub(crate) fn place_of(&self, ino: u32) -> Option<(BlockAddr, usize)> {
         self.places.iter().find(|p| p.0 == ino).map(|p| p.1)
     }
 
-    /// Lets `f` change a block; it takes no other.
+    /// Lets `f` change a block; `f` must not change another.
     ///
     /// # Errors
     /// Those of reading it; `NoSpace` when the transaction is full; when the journal was aborted.
@@ -286,7 +286,7 @@ impl<'a> Handle<'a> {
         Ok(())
     }
 
-    /// Lets `f` change a block that is new: it is not read, and `f` gets zeros.
+    /// Lets `f` fill a new block: it is not read, and `f` gets zeros.
     ///
     /// # Errors
     /// As [`Handle::write`].
@@ -305,7 +305,7 @@ impl<'a> Handle<'a> {
         Ok(())
     }
 
-    /// Says that a block of metadata is free: its changes are dropped, and the log's copies of it are
+    /// Notes that a block of metadata is free: its changes are dropped, and the log's copies of it are
     /// revoked.
     ///
     /// # Errors
@@ -336,7 +336,7 @@ fn has_credit(h: &mut tidegate_jbd2::Handle) -> Result<()> {
     Err(no_room(h))
 }
 
-/// The error of a change that is half done and cannot go on in another transaction.
+/// The error of a half-done change that cannot go on in another transaction.
 fn no_room(h: &tidegate_jbd2::Handle) -> Error {
     Error::new(ErrorKind::Io, format!("transaction {} has no room for the rest of a change", h.tid()))
 }

@@ -1,4 +1,4 @@
-//! Whether the volume takes changes, the event that ends that, and how it is left.
+//! Whether the volume takes changes, the event that stops changes, and the state in which the volume is left.
 
 use crate::alloc::{Free, Space};
 use crate::format::crc::{START, crc32c};
@@ -15,8 +15,8 @@ use tidegate_rt::{Timespec, clock};
 use tidegate_vfs::planted::PlantedBug;
 use tidegate_vfs::{Error, ErrorKind, Inode, ReadOnly, Result, XattrFlags};
 
-/// How often a change that found no room is tried again behind a commit, which lets freed blocks be used: others may
-/// take these first, or free more.
+/// Number of times that a change which found no space is repeated after a commit, which makes freed blocks
+/// usable: other changes may take these first, or free more.
 const PATIENCE: u32 = 8;
 
 fn needs_no_recovery(raw: &mut RawSuperblock) {
@@ -25,7 +25,7 @@ fn needs_no_recovery(raw: &mut RawSuperblock) {
 }
 
 impl Ext4 {
-    /// Why changes are refused, if they are.
+    /// The reason why changes are refused, if they are.
     pub(crate) fn why_no_changes(&self) -> Option<ReadOnly> {
         if let Some(e) = self.blocks.journal().and_then(|j| j.aborted()) {
             self.stop(&e);
@@ -39,7 +39,7 @@ impl Ext4 {
     /// Refuses changes on a volume that is read-only or has failed.
     ///
     /// # Errors
-    /// `ReadOnly`, then.
+    /// `ReadOnly` on such a volume.
     pub(crate) fn check_writable(&self) -> Result<()> {
         self.why_no_changes().map_or(Ok(()), |why| Err(Error::read_only(&why)))
     }
@@ -49,8 +49,9 @@ impl Ext4 {
         let _ = self.failure.set(why.clone());
     }
 
-    /// Does one change. An error that leaves it half done stops the volume; one before anything was changed does not.
-    /// Where there is no room but for what a commit frees, that is waited for, and the change begun anew.
+    /// Does one change. An error that leaves the change half done stops the volume; an error before anything
+    /// was changed does not. If only a commit can make space, this waits for the commit and repeats the
+    /// change.
     ///
     /// # Errors
     /// Those of `f`; `ReadOnly`.
@@ -58,7 +59,7 @@ impl Ext4 {
         self.op_by(|fs| Handle::new(&fs.blocks, kind), f)
     }
 
-    /// Does one change of which a part comes later ([`Handle::later`]).
+    /// Does one change whose last part comes later ([`Handle::later`]).
     ///
     /// # Errors
     /// As [`Ext4::op`].
@@ -70,7 +71,7 @@ impl Ext4 {
         self.op_by(|fs| Handle::with_later(&fs.blocks, kind), f)
     }
 
-    /// Does one change that puts so many blocks of data into its transaction.
+    /// Does one change that puts `data` blocks of data into its transaction.
     ///
     /// # Errors
     /// As [`Ext4::op`].
@@ -83,7 +84,7 @@ impl Ext4 {
         self.op_by(|fs| Handle::with_data(&fs.blocks, kind, data as u32), f)
     }
 
-    /// Does one change that frees blocks of an inode, of logged data as many as one change may.
+    /// Does one change that frees blocks of an inode; of logged data, at most as many as one change may.
     ///
     /// # Errors
     /// As [`Ext4::op`].
@@ -96,7 +97,7 @@ impl Ext4 {
         self.op_by(|fs| Handle::with_revokes(&fs.blocks, HandleType::Truncate, revokes), f)
     }
 
-    /// The later part of a change if one is given, or else a change of its own.
+    /// Does the later part of a change if one is given, or else a change of its own.
     ///
     /// # Errors
     /// As [`Ext4::op`].
@@ -107,7 +108,8 @@ impl Ext4 {
         f: impl FnMut(&mut Handle<'_>) -> Result<T>,
     ) -> Result<T> {
         let begin = |fs: &'a Ext4| {
-            // Where a transaction has no more room than was kept, a mark that needs more would find none half way.
+            // If a transaction has no room beyond the reserved credits, a mark that needs more would fail
+            // half way.
             let mut own = later.take().map(|l| Handle::of_later(l, kind)).transpose()?;
             match own.take_if(|h| !h.is_low()) {
                 Some(own) => Ok(own),
@@ -160,7 +162,7 @@ impl Ext4 {
         }
     }
 
-    /// Makes what changed of an inode durable; its pages have been written and waited for.
+    /// Makes the changes of an inode durable; its pages were written and waited for.
     ///
     /// # Errors
     /// Those of the device, and the volume takes no more changes.
@@ -171,12 +173,12 @@ impl Ext4 {
         match own(inode).changed(datasync).filter(|tid| !journal.committed().reaches(*tid)) {
             Some(tid) => {
                 self.stats.fsync_commits.fetch_add(1, Relaxed);
-                // A commit that is on its way may have flushed before the data was there.
+                // A commit that is already on its way may have flushed before the data arrived.
                 let flushes = journal.start_commit(tid);
                 journal.wait_commit(tid)?;
                 if flushes { Ok(()) } else { self.flush() }
             }
-            // Data that was written in place is in the device's cache.
+            // Data that was written in place may be in the device's cache.
             None => {
                 self.stats.fsyncs.fetch_add(1, Relaxed);
                 self.flush()
@@ -187,7 +189,8 @@ impl Ext4 {
     fn flush(&self) -> Result<()> {
         self.blocks.queue.flush().map_err(|e| Error::device(e, "flushing")).inspect_err(|e| {
             self.stop(e);
-            // The system tells of a lost write once: a record that flushes after this one would hear of none.
+            // The system reports a lost write only once: a commit record that flushes after this flush would
+            // not get the error.
             if let Some(journal) = self.blocks.journal() {
                 journal.abort(e.clone());
             }
@@ -221,8 +224,8 @@ impl Ext4 {
         })
     }
 
-    /// Has the superblock say that the volume has faults, if some were met that it does not tell of: a power cut
-    /// must not hide them. A transaction without room leaves that to the next.
+    /// Records in the superblock that the volume has faults, if some were found that it does not record yet:
+    /// a power cut must not hide them. A transaction without room leaves this to the next.
     fn note_faults(&self, handle: &mut Handle<'_>) {
         if self.damaged.is_untold() {
             let error = |raw: &mut RawSuperblock| {
@@ -235,7 +238,7 @@ impl Ext4 {
         }
     }
 
-    /// Says on the volume that it is in use, durably and before anything else changes.
+    /// Marks the volume as in use, durably and before anything else changes.
     ///
     /// # Errors
     /// Those of the device.
@@ -257,7 +260,7 @@ impl Ext4 {
         })
     }
 
-    /// Writes all that changed, and says that the volume is whole.
+    /// Writes all changes, and marks the volume as clean.
     ///
     /// # Errors
     /// Those of the device.
@@ -275,10 +278,10 @@ impl Ext4 {
         }
         let mut valid = State::from_bits_retain(self.sb.raw.s_state.get()) & State::VALID;
         if self.has_unlisted_orphans() {
-            // Somebody has a file open that has no name any more.
+            // A file without a name is still open.
             valid = State::empty();
         }
-        // e2fsck looks at a volume that says so without being told to.
+        // e2fsck checks a volume with this state without being forced.
         let found = if self.damaged.has_faults() { State::ERROR } else { State::empty() };
         self.write_super(|raw| {
             raw.s_state.set((State::from_bits_retain(raw.s_state.get()) | valid | found).bits());
@@ -286,12 +289,12 @@ impl Ext4 {
         })
     }
 
-    /// Writes metadata that has been in memory alone, on a volume without a journal. An error stops the volume.
+    /// Writes metadata that is only in memory, on a volume without a journal. An error stops the volume.
     pub(crate) fn write_buffers(&self) {
         let _ = self.blocks.write_out().inspect_err(|e| self.stop(e));
     }
 
-    /// Writes all that changed of the metadata, and makes it durable.
+    /// Writes all changes of the metadata, and makes them durable.
     ///
     /// # Errors
     /// Those of the device, and the volume takes no more changes.
@@ -302,7 +305,7 @@ impl Ext4 {
         }
     }
 
-    /// Changes the superblock on the device, past the journal and memory: for its beginning and its end.
+    /// Changes the superblock on the device, past the journal and memory: when the volume is opened and left.
     fn write_super(&self, f: impl Fn(&mut RawSuperblock)) -> Result<()> {
         let (block, at) = self.super_place();
         let bs = self.sb.block_size as usize;
@@ -328,7 +331,7 @@ impl Ext4 {
         (BlockAddr((SUPER_OFFSET / bs) as u64), SUPER_OFFSET % bs)
     }
 
-    /// Takes the superblock into a change, before anything is changed.
+    /// Takes the superblock into a change before anything is changed.
     ///
     /// # Errors
     /// Those of reading it.
@@ -347,7 +350,7 @@ impl Ext4 {
         handle.write(block, |bytes| self.put_super(&mut bytes[at..at + SUPER_SIZE], free, &f))
     }
 
-    /// Changes the superblock's bytes: its counts follow what is free, and its checksum.
+    /// Changes the superblock's bytes; its counts and its checksum follow.
     fn put_super(&self, bytes: &mut [u8], free: Option<Free>, f: impl Fn(&mut RawSuperblock)) {
         let Ok(raw) = <RawSuperblock as zerocopy::FromBytes>::mut_from_bytes(bytes) else { return };
         if let Some(free) = free {
@@ -367,10 +370,10 @@ impl Ext4 {
     }
 }
 
-/// Where an inode has its attributes: a block of their own, and the bytes behind its fields.
+/// The places of an inode's attributes: a block of their own, and the bytes behind its fields.
 type Xattrs = (Option<BlockAddr>, Box<[u8]>);
 
-/// Sets where an inode in memory has its attributes; the old place.
+/// Sets the places of an inode's attributes in memory; returns the old places.
 fn put_xattrs(inode: &Inode, new: Xattrs) -> Xattrs {
     let mut data = own(inode).write();
     let now = Arc::make_mut(&mut data);

@@ -21,7 +21,7 @@ pub struct VolumeInfo {
     pub features: Vec<String>,
     /// Features that keep it from being changed, with their bits; empty when there are none.
     pub read_only_features: String,
-    /// Options that it is opened with where none are told, by tune2fs's names.
+    /// Options that apply where the user gives none, by tune2fs's names.
     pub default_options: Vec<String>,
     /// Bytes of a block.
     pub block_size: u32,
@@ -31,13 +31,13 @@ pub struct VolumeInfo {
     pub inode_size: u32,
     /// Blocks.
     pub blocks: u64,
-    /// Free ones.
+    /// Free blocks.
     pub free_blocks: u64,
-    /// Those kept for the superuser.
+    /// Blocks reserved for the superuser.
     pub reserved_blocks: u64,
     /// Inodes.
     pub inodes: u32,
-    /// Free ones.
+    /// Free inodes.
     pub free_inodes: u64,
     /// Directories.
     pub directories: u64,
@@ -45,9 +45,9 @@ pub struct VolumeInfo {
     pub last_mounted: String,
     /// The words of `s_state`: `clean`, `not clean`, with `errors` if any are recorded.
     pub state: String,
-    /// Errors counted.
+    /// Number of recorded errors.
     pub errors: u32,
-    /// How names are hashed in new directories.
+    /// The hash of names in new directories.
     pub hash: &'static str,
     /// Blocks in a group.
     pub blocks_per_group: u32,
@@ -72,7 +72,7 @@ pub struct GroupInfo {
     pub free_inodes: u32,
     /// Directories.
     pub directories: u32,
-    /// It begins with a copy of the superblock.
+    /// The group begins with a copy of the superblock.
     pub has_super: bool,
     /// Its flags, by name.
     pub flags: Vec<String>,
@@ -81,18 +81,18 @@ pub struct GroupInfo {
 /// Facts about a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum JournalInfo {
-    /// There is none.
+    /// There is no journal.
     #[default]
     None,
-    /// It is on a device of its own.
+    /// The journal is on a device of its own.
     Device,
-    /// In a file.
+    /// The journal is in a file.
     Inode {
         /// The file's inode.
         ino: u32,
         /// Its bytes.
         bytes: u64,
-        /// It holds what the volume does not.
+        /// The journal holds changes that the volume does not have.
         needs_recovery: bool,
     },
 }
@@ -140,7 +140,7 @@ impl Ext4 {
         })
     }
 
-    /// The name that goes with the features.
+    /// The name that goes with the features: ext2, ext3 or ext4.
     fn kind(&self) -> &'static str {
         let sb = &self.sb;
         let of_ext4 = Incompat::EXTENTS | Incompat::BIT64 | Incompat::FLEX_BG;

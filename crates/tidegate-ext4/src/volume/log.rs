@@ -9,7 +9,7 @@ use std::ops::Range;
 use tidegate_jbd2::{FsBlock, Log, Run};
 use tidegate_vfs::{Error, FileType, Result};
 
-/// Pieces that a journal may lie in; a map that repeats itself has any number.
+/// Most pieces of a journal; a map that repeats itself could have any number.
 const PIECES: usize = 1 << 20;
 
 impl Ext4 {
@@ -18,7 +18,8 @@ impl Ext4 {
         Log::new(self.blocks.queue.clone(), self.sb.block_size, self.journal_runs(ino)?)
     }
 
-    /// The blocks of the journal, which no file may have. None of one that cannot be found: the volume is not changed.
+    /// The blocks of the journal, which no file may have. Empty if the journal cannot be found: the volume is
+    /// not changed then.
     pub(super) fn find_journal_blocks(&self) -> Vec<Range<u64>> {
         let Journal::Inode(ino) = self.sb.journal else { return Vec::new() };
         let runs = self.journal_runs(ino).unwrap_or_default();

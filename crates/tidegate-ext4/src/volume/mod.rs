@@ -7,20 +7,20 @@
 //! |---|---|
 //! | [`sbi`] | [`Ext4`](sbi::Ext4) |
 //! | [`open`] | opening a volume |
-//! | [`options`] | how to open it |
-//! | [`info`] | what it tells of itself |
-//! | `announce` | features that it gets in use |
-//! | `assemble` | its parts, put together |
-//! | `blocks` | its blocks, through the page cache |
-//! | `buffers` | blocks that change, of a volume without a journal |
+//! | [`options`] | mount options and switches |
+//! | [`info`] | description |
+//! | `announce` | features that the volume gets in use |
+//! | `assemble` | the volume's parts, put together |
+//! | `blocks` | the volume's blocks, through the page cache |
+//! | `buffers` | changed blocks of a volume without a journal |
 //! | `conversion` | the thread that marks blocks written |
-//! | `defaults` | options that its superblock has defaults for |
-//! | `handle` | what a change goes through |
-//! | `health` | whether it takes changes, and how it is left |
-//! | `log` | where its journal lies |
+//! | `defaults` | the superblock's defaults for options |
+//! | `handle` | the handle of a change |
+//! | `health` | whether the volume takes changes, and the state in which it is left |
+//! | `log` | the place of the journal |
 //! | `ordered` | data that a commit waits for |
-//! | `overlay` | what its journal holds |
-//! | `stats` | what was written |
+//! | `overlay` | blocks in the journal |
+//! | `stats` | counts of writes |
 
 pub(crate) mod announce;
 mod assemble;

@@ -1,4 +1,4 @@
-//! Opening a volume: the superblock, and why the volume is not changed.
+//! Opening a volume: the superblock, and the reasons why the volume is not changed.
 
 use crate::alloc::Space;
 use crate::fast_commit;
@@ -16,9 +16,9 @@ use tidegate_jbd2::{JournalOptions, recover};
 use tidegate_rt::clock;
 use tidegate_vfs::{At, Bdi, Error, ErrorKind, FileType, Ino, ReadOnly, Result};
 
-/// Bytes of clean metadata in memory, where the volume may have so much.
+/// Most bytes of clean metadata in memory, if the limits allow that.
 const METADATA: usize = 64 << 20;
-/// Where the magic number is on the volume, in bytes.
+/// Byte offset of the magic number on the volume.
 const MAGIC_AT: usize = SUPER_OFFSET + 0x38;
 
 /// Whether the device holds an ext2, ext3 or ext4 superblock.
@@ -30,7 +30,7 @@ pub fn is_ext4(queue: &RequestQueue) -> bool {
 /// Reads the superblock.
 ///
 /// # Errors
-/// `Corrupt` with what is wrong, `Unsupported` with the feature, those of the device.
+/// `Corrupt` with the fault, `Unsupported` with the feature, those of the device.
 pub fn load_superblock(queue: &RequestQueue) -> Result<Superblock> {
     let size = queue.device().size();
     if size < PAGE_SIZE as u64 {
@@ -46,7 +46,7 @@ impl Ext4 {
     /// Opens the volume behind `queue`, its pages accounted to `bdi`. Nothing on it is changed.
     ///
     /// # Errors
-    /// `Corrupt` with what is wrong, `Unsupported` with the feature, those of the device.
+    /// `Corrupt` with the fault, `Unsupported` with the feature, those of the device.
     pub fn open(queue: Arc<RequestQueue>, bdi: Arc<Bdi>, options: Ext4Options) -> Result<Arc<Ext4>> {
         let sb = load_superblock(&queue)?;
         let options = options.with_defaults(&sb);
@@ -58,7 +58,7 @@ impl Ext4 {
         let first = fs.fixed_time.map_or_else(clock::entropy, |_| le32(&fs.sb.raw.s_uuid, 0).into());
         fs.next_generation = AtomicU32::new(first as u32);
         if wants_recovery && let Some(overlay) = fs.recover_in_memory()? {
-            // The superblock, too, may be newer in the journal; blocks that were read so far are not kept.
+            // The journal may have a newer superblock, too; blocks that were read so far are not kept.
             if let Some(bytes) = overlay.superblock(&fs.sb)? {
                 let logged = Superblock::parse(&bytes, queue.device().size());
                 fs.sb = logged.and_then(|sb| goes_on(&fs.sb, sb)).map_err(|e| e.of("in the journal"))?;
@@ -66,7 +66,7 @@ impl Ext4 {
             fs.blocks = Blocks::new(queue.clone(), bdi.clone(), fs.sb.block_size);
             fs.blocks.overlay = Some(overlay);
         }
-        // Known before the first look into a file.
+        // The blocks must be known before any file is read.
         fs.journal_blocks = fs.find_journal_blocks();
         fs.read_only = fs.why_read_only(&queue, &options);
         fs.check_root()?;
@@ -88,10 +88,10 @@ impl Ext4 {
         Ok(fs)
     }
 
-    /// Recovers the volume in memory: the content of its journal, if that is not empty.
+    /// Recovers the volume in memory: returns the content of its journal, if that is not empty.
     ///
     /// # Errors
-    /// `Corrupt` where the journal is; those of the device.
+    /// `Corrupt` for a corrupt journal; those of the device.
     pub(crate) fn recover_in_memory(&self) -> Result<Option<Overlay>> {
         let Journal::Inode(ino) = self.sb.journal else { return Ok(None) };
         let log = self.journal_log(ino).map_err(|e| e.of("the journal"))?;
@@ -102,7 +102,7 @@ impl Ext4 {
         fast_commit::lay_over(&self.blocks.queue, &self.sb, replay).map(Some)
     }
 
-    /// Recovers the volume for good, and takes it into use.
+    /// Recovers the volume on the device, and takes it into use.
     fn begin_changes(
         &mut self,
         queue: &Arc<RequestQueue>,
@@ -120,7 +120,7 @@ impl Ext4 {
             let log = Arc::new(self.journal_log(ino).map_err(|e| e.of("the journal"))?);
             let flagged = self.sb.incompat.contains(Incompat::RECOVER);
             if !flagged && tidegate_jbd2::Superblock::read(&log)?.start.is_some() {
-                // The volume may have changed since the log was given up, which nobody but a user can know.
+                // The volume may have changed since the log was given up; only the user can know.
                 let what = "its journal holds changes, and its superblock says that it holds none";
                 self.read_only = Some(ReadOnly::Unrepaired { what, tool: "e2fsck" });
                 return Ok(());
@@ -150,7 +150,7 @@ impl Ext4 {
                 return opened.close();
             }
             journal = Some(opened);
-            // As recovery left them.
+            // The superblock and the journal as recovery left them.
             self.sb = goes_on(&self.sb, load_superblock(queue)?)?;
             self.blocks = Blocks::new(queue.clone(), bdi.clone(), self.sb.block_size);
             (self.counts, self.tables) = (OnceLock::new(), OnceLock::new());
@@ -175,7 +175,7 @@ impl Ext4 {
         }
     }
 
-    /// Refuses a volume whose root is no directory: nothing in it has a name.
+    /// Refuses a volume whose root is not a directory: nothing in it has a name.
     fn check_root(&self) -> Result<()> {
         let root = self.load_inode(Ino(ROOT_INO.into())).map_err(|e| match e.kind() {
             ErrorKind::Stale => Error::corrupt("the root directory is missing"),
@@ -188,8 +188,8 @@ impl Ext4 {
     }
 }
 
-/// The superblock that recovery found, if it is one of the same volume: the journal's content is counted in
-/// its blocks.
+/// The superblock that recovery found, if it fits the old one: the journal's content counts in the volume's
+/// blocks.
 fn goes_on(before: &Superblock, found: Superblock) -> Result<Superblock> {
     let (is, was) = (found.block_size, before.block_size);
     rule(is == was, format_args!("blocks of {is} bytes, and of {was}"))
@@ -197,12 +197,12 @@ fn goes_on(before: &Superblock, found: Superblock) -> Result<Superblock> {
     Ok(found)
 }
 
-/// The volume, or its journal, tells of an error.
+/// The volume or its journal records an error.
 fn unrepaired() -> ReadOnly {
     ReadOnly::Unrepaired { what: "an earlier error is recorded in it", tool: "e2fsck" }
 }
 
-/// Why a volume whose journal is elsewhere, and holds what the volume does not, is refused.
+/// The error for a volume whose journal is elsewhere and holds changes that the volume does not have.
 fn not_recovered() -> Error {
     let why = "its journal, on a device of its own, holds changes that the volume does not";
     let cure = "norecovery opens it as it is, which may be half changed";
@@ -210,7 +210,7 @@ fn not_recovered() -> Error {
 }
 
 impl Ext4 {
-    /// Why the volume is not changed, and the part of it that cannot be seen.
+    /// The reason why the volume is not changed, and the part of it that is not visible.
     fn why_read_only(&self, queue: &RequestQueue, options: &Ext4Options) -> Option<ReadOnly> {
         let why = self.what_forbids_writing(queue, options)?;
         Some(match self.blocks.overlay.as_ref().and_then(Overlay::left_out) {
@@ -240,7 +240,7 @@ impl Ext4 {
         let raw = &sb.raw;
         let named = [&raw.s_feature_compat, &raw.s_feature_incompat, &raw.s_feature_ro_compat];
         if raw.s_rev_level.get() == 0 && named.iter().any(|word| word.get() != 0) {
-            // Linux heeds them all the same, and e2fsck takes them away.
+            // Linux respects the features all the same, and e2fsck removes them.
             return Some(ReadOnly::State("a volume of revision 0 names features, which that has none of"));
         }
         if sb.compat.contains(Compat::ORPHAN_FILE) && !sb.names_orphan_file() {

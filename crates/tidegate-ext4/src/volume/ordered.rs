@@ -1,8 +1,9 @@
-//! Data that has to be on the device before the transaction commits that gives it a place (`data=ordered`).
+//! Data that must be on the device before the commit of the transaction that gives it a place
+//! (`data=ordered`).
 //!
-//! A pass that gives pages places says so while its handle is open, and no commit of that transaction goes on
-//! before the pages are on the device: a power cut leads to no block that holds what another file left there.
-//! Where the pages do not get there, the commit fails, and with it the journal ends; Linux has unwritten
+//! A pass that gives pages places announces them while its handle is open. The transaction's commit does not
+//! go on before the pages are on the device, so after a power cut no file has a block with another file's old
+//! content. If the pages do not arrive, the commit fails, and the journal is aborted; Linux has unwritten
 //! extents until then and goes on.
 
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ static ORDERED: LockClass = LockClass::new("ext4->ordered", 598);
 #[derive(Default)]
 struct Runs {
     on_way: usize,
-    /// Some did not get to the device.
+    /// A run did not reach the device.
     lost: bool,
 }
 
@@ -27,13 +28,13 @@ struct Runs {
 pub(crate) struct Ordered {
     runs: Mutex<BTreeMap<u32, Runs>>,
     ended: WaitQueue,
-    /// Where some of them may be.
+    /// A plug that may hold some of the runs.
     plug: Arc<SharedPlug>,
-    /// Times that some joined it.
+    /// Number of times that runs joined the plug.
     joins: AtomicU64,
 }
 
-/// A run of pages. When it is dropped it is on the device, or lost.
+/// A run of pages. When it is dropped, it is on the device or lost.
 pub(crate) struct OnWay {
     of: Arc<Ordered>,
     tid: Tid,
@@ -41,7 +42,7 @@ pub(crate) struct OnWay {
 }
 
 impl OnWay {
-    /// All of it is on the device.
+    /// Notes that the whole run is on the device.
     pub(crate) fn arrived(&self) {
         self.arrived.store(true, Relaxed);
     }
@@ -53,13 +54,13 @@ impl Ordered {
         Arc::new(Ordered { runs, ended: WaitQueue::new(), plug, joins: AtomicU64::new(0) })
     }
 
-    /// Runs joined the plug: a commit that waits for them sends it.
+    /// Notes that runs joined the plug: a commit that waits for them sends it.
     pub(crate) fn joined(&self) {
         self.joins.fetch_add(1, SeqCst);
         self.ended.wake_all();
     }
 
-    /// A run gets its place in `tid`, whose handle the caller has. The rest needs no handle.
+    /// Notes that a run gets its place in `tid`, whose handle the caller has. The rest needs no handle.
     pub(crate) fn begin(self: &Arc<Self>, tid: Tid) -> OnWay {
         self.runs.lock().entry(tid.0).or_default().on_way += 1;
         OnWay { of: self.clone(), tid, arrived: AtomicBool::new(false) }
@@ -85,7 +86,7 @@ impl Drop for OnWay {
 
 impl CommitHooks for Ordered {
     fn before_wait(&self) {
-        // Bios in it hold credits that are kept for their end.
+        // Bios in the plug hold credits that are kept for their end.
         self.plug.send_awaited();
     }
 

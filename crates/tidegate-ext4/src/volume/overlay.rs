@@ -13,11 +13,11 @@ use tidegate_vfs::{Result, Unseen};
 /// The journal's blocks of the volume.
 pub(crate) struct Overlay {
     replay: Replay,
-    /// Those that fast commits change.
+    /// The blocks that fast commits change.
     changed: Changed,
     /// The numbers of both kinds of blocks.
     blocks: BTreeSet<u64>,
-    /// Fast commits are among them, if there are any.
+    /// Whether fast commits are applied, if there are any.
     applied: bool,
 }
 
@@ -40,13 +40,13 @@ impl Overlay {
         &self.replay
     }
 
-    /// Whether fast commits follow that are not among the blocks.
+    /// Whether there are fast commits that are not applied.
     pub(crate) fn lacks_fast_commits(&self) -> bool {
         self.replay.has_fast_commits() && !self.applied
     }
 
-    /// Puts the blocks that fast commits change into the log, durably, if there are any: whether there were. The log
-    /// is to be recovered anew then.
+    /// Puts the blocks that fast commits change into the log, durably; true if there were any. Then the log
+    /// must be recovered again.
     ///
     /// # Errors
     /// As [`Replay::settle`].
@@ -57,7 +57,7 @@ impl Overlay {
         Ok(self.applied)
     }
 
-    /// Copies what it has of `block` to `to`, which has the size of a block; whether it has any.
+    /// Copies its content of `block` to `to`, which has the size of a block; true if it has any.
     ///
     /// # Errors
     /// Those of reading the journal.
@@ -87,7 +87,7 @@ impl Overlay {
         self.blocks.range(range).next().is_some()
     }
 
-    /// Puts what the journal holds of the blocks from `first` on into `bytes`, which has blocks of
+    /// Copies the journal's content of the blocks from `first` on into `bytes`, which has blocks of
     /// `block_size` bytes.
     ///
     /// # Errors
@@ -101,7 +101,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// The part of the promises that is lost, if there is one.
+    /// The part of the promised changes that is lost, if there is one.
     pub(crate) fn left_out(&self) -> Option<Unseen> {
         if let Some(tid) = self.replay.failed_commit() {
             return Some(Unseen::Transaction(tid.0));
@@ -109,7 +109,7 @@ impl Overlay {
         self.lacks_fast_commits().then_some(Unseen::FastCommits)
     }
 
-    /// An error that the journal tells of, if any: an errno.
+    /// The errno that the journal records, if any.
     pub(crate) fn errno(&self) -> i32 {
         self.replay.errno()
     }

@@ -18,17 +18,17 @@ use tidegate_rt::{Mutex, Timespec};
 use tidegate_vfs::planted::Planted;
 use tidegate_vfs::{Error, ReadOnly};
 
-/// An ext2, ext3 or ext4 volume. Shared by threads: nothing in it changes but caches.
+/// An ext2, ext3 or ext4 volume, shared by threads.
 pub struct Ext4 {
     pub(crate) sb: Superblock,
     pub(crate) blocks: Blocks,
-    /// Why it is not changed; empty if it is.
+    /// The reason why the volume is not changed; empty if it is.
     pub(crate) read_only: Option<ReadOnly>,
-    /// The sums of all groups, once somebody has asked.
+    /// The sums of all groups, computed when they are first needed.
     pub(crate) counts: OnceLock<Counts>,
-    /// Where its own tables are, once somebody has asked.
+    /// The places of the volume's own tables, computed when they are first needed.
     pub(crate) tables: OnceLock<Tables>,
-    /// The blocks of the journal, where it is in this volume.
+    /// The blocks of the journal, if it is on this volume.
     pub(crate) journal_blocks: Vec<Range<u64>>,
     /// Free blocks and inodes, if the volume is changed.
     pub(crate) space: Option<Space>,
@@ -40,11 +40,11 @@ pub struct Ext4 {
     pub(crate) plug: Arc<SharedPlug>,
     /// Data that commits wait for.
     pub(crate) ordered: Arc<Ordered>,
-    /// The marker of written blocks, if the volume is changed and not filled.
+    /// The thread that marks blocks written, if the volume is changed and not being filled.
     pub(crate) conversions: Option<Conversions>,
-    /// Groups that nothing is taken from.
+    /// Groups from which nothing is taken.
     pub(crate) damaged: Damaged,
-    /// Inodes whose table has a smaller size than they.
+    /// Inodes whose size in the table is smaller than in memory.
     pub(crate) behind: Behind,
     /// Inodes without a name.
     pub(crate) orphans: Orphans,
@@ -52,9 +52,9 @@ pub struct Ext4 {
     pub(crate) shared_xattrs: Mutex<()>,
     /// Locks on groups.
     pub(crate) group_locks: GroupLocks,
-    /// Features that it got since it was opened.
+    /// Features that the volume got since it was opened.
     pub(crate) announced: Announced,
-    /// Tells apart uses of one inode number.
+    /// Tells uses of one inode number apart.
     pub(crate) next_generation: AtomicU32,
     /// Counts of what was written.
     pub(crate) stats: Stats,
@@ -62,10 +62,10 @@ pub struct Ext4 {
     pub(crate) switches: Switches,
     /// The volume is being filled for the first time ([`Ext4Options::filling`](crate::Ext4Options::filling)).
     pub(crate) filling: bool,
-    /// The bug that is planted, for tests.
+    /// The planted bug, for tests.
     pub(crate) planted: Planted,
-    /// The time that the volume's own fields get, if it is not the clock's.
+    /// The time for the volume's own fields, if it is not the clock's.
     pub(crate) fixed_time: Option<Timespec>,
-    /// Why changes ended, if they did.
+    /// The reason why changes were stopped, if they were.
     pub(crate) failure: OnceLock<Error>,
 }

@@ -1,4 +1,4 @@
-//! Figures of the writes since the volume was opened.
+//! Statistics of the writes since the volume was opened.
 
 use crate::volume::sbi::Ext4;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -57,12 +57,12 @@ impl Ext4 {
         }
     }
 
-    /// Commits of the journal, in jbd2's words.
+    /// Statistics of the journal's commits, in jbd2's words.
     pub(crate) fn commit_stats_now(&self) -> CommitStats {
         let Some(journal) = self.blocks.journal() else { return CommitStats::default() };
         let (s, t) = (journal.stats(), journal.commit_times());
         CommitStats {
-            // One commit serves all who wait for it.
+            // One commit serves all threads that wait for it.
             merge: true,
             issued: s.requested,
             total: self.stats.fsync_commits.load(Relaxed),
@@ -82,7 +82,7 @@ impl Ext4 {
         history.iter().map(run).collect()
     }
 
-    /// How long commits took, and how long no handle could join.
+    /// Durations of commits, and the times when no handle could join.
     pub(crate) fn commit_times_now(&self) -> (Distribution, Distribution) {
         let times = self.blocks.journal().map(|j| j.commit_times()).unwrap_or_default();
         (times.commit, times.locked)

@@ -1,4 +1,4 @@
-//! The entries of one place with attributes, checked before they are used.
+//! The entries of one place of attributes, checked before they are used.
 
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
@@ -14,17 +14,17 @@ pub(super) struct Stored<'a> {
     pub size: u32,
     /// The inode that holds the value, 0 if it lies here.
     pub value_inum: u32,
-    /// Where it lies here.
+    /// Offset of the value, if it lies here.
     value_offs: usize,
 }
 
 impl Stored<'_> {
-    /// Whether it has a value, and that lies here.
+    /// Whether it has a value that lies here.
     fn is_here(&self) -> bool {
         self.value_inum == 0 && self.size > 0
     }
 
-    /// The first byte behind its value and the bytes that fill that up.
+    /// The first byte behind its value and the padding.
     fn end(&self) -> Option<usize> {
         (self.size as usize).checked_next_multiple_of(XATTR_ROUND)?.checked_add(self.value_offs)
     }
@@ -36,7 +36,7 @@ pub(super) struct Area<'a> {
     block: Option<BlockAddr>,
     /// The bytes that the offsets of values count from.
     bytes: &'a [u8],
-    /// Where the first entry is in it.
+    /// Offset of the first entry.
     first: usize,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Area<'a> {
         Error::corrupt(what).at(place).in_inode(self.ino)
     }
 
-    /// All entries, whose names and values lie in the area. Values may lie in each other, as Linux reads them.
+    /// All entries, whose names and values lie in the area. Values may overlap, as Linux reads them.
     ///
     /// # Errors
     /// `Corrupt`.
@@ -69,7 +69,7 @@ impl<'a> Area<'a> {
         let (mut at, mut all) = (self.first, Vec::new());
         loop {
             let rest = self.bytes.get(at..).unwrap_or_default();
-            // An area in an inode may end without the four zero bytes that end a list.
+            // An area in an inode may end without the four zero bytes at the end of a list.
             if rest.len() < 4 || le32(rest, 0) == 0 {
                 break;
             }
@@ -77,7 +77,7 @@ impl<'a> Area<'a> {
                 RawXattrEntry::read_from_prefix(rest).map_err(|_| self.bad("the last entry is cut short"))?;
             let len = usize::from(raw.e_name_len);
             let name = behind.get(..len).ok_or_else(|| self.bad("the last name is cut short"))?;
-            // A list of names ends each with a zero byte.
+            // A list of names ends each name with a zero byte.
             if name.contains(&0) {
                 return Err(self.bad("a name with a zero byte"));
             }
@@ -91,7 +91,7 @@ impl<'a> Area<'a> {
             all.push(s);
             at += (XATTR_ENTRY + len).next_multiple_of(XATTR_ROUND);
         }
-        // Values lie behind the zeros that end the list, with room for the bytes that fill them up.
+        // Values lie behind the zeros at the end of the list, with room for their padding.
         for s in all.iter().filter(|s| s.is_here()) {
             if s.value_offs < at + 4 || s.end().is_none_or(|end| end > self.bytes.len()) {
                 return Err(self.bad("a value lies outside"));
@@ -100,7 +100,7 @@ impl<'a> Area<'a> {
         Ok(all)
     }
 
-    /// All entries, to be changed: each has its value for itself, so that they have room where they are.
+    /// All entries, for a change: values must not overlap, so that they have room where they are.
     ///
     /// # Errors
     /// `Corrupt`.
@@ -125,7 +125,7 @@ impl<'a> Area<'a> {
     pub(super) fn value(&self, s: &Stored<'_>) -> Result<&'a [u8]> {
         let end = s.value_offs.checked_add(s.size as usize).filter(|e| *e <= self.bytes.len());
         let value = end.and_then(|end| self.bytes.get(s.value_offs..end));
-        // An empty value may have an offset from before.
+        // An empty value may have a left-over offset.
         value.or((s.size == 0).then_some(&[][..])).ok_or_else(|| self.bad("a value lies outside"))
     }
 }

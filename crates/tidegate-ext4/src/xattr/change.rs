@@ -1,7 +1,8 @@
-//! Setting and removing attributes: in the inode while they fit there, else in a block of the inode's own.
+//! Sets and removes attributes: in the inode while they fit there, otherwise in a block of the inode's own.
 //!
-//! A block that others share is left to them, and the inode gets one of its own. All attributes of a place
-//! are read as a list, changed, and written whole, with the hashes that Linux and e2fsck compare blocks by.
+//! A block that several inodes share is left to the other inodes, and this inode gets one of its own. All
+//! attributes of a place are read as a list, changed, and written whole, with the hashes by which Linux and
+//! e2fsck compare blocks.
 
 use super::area::Area;
 use super::split_name;
@@ -72,11 +73,11 @@ fn put_list(bytes: &mut [u8], first: usize, base: usize, list: &[Kept], with_has
 }
 
 impl Ext4 {
-    /// Sets (`Some`) or removes an attribute; `value` is in the form user space sees. The inode is stored by
-    /// the caller.
+    /// Sets (`Some`) or removes an attribute; `value` is in user space's form. The caller stores the inode.
     ///
     /// # Errors
-    /// `NoData`, `Exists` as `flags` ask; `Range` for a name, `TooBig` for a list that is too long; `Corrupt`.
+    /// `NoData` or `Exists` as `flags` require; `Range` for a name and `TooBig` for a list that is too long;
+    /// `Corrupt`.
     pub(crate) fn change_xattr(
         &self,
         handle: &mut Handle<'_>,
@@ -156,8 +157,8 @@ impl Ext4 {
         own.behind = behind.into();
     }
 
-    /// Writes the attributes of a block: the inode's own is overwritten, a shared one left to the others;
-    /// none is kept for an empty list.
+    /// Writes the attributes of a block: the inode's own block is overwritten, a shared block is left to the
+    /// other inodes; an empty list keeps no block.
     fn put_block(
         &self,
         handle: &mut Handle<'_>,
@@ -179,7 +180,7 @@ impl Ext4 {
             ));
         }
         self.announce_xattrs(handle)?;
-        // As Linux sorts the entries of a block: by namespace, length and name.
+        // Linux sorts the entries of a block by namespace, length and name.
         list.sort_by(|a, b| (a.index, a.name.len(), &a.name).cmp(&(b.index, b.name.len(), &b.name)));
         let addr = match own.file_acl {
             Some(addr) if self.references(own, addr)? == 1 => addr,
@@ -215,7 +216,7 @@ impl Ext4 {
         handle.create(addr, |b| b.copy_from_slice(&bytes))
     }
 
-    /// An inode has no block of attributes any more: it is freed, or left to those who share it.
+    /// Removes an inode's block of attributes: the block is freed, or left to the inodes that share it.
     ///
     /// # Errors
     /// `Corrupt`; those of the device.
@@ -235,7 +236,7 @@ impl Ext4 {
         Ok(())
     }
 
-    /// Looks at an inode's block of attributes before the inode goes.
+    /// Checks an inode's block of attributes before the inode is freed.
     ///
     /// # Errors
     /// `Corrupt`; those of the device.
@@ -243,13 +244,14 @@ impl Ext4 {
         own.file_acl.map_or(Ok(()), |addr| self.references(own, addr).map(drop))
     }
 
-    /// How many inodes share a block. Nobody is ever added here, so the block of one inode stays its own.
+    /// Number of inodes that share a block. This code never adds one, so the block of one inode stays its
+    /// own.
     fn references(&self, own: &Ext4Inode, addr: BlockAddr) -> Result<u32> {
         let head = read_at::<RawXattrHeader>(&self.xattr_block(own, addr)?, 0);
         Ok(head.map_or(0, |head| head.h_refcount.get()))
     }
 
-    /// Leaves a block to those who share it; false where all others have left it by now.
+    /// Leaves a block to the inodes that share it; false if all of them have left it by now.
     fn leave_shared(&self, handle: &mut Handle<'_>, own: &Ext4Inode, addr: BlockAddr) -> Result<bool> {
         let _one_leaves = self.shared_xattrs.lock();
         if self.references(own, addr)? == 1 {

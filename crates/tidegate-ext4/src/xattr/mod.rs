@@ -6,7 +6,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `area` | the entries of an inode or a block, checked |
-//! | `change` | setting and removing |
+//! | `change` | setting and removing attributes |
 
 mod area;
 mod change;
@@ -42,7 +42,7 @@ fn split_name(name: &[u8]) -> Result<(u8, &[u8])> {
     Err(ErrorKind::Unsupported.into())
 }
 
-/// The name that user space sees; `None` for what it does not see, such as inline data.
+/// The name in user space; `None` for an attribute that user space does not see, such as inline data.
 fn full_name(index: u8, name: &[u8]) -> Option<Vec<u8>> {
     match index {
         INDEX_ACL_ACCESS => return Some(acl::ACCESS.to_vec()),
@@ -54,10 +54,10 @@ fn full_name(index: u8, name: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Ext4 {
-    /// The value of an attribute, in the form user space sees.
+    /// The value of an attribute, in user space's form.
     ///
     /// # Errors
-    /// `NoData`, `Unsupported` for a namespace that is not kept; `Corrupt`; those of the device.
+    /// `NoData`; `Unsupported` for a namespace that is not supported; `Corrupt`; those of the device.
     pub(crate) fn get_xattr(&self, inode: &Ext4Inode, name: &[u8]) -> Result<Vec<u8>> {
         let (index, rest) = split_name(name)?;
         let value = self.stored_xattr(inode, index, rest)?.ok_or(ErrorKind::NoData)?;
@@ -82,7 +82,7 @@ impl Ext4 {
         Ok(names)
     }
 
-    /// The value of an attribute as the volume keeps it.
+    /// The value of an attribute in the volume's form.
     pub(crate) fn stored_xattr(&self, inode: &Ext4Inode, index: u8, name: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut value = None;
         self.each_area(inode, &mut |area| {
@@ -95,8 +95,8 @@ impl Ext4 {
         Ok(value)
     }
 
-    /// Calls `f` with the attributes in the inode, and then with those in its block, until it says that this
-    /// is enough.
+    /// Calls `f` with the attributes in the inode, and then with those in its block, until `f` asks for no
+    /// more.
     fn each_area(&self, inode: &Ext4Inode, f: &mut dyn FnMut(&Area<'_>) -> Result<bool>) -> Result<()> {
         if le32(&inode.behind, 0) == XATTR_MAGIC && f(&Area::of_inode(inode.ino, &inode.behind[4..]))? {
             return Ok(());
@@ -158,7 +158,7 @@ impl Ext4 {
             let n = (attr.size - value.len() as u64).min(bs) as usize;
             value.extend_from_slice(&block[..n]);
         }
-        // The kernel keeps the value's hash where other inodes have their last access.
+        // The kernel keeps the value's hash in the field of the access time.
         let hash = crc32c(self.sb.csum_seed, &value);
         rule(hash == holder.raw_atime, "the hash of the value does not match")?;
         Ok(value)

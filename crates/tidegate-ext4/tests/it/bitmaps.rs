@@ -1,4 +1,4 @@
-//! Bitmaps and tables of groups that cannot be read: others give what is wanted, as on Linux.
+//! Bitmaps and tables of groups that cannot be read: other groups are used, as on Linux.
 
 use crate::common::volume::{fresh, fsck};
 use crate::rig::{run, scratch, skip};
@@ -32,7 +32,7 @@ fn in_desc(bytes: &[u8], group: u64, at: usize) -> u64 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()).into()
 }
 
-/// Reads of these blocks fail.
+/// Rules that make reads of these blocks fail.
 fn fails(blocks: impl IntoIterator<Item = u64>) -> Vec<Rule> {
     let fail = |b: u64| Rule::new(Fault::Fail(Errno::IO)).op(Op::Read).within(b * BLOCK..(b + 1) * BLOCK);
     blocks.into_iter().map(fail).collect()
@@ -46,7 +46,7 @@ fn write(v: &Arc<Vfs>, name: &[u8], bytes: &[u8]) -> Result<Ino> {
     Ok(inode.ino)
 }
 
-/// The faults that e2fsck mends; a look finds none then.
+/// The faults that e2fsck corrects; a second check must find none.
 fn mended(device: &MemoryDevice) -> String {
     let dir = scratch();
     let image = dir.path().join("m.img");
@@ -57,8 +57,8 @@ fn mended(device: &MemoryDevice) -> String {
     said
 }
 
-/// Bitmaps of all groups but the last cannot be read: writes and names go there, and free space of the others is
-/// shown to nobody. The volume itself counts as sound, unless something could not be freed.
+/// Bitmaps of all groups but the last cannot be read: writes and names go to the last, and the free space of
+/// the others is not reported. The volume itself counts as sound, unless something could not be freed.
 #[test]
 fn groups_whose_bitmap_cannot_be_read_are_passed_over() {
     if skip() {
@@ -71,7 +71,7 @@ fn groups_whose_bitmap_cannot_be_read_are_passed_over() {
 }
 
 fn pass_over_all_but_the_last(kind: &[&str], frees: bool) {
-    // Without checksums each group's bitmaps are there from the beginning.
+    // Without checksums each group's bitmaps are written from the start.
     let args = ["-b", "4096", "-g", "1024", "-N", "1024", "-O", "^metadata_csum,^uninit_bg,64bit"];
     let device = fresh(32, &[kind, &args].concat());
     let v = open(device.clone());
@@ -90,14 +90,14 @@ fn pass_over_all_but_the_last(kind: &[&str], frees: bool) {
     assert!(failed > 0);
     write(&v, b"more", &[8; 100_000]).unwrap();
     assert_eq!(faulty.failed(), failed, "{kind:?}: it was asked again");
-    // The first group's inodes are known by now; directories are spread over the others.
+    // The first group's inodes are known by now; directories are spread over the other groups.
     faulty.set(all_but_last(4));
     let dir = v.mkdir(ROOT, &v.root().unwrap(), b"directory", 0o755).unwrap();
     let per_group = before.files / GROUPS;
     assert!(dir.ino.0 > (GROUPS - 1) * per_group, "{kind:?}: inode {}", dir.ino.0);
     assert!(v.statfs().files_free <= before.files_free - 5 * per_group, "{kind:?}");
     if frees {
-        // Its bitmap is asked for again, and cannot be read again.
+        // The group's bitmap is read again, and the read fails again.
         faulty.set(all_but_last(0));
         v.unlink(ROOT, &v.root().unwrap(), b"old").unwrap();
     }
@@ -126,8 +126,8 @@ fn pass_over_all_but_the_last(kind: &[&str], frees: bool) {
     }
 }
 
-/// An error that has passed by the time that something is freed leaves nothing in use, and the group gives
-/// blocks again.
+/// If the error has passed when something is freed, nothing stays in use, and the group's blocks are used
+/// again.
 #[test]
 fn a_bitmap_that_can_be_read_again_frees() {
     if skip() {
@@ -153,7 +153,7 @@ fn a_bitmap_that_can_be_read_again_frees() {
     fsck(&device).unwrap();
 }
 
-/// No other group is left: the error tells of the one that cannot be read.
+/// No other group has room: the error names the group that cannot be read.
 #[test]
 fn a_bitmap_that_cannot_be_read_is_told_where_all_else_is_full() {
     if skip() {
@@ -171,8 +171,8 @@ fn a_bitmap_that_cannot_be_read_is_told_where_all_else_is_full() {
     v.unmount().unwrap();
 }
 
-/// A table of which most was never written, and holds what was on the device before. A block of it that
-/// cannot be read once is not passed over: all before an inode in use counts as written.
+/// Most of a table was never written, and holds the device's old content. A block of it that cannot be read
+/// once is not passed over: everything before an inode in use counts as written.
 #[test]
 fn tables_that_were_never_written_are_not_taken_for_written() {
     if skip() {
@@ -187,7 +187,7 @@ fn tables_that_were_never_written_are_not_taken_for_written() {
         let table = in_desc(&bytes, 0, 8);
         let flags = in_desc(&bytes, 0, 18) & 0xffff;
         assert_eq!(flags & 4, 0, "the table was zeroed");
-        // Sixteen inodes lie in a block; eleven of the first are in use.
+        // A block has sixteen inodes; eleven of the first are in use.
         let per_group = if one_group { 1024 } else { 256 };
         let rest = ((table + 1) * BLOCK) as usize..((table + per_group / 16) * BLOCK) as usize;
         bytes[rest].fill(0x81);
@@ -205,14 +205,14 @@ fn tables_that_were_never_written_are_not_taken_for_written() {
         } else {
             let behind = made[5..].iter().all(|m| m.as_ref().is_ok_and(|ino| *ino > 256));
             assert!(behind, "{made:?}");
-            // None but those of the other groups are to be had.
+            // Only the inodes of the other groups are usable.
             assert_eq!(free, 3 * 256 - 3);
         }
         faulty.set([]);
         v.unmount().unwrap();
         drop(v);
         fsck(&device).unwrap_or_else(|e| panic!("{one_group}: {e}"));
-        // With all of it readable, inodes go on from there.
+        // When all of the table can be read, allocation goes on from there.
         let v = open(device.clone());
         assert_eq!(v.create(ROOT, &v.root().unwrap(), b"next", 0o644).unwrap().ino.0, 17);
         v.unmount().unwrap();

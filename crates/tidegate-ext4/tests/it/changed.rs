@@ -1,4 +1,4 @@
-//! Volumes that our engine changes: e2fsck calls them clean, and Linux reads what was written.
+//! Volumes that our engine changes: e2fsck calls them clean, and Linux reads our writes.
 
 use crate::rig::*;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ pub fn open_to_write(image: &Path) -> Arc<Vfs> {
     v
 }
 
-/// Unmounts, and has e2fsck, Linux and ourselves look.
+/// Unmounts, and lets e2fsck, Linux and our engine judge the volume.
 fn judge(what: &str, image: &Path, v: Arc<Vfs>) {
     let live = tree::describe(&v).unwrap();
     v.unmount().unwrap();
@@ -163,7 +163,7 @@ fn files_are_written_cut_and_punched() {
                         data[at as usize..end].fill(0);
                     }
                 }
-                // Files without extents get no blocks ahead.
+                // Files without extents get no preallocated blocks.
                 6 if !name.starts_with("ext") => {
                     f.fallocate(FallocateFlags::empty(), at, len).unwrap();
                     data.resize(data.len().max((at + len) as usize), 0);
@@ -201,7 +201,7 @@ fn writers_side_by_side_do_not_hurt_each_other() {
     let dir = scratch();
     for (name, args) in &SETS[..3] {
         let image = dir.path().join(format!("{name}.img"));
-        // A small log: transactions are full, and wait for room.
+        // The log is small: transactions are full, and wait for room.
         mke2fs(&image, &[args, &["-J", "size=4"][..]].concat(), "96M");
         let v = open_to_write(&image);
         let root = v.root().unwrap();
@@ -280,7 +280,7 @@ fn rng_len(n: usize) -> usize {
     n * 7919 % 90_000
 }
 
-/// Linux keeps equal attributes in one block for several inodes. Two leave it at the same time.
+/// Linux keeps equal attributes of several inodes in one block. Two inodes leave it at the same time.
 #[test]
 fn a_shared_block_of_attributes_is_left_by_all() {
     if skip() {
@@ -326,8 +326,8 @@ fn a_shared_block_of_attributes_is_left_by_all() {
     }
 }
 
-/// Opens an image on a device that fails behind so many writes. e2fsck ends the work that
-/// remains, and finds nothing else.
+/// Opens an image on a device that fails after `writes` writes. e2fsck finishes the work, and finds nothing
+/// else.
 fn cut_short(image: &Path, writes: u64, left: &Path) {
     let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(image).unwrap()));
     let rule = Rule::new(Fault::Fail(Errno::IO)).op(Op::Write).which(writes..u64::MAX);
@@ -344,7 +344,7 @@ fn cut_short(image: &Path, writes: u64, left: &Path) {
     recovered(left).unwrap_or_else(|e| panic!("{writes} writes: {e}"));
 }
 
-/// Linux crashes with files that have no name and are in use, noted in the orphan file.
+/// Linux crashes with open files that have no name and are noted in the orphan file.
 #[test]
 fn what_the_orphan_file_notes_is_freed() {
     if skip() {
@@ -390,7 +390,7 @@ fn what_the_orphan_file_notes_is_freed() {
     }
 }
 
-/// A write that finds no room for its end leaves nothing promised for its beginning.
+/// A write that finds no room for its end keeps no promise for its beginning.
 #[test]
 fn a_write_that_fails_keeps_no_room() {
     if skip() {
@@ -403,7 +403,7 @@ fn a_write_that_fails_keeps_no_room() {
     let root = v.root().unwrap();
     let file = put(&v, &root, b"file", b"");
     let f = v.open(ROOT, &file, OpenFlags::WRITE).unwrap();
-    // Every other 64 KiB has blocks, so that the holes between are promised one by one.
+    // Every other 64 KiB has blocks, so that the holes between them are promised one by one.
     (0..200_u64).step_by(2).for_each(|n| f.fallocate(FallocateFlags::empty(), n << 16, 1 << 16).unwrap());
     let failed = (0..20).find_map(|n| {
         let before = v.statfs().blocks_available;

@@ -1,4 +1,4 @@
-//! Our check beside e2fsck: volumes of every kind, and damaged ones.
+//! Our check compared with e2fsck: volumes of every kind, and damaged ones.
 
 use crate::damaged::{PIECE, damage, images, small_tree};
 use crate::made::SETS;
@@ -44,7 +44,8 @@ fn check_sets(of: usize, parts: usize) {
             continue;
         }
         let found = found.unwrap_or_else(|e| panic!("{name}: {e}"));
-        // The content of quota files is not looked at, and mke2fs does not count what it fills in.
+        // The check does not look at the content of quota files, and mke2fs does not count the files it fills
+        // in.
         assert!(clean || *name == "project", "{name}: {said}");
         let notes = if *name == "project" { "the usage that quota files record" } else { "" };
         let noted = found.notes.concat();
@@ -64,14 +65,14 @@ fn volumes_of_every_kind_are_clean_2() {
     check_sets(1, 2);
 }
 
-/// Pieces of the format's tables, of directories and of blocks of attributes: where damage is wanted. Files hold one
-/// byte again and again.
+/// Pieces of the format's tables, of directories and of blocks of attributes: places for damage. Files hold
+/// one repeated byte.
 pub fn used_pieces(bytes: &[u8]) -> Vec<usize> {
     let varied = |p: &[u8]| p.iter().filter(|b| **b != 0).collect::<HashSet<_>>().len() > 1;
     bytes.chunks(PIECE).enumerate().filter(|(_, p)| varied(p)).map(|(n, _)| n).collect()
 }
 
-/// Damaged volumes of one kind, judged by both.
+/// Compares both checks on damaged volumes of one kind.
 fn compare(name: &str, args: &[&str], seed: u64) {
     if skip() {
         return;
@@ -83,7 +84,7 @@ fn compare(name: &str, args: &[&str], seed: u64) {
     assert!(asked.is_some() || both_bad > all / 5, "{name}: {both_bad} of {all} are damaged");
 }
 
-/// Volumes with the damage of each seed; how many are damaged for both.
+/// Compares both checks on a volume with the damage of each seed; returns how many both call damaged.
 fn compare_each(name: &str, args: &[&str], seeds: impl IntoIterator<Item = u64>) -> u64 {
     let dir = scratch();
     let (tree, image) = (dir.path().join("tree"), dir.path().join("x.img"));
@@ -132,7 +133,7 @@ fn damaged_volumes_of_ext2_are_judged_as_by_e2fsck() {
     compare("ext2", EXT2, 3000);
 }
 
-/// A size of 0 with one block, entries without a type, attributes of the resize inode.
+/// The volume has a size of 0 with one block, entries without a type, and attributes of the resize inode.
 #[test]
 fn the_check_is_no_stricter_than_e2fsck() {
     if skip() {
@@ -142,7 +143,8 @@ fn the_check_is_no_stricter_than_e2fsck() {
     compare_each("no-csum", NO_CSUM, [2338]);
 }
 
-/// Each is the only block of its page. The link count of another inode is told all the same.
+/// Each unreadable block is the only block of its page. The wrong link count of another inode is reported all
+/// the same.
 #[test]
 fn a_block_that_cannot_be_read_does_not_end_a_check() {
     use tidegate_block::{Errno, Fault, Faulty, Op, Rule};
@@ -181,7 +183,7 @@ fn a_block_that_cannot_be_read_does_not_end_a_check() {
         let links = found.problems.iter().any(|p| p.rule == "link-count");
         assert!(unread == 1 && links, "{block}: {:?}", found.problems);
     }
-    // A device that gives nothing is broken.
+    // A device on which no read succeeds is broken.
     let rule = Rule::new(Fault::Fail(Errno::IO)).op(Op::Read);
     let queue = Faulty::new(Arc::new(MemoryDevice::from_bytes(&bytes)), [rule]);
     let queue = Arc::new(RequestQueue::new(queue, QueueLimits::default()));

@@ -1,5 +1,5 @@
-//! Power cuts at any moment of a run on a journaled volume: opened again, it has all that was promised, no
-//! file shows what another left in a block, and e2fsck calls it clean.
+//! Power cuts at any moment of a run on a journaled volume: opened again, the volume has everything that was
+//! promised, no file shows another file's old content, and e2fsck calls the volume clean.
 
 use crate::rig::*;
 use std::collections::{BTreeMap, VecDeque};
@@ -11,9 +11,9 @@ use tidegate_testing::fill::Rng;
 use tidegate_vfs::*;
 
 const ROOT: &Cred = &Cred::ROOT;
-/// States that are looked at after each run.
+/// States that are checked after each run.
 const STATES: u64 = 40;
-/// One in so many is shown to e2fsck, too.
+/// One state in this many is also given to e2fsck.
 const JUDGED: u64 = 4;
 const SECTOR: usize = 512;
 
@@ -22,7 +22,7 @@ fn content(id: u64, len: usize) -> Vec<u8> {
     (0..len).map(|i| (id.wrapping_mul(0x9E37_79B9) >> (8 * (i % 4))) as u8 ^ (i / 512) as u8 | 1).collect()
 }
 
-/// The promise of a file: from one event to another it is there, whole.
+/// The promise of a file: from one event to another it is there as a whole.
 struct Promise {
     name: Vec<u8>,
     id: u64,
@@ -35,7 +35,7 @@ struct Run {
     records: Vec<Record>,
     promises: Vec<Promise>,
     end: u64,
-    /// Bytes that are on the device whole or not at all: a block, which Linux relies on for the superblock.
+    /// Bytes that reach the device as a whole or not at all: a block, as Linux assumes for the superblock.
     unit: usize,
 }
 
@@ -43,16 +43,16 @@ struct Run {
 #[derive(Clone, Copy, PartialEq)]
 enum Logged {
     Nobody,
-    /// All, by `data=journal`.
+    /// All files, by `data=journal`.
     All,
-    /// Every second file, by its flag; some get or lose it later.
+    /// Every second file, by its flag; some files get or lose the flag later.
     Some,
 }
 
 /// `FS_JOURNAL_DATA_FL`.
 const JOURNAL_DATA: u32 = 0x4000;
 
-/// Has a file's data go through the journal, or not.
+/// Sends a file's data through the journal, or not.
 fn set_logged(v: &Vfs, inode: &Arc<Inode>, on: bool) {
     let flags = inode.attr().flags;
     let flags = if on { flags | JOURNAL_DATA } else { flags & !JOURNAL_DATA };
@@ -70,7 +70,7 @@ fn mount_with(device: Arc<dyn Device>, options: Ext4Options) -> Result<Arc<Vfs>>
     Vfs::mount(fs, bdi, MountOptions { noatime: true, ..Default::default() })
 }
 
-/// Makes, renames, cuts and deletes files, and has some of them promised.
+/// Makes, renames, truncates and deletes files, and makes some of them durable.
 fn run(base: &[u8], seed: u64, steps: u64, unit: usize, logged: Logged) -> Run {
     let recorder = Arc::new(Recorder::new(Arc::new(Late::new(Arc::new(MemoryDevice::from_bytes(base))))));
     let mut options = Ext4Options::default();
@@ -104,10 +104,10 @@ fn run(base: &[u8], seed: u64, steps: u64, unit: usize, logged: Logged) -> Run {
             promises.push(Promise { name: name.clone(), id, len, from: recorder.mark(), until: u64::MAX });
         }
         if rng.below(3) == 0 {
-            // As the flusher does: nobody waits for it.
+            // The pass is like the flusher's: no thread waits for it.
             v.fs().writepages(&inode, &mut WritebackControl::background(u64::MAX)).unwrap();
         }
-        // Some stay in use when they have no name any more.
+        // Some files stay open when they have no name any more.
         held.push_back(f);
         if held.len() > 6 {
             held.pop_front();
@@ -115,7 +115,7 @@ fn run(base: &[u8], seed: u64, steps: u64, unit: usize, logged: Logged) -> Run {
         if rng.below(2) == 0 && live.len() > 4 {
             let names: Vec<_> = live.keys().cloned().collect();
             let victim = names[rng.below(names.len() as u64) as usize].clone();
-            // From here on it may be gone.
+            // From here on the file may be gone.
             let at = recorder.mark();
             promises
                 .iter_mut()
@@ -142,14 +142,14 @@ fn run(base: &[u8], seed: u64, steps: u64, unit: usize, logged: Logged) -> Run {
     }
     let end = recorder.position();
     let records = recorder.take();
-    // Later events are not looked at.
+    // Later events are not considered.
     drop(held);
     v.unmount().unwrap();
     Run { records, promises, end, unit }
 }
 
-/// The device after a power cut at `at`: what was flushed, and any of the blocks that were on their way. A write that
-/// flushes first has nothing of its own there before that is done.
+/// The device after a power cut at `at`: everything flushed, and any of the blocks that were on their way. A
+/// write with a preceding flush has nothing on the device before that flush is done.
 fn cut(base: &[u8], run: &Run, at: u64, rng: &mut Rng) -> Vec<u8> {
     let mut bytes = base.to_vec();
     let done = |r: &Record| r.completed.is_some_and(|c| c < at);
@@ -178,7 +178,7 @@ fn cut(base: &[u8], run: &Run, at: u64, rng: &mut Rng) -> Vec<u8> {
     bytes
 }
 
-/// Opens what a cut left, and looks at all of it.
+/// Opens the state after a cut, and checks all of it.
 fn look(what: &str, bytes: &[u8], run: &Run, at: u64) -> Arc<MemoryDevice> {
     let device = Arc::new(MemoryDevice::from_bytes(bytes));
     let v = mount(device.clone()).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -202,7 +202,7 @@ fn look(what: &str, bytes: &[u8], run: &Run, at: u64) -> Arc<MemoryDevice> {
             f.read_at(0, &mut found).unwrap();
             let name = String::from_utf8_lossy(&e.name).into_owned();
             let id: u64 = name.split('-').nth(1).unwrap().parse().unwrap();
-            // A file that was moved has the content of another number, which its bytes tell by themselves.
+            // A renamed file has the content of another number, which its bytes tell.
             let own = name.starts_with("file") && found == content(id, found.len());
             let moved = name.starts_with("moved") && (1..=id).any(|n| found == content(n, found.len()));
             assert!(own || moved, "{what}: {name} shows bytes that are not its own");
@@ -244,8 +244,8 @@ fn explore(name: &str, args: &[&str], seed: u64, logged: Logged) {
     }
 }
 
-/// Has e2fsck replay the journal: it finds nothing else to do but to count what the superblock says is free,
-/// which Linux leaves old in a power cut, too; and what was promised is there.
+/// Lets e2fsck replay the journal: all promises hold, and e2fsck has nothing else to do but to correct the
+/// superblock's counts of free blocks, which Linux leaves old after a power cut, too.
 fn recover_by_e2fsck(what: &str, left: &[u8], image: &Path, run: &Run, at: u64) {
     std::fs::write(image, left).unwrap();
     let path = image.to_str().unwrap();
@@ -258,7 +258,7 @@ fn recover_by_e2fsck(what: &str, left: &[u8], image: &Path, run: &Run, at: u64) 
     look(&format!("{what}, after e2fsck"), &std::fs::read(image).unwrap(), run, at);
 }
 
-/// Has the host's kernel recover the volume and let go of it: what was promised is there.
+/// Lets the host's kernel recover the volume and unmount it: all promises hold.
 fn recover_by_kernel(what: &str, left: &[u8], image: &Path, run: &Run, at: u64) {
     std::fs::write(image, left).unwrap();
     drop(

@@ -1,4 +1,4 @@
-//! Damaged volumes: whatever their bytes say, reading ends, with an error or without.
+//! Damaged volumes: whatever their bytes say, a read ends, with an error or without.
 
 use crate::rig::*;
 use std::path::Path;
@@ -10,16 +10,16 @@ use tidegate_vfs::{
     Bdi, Cred, ErrorKind, FileType, Inode, MemoryLimits, MountOptions, OpenFlags, Result, Vfs,
 };
 
-/// How many images of each kind are damaged: `usual`, or `TIDEGATE_DAMAGED`.
+/// The number of damaged images of each kind: `usual`, or `TIDEGATE_DAMAGED`.
 pub fn images(usual: u64) -> u64 {
     std::env::var("TIDEGATE_DAMAGED").map_or(usual, |n| n.parse().expect("TIDEGATE_DAMAGED is a number"))
 }
 
-/// Names that a walk looks at; a damaged volume may have directories below themselves.
+/// Most names that a walk visits; a damaged volume may have directories below themselves.
 const NAMES: usize = 400;
-/// Bytes that are read of a file.
+/// Most bytes read of a file.
 const BYTES: u64 = 256 << 10;
-/// Blocks of 512 bytes in which damage may be.
+/// Bytes of a piece: damage goes only to pieces in use.
 pub const PIECE: usize = 512;
 
 /// A small tree with something of each kind.
@@ -41,7 +41,7 @@ pub fn small_tree(at: &Path) {
     }
 }
 
-/// Reads what there is, up to the bounds. Errors end what they are about.
+/// Reads everything, up to the bounds. An error ends only the file or directory that it is about.
 fn read_all(v: &Arc<Vfs>) -> Result<usize> {
     let mut pending = vec![v.root()?];
     let mut seen = 0;
@@ -101,7 +101,8 @@ fn open_bytes(bytes: &[u8]) -> Result<Arc<Vfs>> {
     Vfs::mount(fs, bdi, MountOptions::default())
 }
 
-/// Changes some bytes where there are any; numbers that are near others, small or huge are the likeliest to get far.
+/// Changes some bytes in pieces in use; numbers that are near others, small or huge are the likeliest to get
+/// far.
 pub fn damage(bytes: &mut [u8], used: &[usize], rng: &mut Rng) {
     for _ in 0..1 + rng.below(6) {
         let piece = used[rng.below(used.len() as u64) as usize] * PIECE;
@@ -123,7 +124,7 @@ fn survive(name: &str, args: &[&str]) {
     survive_with(name, args, |_| ());
 }
 
-/// Damages and judges a volume that `prepare` changes first.
+/// Damages and judges a volume that `prepare` has changed.
 fn survive_with(name: &str, args: &[&str], prepare: fn(&Path)) {
     if skip() {
         return;
@@ -139,7 +140,8 @@ fn survive_with(name: &str, args: &[&str], prepare: fn(&Path)) {
     let all = read_all(&v).unwrap();
     assert!(all > 120, "{name}: {all} names");
     v.unmount().unwrap();
-    // Data of files and the journal's zeros are not worth damaging: most of what is used is metadata here.
+    // Damage to data of files and to the journal's zeros is useless: most of the used pieces are metadata
+    // here.
     let used: Vec<usize> = (0..whole.len() / PIECE)
         .filter(|n| whole[n * PIECE..(n + 1) * PIECE].iter().any(|b| *b != 0))
         .collect();
@@ -185,7 +187,7 @@ fn damaged_volumes_with_inline_data_are_survived() {
     survive("inline", &["-t", "ext4", "-b", "4096", "-I", "512", "-O", features]);
 }
 
-/// Puts the first blocks of a volume, which are metadata, into its journal, too: from there they are read.
+/// Puts the first blocks of a volume, which are metadata, into its journal, too, from which they are read.
 fn move_to_journal(image: &Path) {
     const BLOCKS: std::ops::Range<usize> = 1..340;
     let bytes = std::fs::read(image).unwrap();
@@ -201,7 +203,7 @@ fn damaged_volumes_with_a_full_journal_are_survived() {
     survive_with("journal", &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"], move_to_journal);
 }
 
-/// The blocks that hold the block bitmaps of an image's groups, by dumpe2fs; in bytes.
+/// The byte offsets of the block bitmaps of an image's groups, by dumpe2fs.
 fn block_bitmaps(image: &Path) -> Vec<u64> {
     let said = must("dumpe2fs", &[image.to_str().unwrap()]);
     let number = |line: &str, what: &str| -> Option<u64> {
@@ -220,8 +222,8 @@ fn flip(image: &Path, at: u64) {
     file.write_all_at(&[byte[0] ^ 8], at).unwrap();
 }
 
-/// Groups whose bitmap is damaged are passed over. Where no other is left, what needs a block fails, and the volume
-/// goes on with all else.
+/// Groups with a damaged bitmap are passed over. If no other group has room, operations that need a block
+/// fail, and all others go on.
 #[test]
 fn damaged_bitmaps_cost_their_groups_alone() {
     if skip() {
@@ -244,7 +246,7 @@ fn damaged_bitmaps_cost_their_groups_alone() {
         let v = crate::changed::open_to_write(&image);
         write(&v, b"old", 0).unwrap();
         write(&v, b"new", 0).unwrap();
-        // A group that nothing was ever in has no bitmap.
+        // A group that was never used has no bitmap.
         let whole = v.create(&Cred::ROOT, &root(&v), b"whole", 0o644).unwrap();
         let f = v.open(&Cred::ROOT, &whole, OpenFlags::WRITE).unwrap();
         f.write_at(0, &vec![7; (18 << 20) - 2 * LEN]).unwrap();
@@ -267,7 +269,7 @@ fn damaged_bitmaps_cost_their_groups_alone() {
         assert_eq!(e.kind(), ErrorKind::NoSpace, "{e}");
         assert!(e.what().contains("run e2fsck"), "{e}");
         assert_eq!(write(&v, b"new", 1 << 20).unwrap_err().kind(), ErrorKind::NoSpace);
-        // Blocks that nobody can be given are promised to nobody.
+        // Blocks that cannot be allocated are not promised.
         let new = v.lookup(&root(&v), b"new").unwrap();
         let f = v.open(&Cred::ROOT, &new, OpenFlags::WRITE).unwrap();
         assert_eq!(f.write_at(2 << 20, &[7; LEN]).unwrap_err().kind(), ErrorKind::NoSpace);
@@ -290,8 +292,8 @@ fn damaged_bitmaps_cost_their_groups_alone() {
     }
 }
 
-/// Files are cut and go though their blocks cannot be freed, as on Linux; the blocks stay in use until e2fsck
-/// looks, to which the volume says so.
+/// Files are truncated and removed even if their blocks cannot be freed, as on Linux. The blocks stay in use
+/// until e2fsck checks the volume, whose state asks for that.
 #[test]
 fn what_cannot_be_freed_stays_in_use() {
     if skip() {
@@ -328,7 +330,7 @@ fn what_cannot_be_freed_stays_in_use() {
     assert!(why.contains("e2fsck"), "{why}");
     assert_eq!(v.lookup(&v.root().unwrap(), b"file").unwrap().size(), 0);
     v.unmount().unwrap();
-    // Inodes, names and counts of names are whole.
+    // Inodes, names and link counts are intact.
     let (_, said) = run("e2fsck", &["-fy", image.to_str().unwrap()]);
     assert!(said.contains("Block bitmap differences") && !said.contains("Inode "), "{said}");
     must("e2fsck", &["-fn", image.to_str().unwrap()]);

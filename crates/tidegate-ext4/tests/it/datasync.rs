@@ -1,4 +1,4 @@
-//! The commits that an fdatasync waits for, and those that it need not.
+//! The commits that an fdatasync waits for, and the commits that it need not wait for.
 
 use crate::rig::{mke2fs, scratch, skip};
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ fn open(device: Arc<MemoryDevice>) -> (Arc<Ext4>, Arc<Vfs>) {
     let queue = Arc::new(RequestQueue::new(device, QueueLimits::default()));
     let bdi = Bdi::new(MemoryLimits::default());
     let mut how = Ext4Options::default();
-    // None comes by itself.
+    // No commit comes by itself.
     assert!(how.set("commit=3600").unwrap());
     let fs = Ext4::open(queue, bdi.clone(), how).unwrap();
     (fs.clone(), Vfs::mount(fs, bdi, MountOptions::default()).unwrap())
@@ -26,12 +26,12 @@ fn new_volume() -> Arc<MemoryDevice> {
     Arc::new(MemoryDevice::from_bytes(&std::fs::read(&image).unwrap()))
 }
 
-/// The clock that files' times are taken from has moved on.
+/// Waits until the clock for files' times has moved on.
 fn a_tick() {
     thread::sleep(Duration::from_nanos(clock::TICK));
 }
 
-/// Handles of the transactions that were committed.
+/// Number of handles in the transactions that were committed.
 fn handles(fs: &Ext4) -> u64 {
     fs.stats().own["handles"]
 }
@@ -61,7 +61,7 @@ fn an_fdatasync_waits_for_no_commit_of_times_alone() {
         f.write_at(8192, &[4; 4096]).unwrap();
         f.fsync(true).unwrap();
         assert!(commits() > before + 1, "a longer file has a new block and another size");
-        // As a power cut leaves it.
+        // The state after a power cut.
         let (_, again) = open(Arc::new(device.copy()));
         let f = again.open_path(&Cred::ROOT, b"/f", OpenFlags::READ, 0).unwrap();
         let mut bytes = [0; 16384];
@@ -100,8 +100,8 @@ fn what_is_overwritten_within_a_tick_of_the_clock_opens_no_handle() {
     });
 }
 
-/// A commit that took long is explained by its handles: the journal's events say what each was for, in
-/// Linux's numbers.
+/// The handles of a long commit explain it: the journal's events give the purpose of each, in Linux's
+/// numbers.
 #[test]
 fn handles_say_what_they_are_for() {
     if skip() {

@@ -1,4 +1,4 @@
-//! Options that tune2fs puts into a superblock: told as dumpe2fs tells them, and taken as Linux takes them.
+//! Options that tune2fs puts into a superblock: we report them as dumpe2fs does, and use them as Linux does.
 
 use crate::common::volume::fsck;
 use crate::rig::*;
@@ -41,7 +41,7 @@ fn has_tune2fs() -> bool {
     !skip() && !["tune2fs", "dumpe2fs"].into_iter().any(skip_or_fail)
 }
 
-/// Where data goes is the superblock's to say where no option says it.
+/// The superblock decides where data goes if no option does.
 #[test]
 fn data_goes_where_the_superblock_says() {
     if !has_tune2fs() {
@@ -62,7 +62,7 @@ fn data_goes_where_the_superblock_says() {
                 assert!(logged(&image, &["data=journal"]), "{word}");
             }
         }
-        // A word that the superblock has beside; one that nobody knows counts for nothing.
+        // The superblock may have further words; an unknown word is ignored.
         for (word, logs) in [("data=journal", n == 0), ("x=y", false)] {
             let words = format!("mount_opts={word}");
             must("tune2fs", &["-o", "^journal_data_ordered", "-E", &words, image.to_str().unwrap()]);
@@ -110,7 +110,7 @@ fn defaults_are_told_as_tune2fs_names_them() {
     }
 }
 
-/// With `bsdgroups` a new inode has its directory's group, as the kernel gives it.
+/// With `bsdgroups` a new inode has its directory's group, as in the kernel.
 #[test]
 fn groups_follow_directories_as_on_linux() {
     if !has_tune2fs() {

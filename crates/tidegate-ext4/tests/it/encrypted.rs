@@ -1,10 +1,10 @@
-//! Directories with encrypted names: their names are bytes of any kind.
+//! Directories with encrypted names: their names are arbitrary bytes.
 
 use crate::rig::*;
 use std::os::unix::fs::FileExt;
 use tidegate_vfs::ErrorKind;
 
-/// Names that are put in the place of others of the same length.
+/// The name that is replaced by others of equal length.
 const PLAIN: &[u8; 16] = b"sixteen-letters!";
 const SECRET: &[u8; 16] = b"../\0/etc\xff\x01passwd";
 
@@ -43,7 +43,7 @@ fn encrypted_names_are_shown_in_a_form_that_is_found() {
     assert!(e.kind() == ErrorKind::Unsupported && e.what() == "its data is encrypted", "{e}");
     v.unmount().unwrap();
 
-    // The same name where names are not encrypted is damage.
+    // If names are not encrypted, the name is damage.
     set("/locked", "0x80000");
     let v = open(&image).unwrap();
     let locked = v.lookup(&v.root().unwrap(), b"locked").unwrap();

@@ -1,4 +1,4 @@
-//! Devices that fail: errors are told, and nothing that was durable is lost.
+//! Devices that fail: errors are reported, and nothing that was durable is lost.
 
 use crate::common::volume::{fresh, fsck};
 use crate::rig::{scratch, seed, skip};
@@ -12,7 +12,7 @@ use tidegate_testing::fill::Rng;
 use tidegate_vfs::*;
 
 const ROOT: &Cred = &Cred::ROOT;
-/// Fills what is free.
+/// The byte that fills free space.
 const LEFT: u8 = 0xEE;
 
 fn open(device: Arc<dyn Device>) -> Arc<Vfs> {
@@ -27,7 +27,7 @@ fn make(v: &Arc<Vfs>, name: &[u8]) -> File {
     v.open(ROOT, &inode, OpenFlags::WRITE).unwrap()
 }
 
-/// A volume on which all that is free has another file's content.
+/// A volume whose free blocks all have another file's content.
 fn volume(kind: &str) -> Arc<MemoryDevice> {
     let device = fresh(16, &["-t", kind]);
     let v = open(device.clone());
@@ -48,7 +48,7 @@ fn copy(device: &MemoryDevice) -> Arc<MemoryDevice> {
     Arc::new(MemoryDevice::from_bytes(&bytes))
 }
 
-/// Data that does not get to the device is told of, and no file shows what its blocks held before, whatever commits.
+/// Lost data is reported, and no file shows the old content of its blocks, whatever commits.
 #[test]
 fn lost_data_shows_nobody_elses() {
     if skip() {
@@ -66,7 +66,7 @@ fn lost_data_shows_nobody_elses() {
         lost.write_at(0, &[2; 50_000]).unwrap();
         faulty.set([Rule::new(Fault::Fail(Errno::NOSPC)).op(Op::Write).when(is_data)]);
         assert!(lost.fsync(false).is_err(), "{kind}");
-        // Others commit where blocks can say that they hold nothing.
+        // Other changes commit if blocks can be marked as unwritten.
         let other = v.create(ROOT, &v.root().unwrap(), b"other", 0o644);
         let other = other.and_then(|i| v.open(ROOT, &i, OpenFlags::WRITE)?.fsync(false));
         assert_eq!(other.is_ok(), kind == "ext4", "{kind}");
@@ -89,7 +89,7 @@ fn lost_data_shows_nobody_elses() {
 }
 
 /// Files are made, changed and fsynced while requests of one kind fail now and then. Data that an fsync
-/// called durable is on the device when all is over, and the volume is clean.
+/// called durable is on the device at the end, and the volume is clean.
 #[test]
 fn what_is_fsynced_outlives_failures() {
     if skip() {
@@ -100,7 +100,7 @@ fn what_is_fsynced_outlives_failures() {
     let dir = scratch();
     for round in 0..24 {
         let kind = ["ext4", "ext3", "ext4", "ext4"][round % 4];
-        // A flush is a part of another request.
+        // A flush is part of another request.
         let (op, flag, per_mille) = [
             (Op::Write, BioFlags::empty(), 15),
             (Op::Read, BioFlags::empty(), 60),
@@ -135,7 +135,7 @@ fn what_is_fsynced_outlives_failures() {
         drop(v);
         match told {
             None => fsck(&after).unwrap_or_else(|e| panic!("{what}: {e}")),
-            // The error is recorded, and e2fsck is to look at the volume; it finds nothing.
+            // The error is recorded, and e2fsck must check the volume; it finds nothing.
             Some(_) => {
                 let image = dir.path().join("told.img");
                 let mut bytes = vec![0; after.info().size as usize];
@@ -147,8 +147,8 @@ fn what_is_fsynced_outlives_failures() {
     }
 }
 
-/// Makes files until the volume takes no more, or there are many; those that an fsync called durable, by
-/// name, byte and length. Others are changed and go.
+/// Makes files until the volume takes no more, or there are many. Returns the files that an fsync called
+/// durable, by name, byte and length. Other files are changed and removed.
 fn work(v: &Arc<Vfs>, rng: &mut Rng) -> Vec<(String, u8, usize)> {
     let Ok(root) = v.root() else { return Vec::new() };
     let mut promised = Vec::new();
@@ -172,14 +172,15 @@ fn work(v: &Arc<Vfs>, rng: &mut Rng) -> Vec<(String, u8, usize)> {
     promised
 }
 
-/// Data that the device did not take in the background is tried again by a sync, which then may call it durable.
+/// A sync tries to write data again that the device did not take in the background, and then may call it
+/// durable.
 #[test]
 fn data_that_failed_in_the_background_is_written_by_a_sync() {
     if skip() {
         return;
     }
     let data = |rq: &tidegate_block::Request| !rq.flags.contains(BioFlags::META);
-    // Ext3's blocks cannot say that they hold nothing: there the journal is aborted.
+    // Ext3 cannot mark blocks as unwritten: there the journal is aborted.
     for args in [&["-t", "ext4"][..], &["-t", "ext4", "-O", "^has_journal"]] {
         let device = fresh(32, args);
         let faulty = Faulty::new(device.clone(), []);
@@ -216,7 +217,7 @@ fn data_that_failed_in_the_background_is_written_by_a_sync() {
     }
 }
 
-/// Where data cannot be written, memory does not fill with it: a writer is told.
+/// If data cannot be written, it does not fill memory: a writer gets the error.
 #[test]
 fn a_writer_is_told_when_nothing_can_be_written() {
     if skip() {
@@ -239,7 +240,7 @@ fn a_writer_is_told_when_nothing_can_be_written() {
     }
 }
 
-/// A volume whose flusher begins with 1 MiB, and whose writers wait from 2 MiB on.
+/// A volume whose flusher begins at 1 MiB, and whose writers wait from 2 MiB on.
 fn open_with_memory(device: Arc<dyn Device>) -> Arc<Vfs> {
     let queue = Arc::new(RequestQueue::new(device, QueueLimits::default()));
     let bdi = Bdi::new(MemoryLimits { cache: 8 << 20, dirty: 2 << 20, background: 1 << 20, inodes: 1000 });

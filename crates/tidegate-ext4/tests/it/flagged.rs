@@ -1,5 +1,5 @@
-//! The flag that sends a file's data through the journal (`chattr +j`): whose it is, and passes while it
-//! comes and goes.
+//! The flag that sends a file's data through the journal (`chattr +j`): who may set it, and passes while it
+//! changes.
 
 use crate::journaled::*;
 use crate::rig::{scratch, skip};
@@ -9,8 +9,8 @@ use tidegate_block::MemoryDevice;
 use tidegate_rt::thread;
 use tidegate_vfs::*;
 
-/// The flag takes room in the journal, so that the owner of a file may not set it; and it is no more than
-/// others set with a mode.
+/// The flag takes space in the journal, so the owner of a file may not set it; other flags can be set with
+/// it.
 #[test]
 fn the_flag_is_the_superusers_and_comes_with_others() {
     if skip() {
@@ -26,7 +26,7 @@ fn the_flag_is_the_superusers_and_comes_with_others() {
     let set = |flags| SetAttr { flags: Some(flags), ..SetAttr::default() };
     let e = v.setattr(&owner, f.inode(), &set(flags | JOURNAL_DATA)).unwrap_err();
     assert_eq!((e.kind(), f.inode().attr().flags), (ErrorKind::NotPermitted, flags));
-    // NODUMP is the owner's, and stays with what the superuser sets.
+    // The owner may set NODUMP, which stays when the superuser sets others.
     v.setattr(&owner, f.inode(), &set(flags | 0x40)).unwrap();
     let acl = [
         &[2, 0, 0, 0, 1, 0, 6, 0, 0xff, 0xff, 0xff, 0xff, 2, 0, 4, 0, 9, 0, 0, 0][..],
@@ -46,7 +46,7 @@ fn the_flag_is_the_superusers_and_comes_with_others() {
     v.unmount().unwrap();
 }
 
-/// Passes that have begun go on while the flag comes and goes.
+/// Passes that have begun go on while the flag changes.
 #[test]
 fn passes_follow_the_flag() {
     if skip() {

@@ -1,5 +1,5 @@
-//! Maps that lead to blocks which are not the file's: another file's, or the volume's own tables. Nothing is freed by
-//! them, and all else goes on.
+//! Maps that lead to blocks which are not the file's: another file's, or the volume's own tables. No such
+//! block is freed, and everything else goes on.
 
 use crate::changed::open_to_write;
 use crate::rig::*;
@@ -87,7 +87,7 @@ fn put(image: &Path, block: u64, at: u64, bytes: &[u8]) {
     file.write_all_at(bytes, block * BLOCK as u64 + at).unwrap();
 }
 
-/// The file "bad" is neither cut nor freed, with an error, and nothing else is touched.
+/// The file "bad" is neither truncated nor freed, with an error, and nothing else is changed.
 fn frees_nothing(what: &str, image: &Path) {
     let v = open_to_write(image);
     let free = v.fs().statfs().blocks_free;
@@ -101,10 +101,10 @@ fn frees_nothing(what: &str, image: &Path) {
     refused(f.fallocate(FallocateFlags::from_bits(PUNCH).unwrap(), 0, 1 << 20));
     assert_eq!(v.fs().statfs().blocks_free, free, "{what}");
     drop(f);
-    // The name goes, and the inode stays for e2fsck.
+    // The name is removed, and the inode stays for e2fsck.
     v.unlink(ROOT, &v.root().unwrap(), b"bad").unwrap();
     assert_eq!((v.fs().statfs().blocks_free, v.fs().read_only()), (free, None), "{what}");
-    // Nobody is given what it had.
+    // No other file gets its blocks.
     v.mkdir(ROOT, &v.root().unwrap(), b"d", 0o755).unwrap();
     drop(write(&v, "new", 200));
     assert!(is_whole(&v, "good", 60) && is_whole(&v, "new", 200), "{what}");
@@ -122,12 +122,12 @@ fn leaf_of_bad(image: &Path) -> u64 {
     number(image, "stat /bad", "(ETB0):")
 }
 
-/// Has entry 30 of that leaf lead elsewhere.
+/// Makes entry 30 of that leaf lead elsewhere.
 fn lead_to(image: &Path, block: u64) {
     put(image, leaf_of_bad(image), 12 + 30 * 12 + 8, &(block as u32).to_le_bytes());
 }
 
-/// Blocks of the volume's own tables, each of a kind.
+/// Blocks of the volume's own tables, one of each kind.
 fn tables(image: &Path) -> Vec<(&'static str, u64)> {
     let mut found = vec![
         ("an inode table", told(image, "Inode table at ") + 3),
@@ -166,7 +166,7 @@ fn extents_in_the_volumes_tables_free_nothing() {
 fn numbers_in_the_volumes_tables_free_nothing() {
     let Some((dir, image)) = volume(&["-t", "ext3"]) else { return };
     for (what, block) in tables(&image) {
-        // A number in the inode, one in a block of them, and one that leads to such a block.
+        // The wrong number is in the inode, or in a block of numbers, or leads to such a block.
         for place in ["8", "80", "IND"] {
             let copy = dir.path().join("copy.img");
             std::fs::copy(&image, &copy).unwrap();
@@ -181,7 +181,7 @@ fn numbers_in_the_volumes_tables_free_nothing() {
     }
 }
 
-/// A node that leads to itself, and one that has blocks which its parent does not give it.
+/// A node that leads to itself, and a node with blocks outside its parent's range.
 #[test]
 fn a_tree_without_end_frees_nothing() {
     let Some((_dir, image)) = volume(&["-t", "ext4", "-O", "^metadata_csum"]) else { return };
@@ -189,7 +189,7 @@ fn a_tree_without_end_frees_nothing() {
     let entry = |first: u32, addr: u32| [first.to_le_bytes(), addr.to_le_bytes(), [0; 4]].concat();
     let header = |entries: u8, max: u8, depth: u8| vec![0x0a, 0xf3, entries, 0, max, 0, depth, 0, 0, 0, 0, 0];
     put(&image, node.into(), 0, &[header(2, 84, 1), entry(0, node), entry(1000, leaf)].concat());
-    // The root: one entry of four, two levels above the leaves.
+    // The root has one entry of four, two levels above the leaves.
     let node = node.to_string();
     let words = ["0x1f30a", "0x20004", "0", "0", &node, "0"];
     let set = words.iter().enumerate().map(|(n, word)| format!("sif bad block[{n}] {word}"));
@@ -211,7 +211,7 @@ fn attributes_in_the_volumes_tables_are_refused() {
     v.unmount().unwrap();
 }
 
-/// Values that lie in each other are read, as on Linux; in the inode there is no room for each alone, so nothing is
+/// Values that overlap are read, as on Linux. The inode has no room for each value separately, so nothing is
 /// changed.
 #[test]
 fn values_of_attributes_that_lie_in_each_other_are_not_changed() {
@@ -235,7 +235,7 @@ fn values_of_attributes_that_lie_in_each_other_are_not_changed() {
         must("debugfs", &["-R", "imap /f", image.to_str().unwrap()]),
     );
     let offset = offset.split("offset 0x").nth(1).unwrap().split_whitespace().next().unwrap();
-    // Behind the fields and the magic number; entries of 20 bytes.
+    // The entries lie behind the fields and the magic number; each has 20 bytes.
     let first = block * 4096 + u64::from_str_radix(offset, 16).unwrap() + 128 + 32 + 4;
     let bytes = std::fs::read(&image).unwrap();
     let file = std::fs::OpenOptions::new().write(true).open(&image).unwrap();
@@ -256,7 +256,7 @@ fn values_of_attributes_that_lie_in_each_other_are_not_changed() {
     drop(f);
     v.unmount().unwrap();
     drop(v);
-    // One that goes beyond the end with the bytes that fill it up is not read.
+    // A value whose padding goes beyond the end is not read.
     file.write_all_at(&458_u16.to_le_bytes(), first + 2).unwrap();
     file.write_all_at(&402_u32.to_le_bytes(), first + 8).unwrap();
     let v = open_to_write(&image);
@@ -268,7 +268,7 @@ fn values_of_attributes_that_lie_in_each_other_are_not_changed() {
     v.unmount().unwrap();
 }
 
-/// Where two tables have a block, what one is given the other loses.
+/// If two tables share a block, a write of one destroys the other.
 #[test]
 fn tables_that_lie_in_each_other_are_not_changed() {
     let Some((_dir, image)) = volume(&["-t", "ext4", "-O", "^metadata_csum"]) else { return };

@@ -1,5 +1,6 @@
-//! Small volumes with some of everything, damaged by patches, then checked, opened, walked, read and changed: the part
-//! that the tests and the fuzz target share. They have no checksums, which would keep most damage from being looked at.
+//! Small volumes with some of everything, damaged by patches, then checked, opened, walked, read and changed.
+//! The tests and the fuzz target share this part. The volumes have no checksums, which would hide most
+//! damage.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -14,11 +15,11 @@ use tidegate_vfs::{Bdi, MemoryLimits, MountOptions, Result, Vfs};
 use zerocopy::FromBytes;
 
 const SIZE: u64 = 32 << 20;
-/// Bytes of a block: the pieces that a sample keeps, and that patches choose from.
+/// Bytes of a block: the unit that a sample keeps and that patches select.
 const PIECE: usize = 4096;
 const TIME: Timespec = Timespec { secs: 1_700_000_000, nanos: 7 };
 
-/// The pieces of a filled volume that are not zero, by their places in bytes.
+/// The pieces of a filled volume that are not zero, by byte offset.
 pub struct Sample(BTreeMap<u64, Vec<u8>>);
 
 fn queue(device: Arc<dyn Device>) -> Arc<RequestQueue> {
@@ -35,7 +36,8 @@ fn mount(device: Arc<dyn Device>) -> Result<Arc<Vfs>> {
 }
 
 impl Sample {
-    /// Fills a volume; with `in_use` as it is after a sync, with a log to be replayed, else as unmounting leaves it.
+    /// Fills a volume; with `in_use` it is left as after a sync, with a log to be replayed, otherwise
+    /// unmounted.
     fn build(in_use: bool) -> Sample {
         let device = Arc::new(MemoryDevice::new(SIZE));
         let mut features = Features::default();
@@ -69,7 +71,7 @@ impl Sample {
         Sample(pieces.filter(|(_, bytes)| bytes.iter().any(|b| *b != 0)).collect())
     }
 
-    /// A device of its own with the volume on it, and `patches` over that.
+    /// A separate device with the volume on it, and `patches` applied.
     pub fn device(&self, patches: &[(u64, Vec<u8>)]) -> Arc<MemoryDevice> {
         let device = MemoryDevice::new(SIZE);
         self.0.iter().for_each(|(at, bytes)| device.write_at(*at, bytes));
@@ -77,14 +79,14 @@ impl Sample {
         Arc::new(device)
     }
 
-    /// Whether its log is to be replayed.
+    /// Whether the volume's log must be replayed.
     pub fn needs_recovery(&self) -> bool {
         let (raw, _) = RawSuperblock::read_from_prefix(&self.0[&0][SUPER_OFFSET..]).unwrap();
         raw.s_feature_incompat.get() & Incompat::RECOVER.bits() != 0
     }
 
-    /// Reads patches out of `input`: four bytes of place, one of length, the bytes. Places count in the pieces in use
-    /// only, so that hardly a patch goes into free space.
+    /// Reads patches out of `input`: four bytes of offset, one of length, the bytes. Offsets count only
+    /// pieces in use, so that hardly a patch goes into free space.
     pub fn patches(&self, mut input: &[u8]) -> Vec<(u64, Vec<u8>)> {
         let pieces: Vec<u64> = self.0.keys().copied().collect();
         let mut found = Vec::new();
@@ -100,13 +102,13 @@ impl Sample {
     }
 }
 
-/// The volume that was unmounted, and the one whose log is to be replayed.
+/// The volume that was unmounted, and the one whose log must be replayed.
 pub fn samples() -> &'static [Sample; 2] {
     static MADE: OnceLock<[Sample; 2]> = OnceLock::new();
     MADE.get_or_init(|| [Sample::build(false), Sample::build(true)])
 }
 
-/// Checks a volume, then mounts it, reads all of it and changes it.
+/// Checks a volume, then mounts it, reads all of it, and changes it.
 pub fn exercise(device: Arc<dyn Device>) -> Seen {
     let mut seen = Seen::default();
     seen.keep(check(&queue(device.clone()), CheckOptions::default()));
@@ -114,7 +116,7 @@ pub fn exercise(device: Arc<dyn Device>) -> Seen {
     seen
 }
 
-/// The first byte chooses a volume, the rest are the patches that it goes through everything with.
+/// The first byte selects a volume, the rest are the patches; runs [`exercise`] on the volume.
 pub fn run(input: &[u8]) -> Seen {
     let (which, patches) = input.split_first().map_or((0, input), |(first, rest)| (first & 1, rest));
     let sample = &samples()[usize::from(which)];

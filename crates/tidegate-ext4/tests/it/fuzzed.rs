@@ -1,11 +1,11 @@
-//! The body of the fuzz target, over inputs of chance: errors are fine, panics and hangs are not.
+//! The body of the fuzz target, with random inputs: errors are fine, panics and hangs are not.
 
 use crate::damaged::images;
 use crate::fuzz_body::{Sample, exercise, run, samples};
 use tidegate_testing::fill::Rng;
 use tidegate_vfs::ErrorKind;
 
-/// Without damage all is there, so that the inputs try what they say.
+/// The undamaged samples are seen whole, so the inputs really test damage.
 #[test]
 fn undamaged_samples_are_seen_whole() {
     assert_eq!(samples().each_ref().map(Sample::needs_recovery), [false, true]);

@@ -1,11 +1,11 @@
-//! Hashes of names, against debugfs, which takes them by number: legacy, half_md4, tea, and the same of
-//! unsigned bytes.
+//! Hashes of names, compared with debugfs, which takes them by number: legacy, half_md4, tea, and their
+//! versions with unsigned bytes.
 
 use crate::rig::*;
 use tidegate_ext4::format::hash::DirHash;
 use tidegate_testing::fill::Rng;
 
-/// A name that debugfs takes as one word: letters, and bytes of which the sign matters.
+/// A name that debugfs takes as one word: letters, and bytes whose sign matters.
 fn name(rng: &mut Rng) -> Vec<u8> {
     // debugfs reads lines of at most 255 bytes.
     let len = 1 + rng.below(160) as usize;

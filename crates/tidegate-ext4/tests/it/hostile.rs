@@ -1,4 +1,4 @@
-//! Volumes made to mislead: each is told what it does, at once and in bounded memory.
+//! Volumes made to mislead: each gets its error at once and in bounded memory.
 
 use crate::rig::*;
 use std::path::Path;
@@ -8,7 +8,7 @@ use tidegate_ext4::{Ext4, Ext4Options};
 use tidegate_testing::temp::TempDir;
 use tidegate_vfs::{Bdi, FileSystem, MemoryLimits, ReadOnly, VolumeOps};
 
-/// A volume of 4 MiB and more, and a directory for what goes with it.
+/// A volume of 4 MiB or more, and a directory for further files.
 fn volume(args: &[&str], size: &str) -> Option<(TempDir, std::path::PathBuf)> {
     if skip() {
         return None;
@@ -33,14 +33,15 @@ fn refused(image: &Path, why: &str) {
     assert!(std::fs::read(image).unwrap() == before, "it was written");
 }
 
-/// The log is counted in the blocks of the superblock before it: another size in it would make each number another.
+/// The log is counted in the blocks of the old superblock: another block size in the log's superblock would
+/// change every number.
 #[test]
 fn a_journal_does_not_change_the_size_of_blocks() {
     let Some((_dir, image)) = volume(&["-t", "ext4", "-b", "4096", "-O", "^metadata_csum"], "16M") else {
         return;
     };
     let mut block = std::fs::read(&image).unwrap()[..4096].to_vec();
-    // First data block, size of blocks and clusters, blocks and clusters of a group.
+    // First data block, size of blocks and of clusters, blocks and clusters of a group.
     for (at, n) in [(20, 1_u32), (24, 0), (28, 0), (32, 8192), (36, 8192)] {
         block[1024 + at..][..4].copy_from_slice(&n.to_le_bytes());
     }
@@ -63,7 +64,7 @@ fn a_journal_is_a_file_with_blocks() {
     }
 }
 
-/// Numbers that lead to the same blocks again and again make a log of any length from a few blocks.
+/// Numbers that lead to the same blocks again and again would make a log of any length from a few blocks.
 #[test]
 fn a_journal_has_no_block_twice() {
     let Some((_dir, image)) = volume(&["-t", "ext3", "-b", "1024"], "16M") else { return };
@@ -74,8 +75,8 @@ fn a_journal_has_no_block_twice() {
     refused(&image, "lies in the blocks of log block");
 }
 
-/// A map may lead to one block again and again; a directory that has more of them than the volume would be
-/// listed for hours.
+/// A map may lead to one block again and again; a listing of a directory with more blocks than the volume
+/// would take hours.
 #[test]
 fn a_directory_is_no_larger_than_the_volume() {
     let Some((_dir, image)) = volume(&["-t", "ext4", "-b", "1024"], "16M") else { return };
@@ -86,7 +87,7 @@ fn a_directory_is_no_larger_than_the_volume() {
     v.unmount().unwrap();
 }
 
-/// Encrypted bytes are nobody's content, wherever they lie.
+/// Encrypted bytes are not a file's content, wherever they lie.
 #[test]
 fn encrypted_content_in_an_inode_is_refused() {
     let Some((_dir, image)) = volume(&["-t", "ext4", "-O", "encrypt,inline_data"], "16M") else { return };
@@ -100,7 +101,7 @@ fn encrypted_content_in_an_inode_is_refused() {
     v.unmount().unwrap();
 }
 
-/// Looking at a volume as it is leaves its journal alone, on a device that could be written, too.
+/// An open without recovery does not write to the journal, even if the device could be written.
 #[test]
 fn without_recovery_nothing_is_written() {
     let Some((_dir, image)) = volume(&["-t", "ext4", "-b", "4096"], "16M") else { return };

@@ -1,5 +1,5 @@
-//! Files with block maps, held against what the host's kernel makes of the same on a volume of its own:
-//! writes far apart, cuts, holes, and where data and holes are.
+//! Files with block maps, compared with the host's kernel doing the same on a volume of its own: distant
+//! writes, truncations, holes, and searches for data and holes.
 
 use crate::changed::open_to_write;
 use crate::rig::*;
@@ -10,22 +10,23 @@ use tidegate_vfs::*;
 
 const ROOT: &Cred = &Cred::ROOT;
 const PUNCH: u32 = 3;
-/// Files without extents refuse these: allocation, with zeros or without; ranges that go, and come.
+/// Files without extents refuse these operations: allocation, with zeros or without; removal and insertion of
+/// ranges.
 const REFUSED: [u32; 5] = [0, 1, 0x10, 8, 0x20];
 
-/// A file of ours and one of the kernel's.
+/// A file of our engine and one of the kernel.
 struct Pair {
     ours: File,
     theirs: std::fs::File,
-    /// Seeks are compared: a page is a block.
+    /// Seeks are compared, since a page is a block.
     seeks: bool,
 }
 
-/// A place in the direct numbers, or below one, two or three levels of blocks of numbers.
+/// A position in the direct numbers, or below one, two or three levels of blocks of numbers.
 fn place(rng: &mut Rng, block: u64) -> u64 {
     let n = block / 4;
     let begins = [0, 12, 12 + n, 12 + n + n * n][rng.below(4) as usize];
-    // Around where levels meet, or anywhere up to a few blocks of numbers behind.
+    // The position is around the meeting of two levels, or up to a few blocks of numbers behind it.
     let span = [3, 40, 3 * n][rng.below(3) as usize];
     ((begins + rng.below(span)) * block + rng.below(2) * rng.below(block))
         .saturating_sub(rng.below(2) * block)
@@ -71,7 +72,7 @@ impl Pair {
         }
     }
 
-    /// Where data and holes are, when all is on the device.
+    /// Compares the places of data and holes when everything is on the device.
     fn compare_seeks(&self, what: &str) {
         self.ours.fsync(false).unwrap();
         self.theirs.sync_all().unwrap();
@@ -87,7 +88,7 @@ impl Pair {
         }
     }
 
-    /// The bytes around all places where something may be.
+    /// Compares the bytes around all places where data may be.
     fn compare(&self, what: &str) {
         assert_eq!(self.ours.size(), self.theirs.metadata().unwrap().len(), "{what}");
         let mut at = 0;

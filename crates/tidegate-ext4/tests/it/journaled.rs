@@ -1,5 +1,5 @@
-//! Data that goes through the journal, of all files or of some: what is on the volume before a checkpoint,
-//! behind it, and behind a recovery by e2fsck and by Linux.
+//! Data that goes through the journal, of all files or of some: the volume before a checkpoint, after it, and
+//! after recovery by e2fsck and by Linux.
 
 use crate::rig::*;
 use std::path::Path;
@@ -35,7 +35,7 @@ pub fn bytes(device: &MemoryDevice) -> Vec<u8> {
     all
 }
 
-/// Bytes that no other file has, in each block other ones, some of which begin as blocks of a journal do.
+/// Bytes that no other file has and that differ in each block; some blocks begin like a journal's.
 pub fn content(id: u32, len: usize) -> Vec<u8> {
     let block = |n: usize| {
         let mut b: Vec<u8> = (0..512).map(|i| (id as usize * 37 + n * 11 + i * 7) as u8 | 1).collect();
@@ -80,7 +80,7 @@ pub const KINDS: [&[&str]; 3] = [
     &["-t", "ext3", "-b", "1024", "-J", "size=2"],
 ];
 
-/// The result of e2fsck, of Linux and of ours for a volume whose power was cut.
+/// Compares the results of e2fsck, of Linux and of our engine for a volume after a power cut.
 fn recovered(left: &[u8], image: &Path, want: &[(&str, Vec<u8>)]) {
     let path = image.to_str().unwrap();
     std::fs::write(image, left).unwrap();
@@ -120,14 +120,14 @@ fn what_was_fsynced_is_in_the_log_and_comes_out_of_it() {
         let f = make(&v, "one", false, &one);
         f.fsync(true).unwrap();
         let g = make(&v, "two", false, &content(3, 9_000));
-        // Over what a transaction has already, and over a part of a page.
+        // The write covers blocks that a transaction has already, and a part of a page.
         g.write_at(0, &two[..5_000]).unwrap();
         g.write_at(5_000, &two[5_000..]).unwrap();
         g.fsync(false).unwrap();
         let left = bytes(&device);
         let image = dir.path().join(format!("logged-{n}.img"));
         recovered(&left, &image, &[("one", one.clone()), ("two", two.clone())]);
-        // A name in the log and its data come in one transaction: with neither there is nothing of both.
+        // A name in the log and its data are in one transaction: without it there is nothing of both.
         std::fs::write(&image, &left).unwrap();
         let logged = must("debugfs", &["-R", "logdump -a", image.to_str().unwrap()]);
         let metadata_alone = logged.matches("FS block").count();
@@ -152,7 +152,7 @@ fn a_write_needs_no_pass_and_no_fsync_of_its_own() {
     let first = make(&v, "first", false, &content(1, 30_000));
     let second = make(&v, "second", false, &content(2, 100));
     assert_eq!(first.inode().mapping.nr_dirty() + second.inode().mapping.nr_dirty(), 0);
-    // The commit that this one waits for has what was written before.
+    // The commit that this fsync waits for includes the earlier writes.
     second.fsync(false).unwrap();
     let image = dir.path().join("order.img");
     recovered(&bytes(&device), &image, &[("first", content(1, 30_000)), ("second", content(2, 100))]);
@@ -196,7 +196,7 @@ fn the_flag_turns_it_on_and_off_for_a_file() {
         other.fsync(true).unwrap();
         let image = dir.path().join(format!("flag-{n}.img"));
         recovered(&bytes(&device), &image, &[("flagged", content(1, 20_000)), ("other", content(2, 20_000))]);
-        // Bytes that are written in place from here on are not undone by the log.
+        // The log must not undo bytes that are written in place from here on.
         set_logged(&v, f.inode(), false);
         f.write_at(0, &content(3, 20_000)).unwrap();
         assert!(f.inode().mapping.nr_dirty() > 0);
@@ -230,7 +230,7 @@ fn a_directory_gives_the_flag_to_its_files() {
     v.unmount().unwrap();
 }
 
-/// A block that was in the log and was freed belongs to a file now whose data goes past the log.
+/// A block that was in the log and was freed belongs now to a file whose data bypasses the log.
 #[test]
 fn what_was_freed_is_not_brought_back_over_others() {
     if skip() {
@@ -240,7 +240,7 @@ fn what_was_freed_is_not_brought_back_over_others() {
     for (n, kind) in KINDS.iter().enumerate() {
         let device = fresh(dir.path(), kind);
         let v = mount(&device, "", MemoryLimits::default()).unwrap();
-        // Nearly full, so that what is freed is what others get.
+        // The volume is nearly full, so that other files get the freed blocks.
         let room = || {
             let s = v.fs().statfs();
             s.blocks_available * u64::from(s.block_size)

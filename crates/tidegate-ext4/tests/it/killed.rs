@@ -1,4 +1,5 @@
-//! A kernel that is killed at work: what its journal holds is read as e2fsck replays it, and the volume goes on.
+//! A kernel that is killed at work: we read the content of its journal as e2fsck replays it, and the volume
+//! goes on.
 
 use crate::rig::*;
 use std::path::Path;
@@ -10,7 +11,7 @@ use tidegate_testing::uml;
 use tidegate_uml::programs::KERNEL;
 use tidegate_vfs::{Cred, FileSystem, OpenFlags};
 
-/// Changes of all kinds without an end, with a line now and then.
+/// Endless changes of all kinds, with a line now and then.
 const WORK: &str = r#"
     mount -t ext4 -o commit=1,$OPTIONS $DEV $MNT; cd $MNT
     mkdir a b c; n=0
@@ -53,14 +54,14 @@ fn kill_and_compare(name: &str, args: &[&str], options: &str, rounds: usize) {
     drop((v, fs));
     assert!(std::fs::read(&image).unwrap() == before, "{name}: reading changed the image");
 
-    // 1: errors corrected, which the replay is.
+    // Status 1 means that errors were corrected, which the replay counts as.
     let (_, said) = run("e2fsck", &["-E", "journal_only", "-y", replayed.to_str().unwrap()]);
     assert!(said.contains("recovering journal"), "{name}: its journal was empty: {said}");
     let theirs = describe_by_kernel(&replayed).unwrap_or_else(|| panic!("{name}: {said}"));
     assert!(theirs.entries.len() > 20, "{name}: {} entries", theirs.entries.len());
     assert_same_but(name, &theirs, &ours, &Options::default());
 
-    // Recovered for good, it goes on where the kernel was.
+    // Recovered on the device, the volume goes on where the kernel stopped.
     let v = crate::changed::open_to_write(&image);
     let found = tidegate_testing::tree::describe(&v).unwrap();
     assert_same_but(name, &theirs, &found, &Options::default());

@@ -1,4 +1,4 @@
-//! Listings that go on while names come and go, and their order.
+//! Listings that continue while names come and go, and their order.
 
 use crate::changed::open_to_write;
 use crate::rig::{Mounted, mke2fs, must, scratch, skip};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tidegate_rt::rng::Rng;
 use tidegate_vfs::{Cred, FileType, Vfs};
 
-/// Names from position `pos` on, at most so many, and where to go on.
+/// Names from position `pos` on, at most `most`, and the position to go on from.
 fn some(v: &Arc<Vfs>, pos: u64, most: usize) -> (Vec<String>, u64) {
     let dir = v.iget(v.fs().root()).unwrap();
     let (mut names, mut next) = (Vec::new(), pos);
@@ -30,8 +30,8 @@ fn make_hashed(image: &Path, hash: &str) {
     must("tune2fs", &["-E", &format!("hash_alg={hash}"), image.to_str().unwrap()]);
 }
 
-/// A name that is there all the time is listed once, whatever happens to others: the directory's only block begins a
-/// tree, its blocks are split, names go.
+/// A name that is there all the time is listed once, whatever happens to others: the directory's only block
+/// becomes a tree, its blocks are split, names are removed.
 #[test]
 fn a_name_is_listed_once_while_the_directory_grows() {
     if skip() {

@@ -1,11 +1,11 @@
-//! Volumes that mke2fs fills, in many sets of features: read by us and by the host's kernel, they are the same.
+//! Volumes that mke2fs fills, with many sets of features: we and the host's kernel read equal content.
 
 use crate::rig::*;
 use tidegate_testing::manifest::{Manifest, Options, walk};
 use tidegate_testing::tree::assert_same_but;
 use tidegate_vfs::ErrorKind;
 
-/// Sets of features, and whether the volume would be changed if any were.
+/// Sets of features, with mke2fs's arguments.
 pub const SETS: &[(&str, &[&str])] = &[
     ("debian", &["-t", "ext4"]),
     ("upstream", &["-t", "ext4", "-O", "metadata_csum_seed,orphan_file"]),
@@ -51,8 +51,8 @@ pub const SETS: &[(&str, &[&str])] = &[
     ("mmp", &["-t", "ext4", "-O", "mmp"]),
 ];
 
-/// Properties that mke2fs does not carry over: times finer than seconds, those of directories that it fills,
-/// and its own directory lost+found.
+/// Properties that mke2fs does not copy: fractions of seconds, times of directories that it fills, and its
+/// own directory lost+found.
 fn as_made() -> Options {
     Options {
         ignore_nanoseconds: true,
@@ -63,13 +63,13 @@ fn as_made() -> Options {
     }
 }
 
-/// 32 bits of seconds end in 2038; only longer inodes and newer programs go on.
+/// 32 bits of seconds end in 2038; only longer inodes and newer programs go beyond that.
 fn until_2038(mut m: Manifest) -> Manifest {
     m.entries.retain(|e| !e.path.starts_with("times/time-"));
     m
 }
 
-/// The sets from one number on, so that they run side by side.
+/// Every `parts`-th set from number `of` on, so that several tests run side by side.
 fn compare_sets(of: usize, parts: usize) {
     if skip() {
         return;
@@ -79,7 +79,7 @@ fn compare_sets(of: usize, parts: usize) {
     let trees = sources.each_ref().map(|s| until_2038(walk(s).unwrap()));
     for (name, args) in SETS.iter().skip(of).step_by(parts) {
         let image = dir.path().join(format!("{name}.img"));
-        // 128-byte inodes keep all attributes in a block; small volumes may choose 1 KiB.
+        // 128-byte inodes keep all attributes in a block; small volumes may have 1 KiB blocks.
         let small = !args.contains(&"4096");
         let from = ["-d", sources[usize::from(small)].to_str().unwrap()];
         mke2fs(&image, &[*args, &from].concat(), "160M");
@@ -88,9 +88,10 @@ fn compare_sets(of: usize, parts: usize) {
             Some(kernel) => assert_same_but(name, &kernel, &ours, &Options::default()),
             None => println!("{name}: the host's kernel does not mount it"),
         }
-        // With inline data mke2fs 1.47.0 cuts sparse files short: Linux reads them as we do, and not as they were.
+        // With inline data mke2fs 1.47.0 truncates sparse files: Linux reads them as we do, not as the
+        // originals.
         if !name.starts_with("inline_data") {
-            // The first revision of the format has no attributes.
+            // The format's first revision has no attributes.
             let but = Options { ignore_xattrs: *name == "revision-0", ..as_made() };
             assert_same_but(&format!("{name}, as made"), &trees[usize::from(small)], &until_2038(ours), &but);
         }
@@ -99,7 +100,7 @@ fn compare_sets(of: usize, parts: usize) {
     }
 }
 
-/// statfs and the reason for which nothing is changed.
+/// Compares statfs, and the reason why nothing is changed.
 fn compare_capacity(name: &str, image: &std::path::Path) {
     let v = open(image).unwrap();
     let ours = v.statfs();

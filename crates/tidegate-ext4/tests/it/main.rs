@@ -36,11 +36,11 @@ mod punched;
 mod refused;
 mod repaired;
 mod reserve;
-#[allow(clippy::disallowed_types, clippy::disallowed_methods)] // other processes are driven and waited for
+#[allow(clippy::disallowed_types, clippy::disallowed_methods)] // they drive and await other processes
 mod rig;
 mod shifted;
 mod small_groups;
-#[allow(clippy::disallowed_types, clippy::disallowed_methods)] // programs that judge are given real time
+#[allow(clippy::disallowed_types, clippy::disallowed_methods)] // the judging programs need real time
 mod soaked;
 mod switches;
 mod trimmed;

@@ -1,4 +1,4 @@
-//! Volumes that we make, beside those that mke2fs makes with the same options: the same bytes.
+//! Volumes of our mkfs compared with those of mke2fs with equal options: the bytes are equal.
 
 use crate::rig::{must, seed, skip};
 use std::fs::File;
@@ -17,9 +17,9 @@ use tidegate_testing::temp::TempDir;
 const UUID: &str = "00112233-4455-6677-8899-aabbccddeeff";
 const BYTES: [u8; 16] = *b"\x00\x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\xcc\xdd\xee\xff";
 const TIME: i64 = 1_700_000_000;
-/// Volumes by chance.
+/// Number of random volumes.
 const CASES: u64 = 40;
-/// Bytes of a superblock that say how much was written, and the checksum over them.
+/// Bytes of a superblock that count writes, and the checksum over them.
 const MASKED: [std::ops::Range<usize>; 2] = [0x178..0x180, 0x3fc..0x400];
 
 fn options() -> MkfsOptions {
@@ -31,7 +31,7 @@ fn options() -> MkfsOptions {
     }
 }
 
-/// The options that mke2fs's words stand for.
+/// The options that correspond to mke2fs's words.
 fn of_words(words: &[&str]) -> MkfsOptions {
     let mut o = options();
     let mut words = words.iter();
@@ -60,7 +60,7 @@ fn queue(path: &Path) -> Arc<RequestQueue> {
     Arc::new(RequestQueue::new(device, QueueLimits::default()))
 }
 
-/// Makes the same volume twice, by mke2fs and by us; how they differ, if they do.
+/// Makes a volume twice, by mke2fs and by us; returns the difference, if there is one.
 fn difference(dir: &TempDir, bytes: u64, words: &[&str]) -> Option<String> {
     let (theirs, ours) = (dir.path().join("theirs"), dir.path().join("ours"));
     for path in [&theirs, &ours] {
@@ -88,7 +88,7 @@ fn difference(dir: &TempDir, bytes: u64, words: &[&str]) -> Option<String> {
     Some(told)
 }
 
-/// The first byte in which two sparse files differ, what says how much was written left out.
+/// The first byte in which two sparse files differ, without the counts of writes.
 fn first_difference(a: &Path, b: &Path) -> Option<u64> {
     let (a, b) = (File::open(a).unwrap(), File::open(b).unwrap());
     let found = [(&a, &b), (&b, &a)].map(|(one, other)| differs_from(one, other));
@@ -118,7 +118,7 @@ fn differs_from(one: &File, other: &File) -> Option<u64> {
     None
 }
 
-/// Blanks what superblocks say of how much was written: that at byte 1024, and copies, which begin with a block.
+/// Blanks the superblocks' counts of writes: at byte 1024, and in copies, which begin with a block.
 fn mask(bytes: &mut [u8]) {
     let len = bytes.len();
     let mut blank = |s: usize| {
@@ -235,7 +235,7 @@ fn every_option_has_the_bytes_that_mke2fs_gives_it() {
     assert!(told.is_empty(), "{}", told.join("\n\n"));
 }
 
-/// Sizes and options by chance.
+/// Sizes and options are random.
 #[test]
 fn random_volumes_have_the_bytes_that_mke2fs_gives_them() {
     if skip() {
@@ -273,7 +273,7 @@ fn random_volumes_have_the_bytes_that_mke2fs_gives_them() {
     assert!(told.is_empty(), "{}", told.join("\n\n"));
 }
 
-/// Neighbouring blocks go to the device together: the blocks that are kept for descriptors are hundreds.
+/// Neighbouring blocks go to the device together: hundreds of blocks are reserved for descriptors.
 #[test]
 fn neighbours_are_written_together() {
     let recorder = Arc::new(Recorder::new(Arc::new(MemoryDevice::new(64 << 20))));

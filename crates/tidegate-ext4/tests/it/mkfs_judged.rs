@@ -1,5 +1,5 @@
-//! Volumes that we make, judged: clean for e2fsck and for us, used by Linux and by our engine, and none where
-//! making one was cut short.
+//! Volumes of our mkfs are judged: clean for e2fsck and for us, used by Linux and by our engine, and no
+//! volume at all if mkfs was interrupted.
 
 use crate::rig::*;
 use std::fs::File;
@@ -30,7 +30,7 @@ fn open_file(path: &Path) -> Arc<RequestQueue> {
     queue(file::open(path, file::OpenOptions::default()).unwrap())
 }
 
-/// Asserts that e2fsck and our check find nothing to say of the volume.
+/// Asserts that e2fsck and our check find no problem.
 fn assert_clean(image: &Path, of: &str) {
     let said = must("e2fsck", &["-fn", image.to_str().unwrap()]);
     assert!(!said.contains("Fix"), "{of}: {said}");
@@ -55,7 +55,7 @@ fn volumes_are_clean_and_used_by_linux_and_by_us() {
     ];
     for (n, features) in sets.into_iter().enumerate() {
         let image = dir.path().join(format!("{n}.img"));
-        // Old content is in the way of nothing, written as tables are or left to Linux.
+        // Old content does no harm, whether tables are written or left to Linux.
         std::fs::write(&image, vec![STALE; 70 * MIB as usize]).unwrap();
         let o = MkfsOptions { discard: false, lazy_itable_init: n % 2 == 0, root_uid: 7, ..with(features) };
         mkfs(&open_file(&image), &o).unwrap();
@@ -128,7 +128,7 @@ fn the_same_options_make_the_same_bytes() {
 
 #[test]
 fn a_making_that_fails_leaves_no_volume() {
-    // A volume is there before, and every write in turn is the first that fails.
+    // There is a volume before, and each write in turn is the first that fails.
     let mut failed = 0;
     for n in 0.. {
         let memory = Arc::new(MemoryDevice::new(8 * MIB));
@@ -145,7 +145,8 @@ fn a_making_that_fails_leaves_no_volume() {
             Err(MkfsError::Io { .. }) => failed += 1,
             Err(e) => panic!("{e}"),
         }
-        // The first write may leave what was there; the last may be complete though it was not made durable.
+        // The first write may leave the old volume; after the last, the new one may be complete though not
+        // durable.
         if n > 0 && volume {
             assert!(mkfs_is_complete(&memory), "write {n} failed, and there is a volume");
         }

@@ -1,7 +1,7 @@
-//! Random rows of operations on a volume and on a plain model of what POSIX says of them: every answer, and at each
+//! Random sequences of operations on a volume and on a plain model of POSIX: every answer, and at each
 //! remount the whole tree, must agree, and e2fsck and our own check must find nothing.
 //!
-//! `PROPTEST_CASES` sets how many rows are tried, and `TIDEGATE_SEED` which; the seed is printed.
+//! `PROPTEST_CASES` sets the number of sequences, and `TIDEGATE_SEED` selects them; the seed is printed.
 
 use crate::common::rig::ops::{History, filling, history};
 use crate::common::rig::{self, Rig};
@@ -47,8 +47,8 @@ fn device(bytes: &[u8]) -> Arc<MemoryDevice> {
     Arc::new(MemoryDevice::from_bytes(bytes))
 }
 
-/// Tries rows of operations, each on a volume with these bytes; how often space ran out, and what was done all the
-/// same.
+/// Tries sequences of operations, each on a volume with these bytes; returns the number of failures for want
+/// of space, and the number of successes.
 fn check(
     cases: u32,
     rows: impl Strategy<Value = History>,
@@ -97,15 +97,15 @@ fn no_journal() {
     check_made(&["-t", "ext4", "-b", "1024", "-O", "^has_journal"], true, 8, MemoryLimits::default());
 }
 
-/// Files with block maps, whose blocks of numbers come and go with writes, cuts and holes.
+/// Files with block maps, whose blocks of numbers are made and freed by writes, truncations and holes.
 #[test]
 fn block_maps() {
     check_made(&["-t", "ext3", "-b", "1024", "-J", "size=1"], true, 10, rig::tight());
     check_made(&["-t", "ext2", "-b", "4096"], true, 6, MemoryLimits::default());
 }
 
-/// Beside threads that sync, commit and turn switches, all in the simulated world: a row has the seed of
-/// their order, so that what fails is replayed.
+/// Other threads sync, commit and change switches, all in the simulated world. A sequence includes the seed
+/// of the threads' order, so that a failure can be replayed.
 #[test]
 fn in_company() {
     if skip() {
@@ -124,8 +124,8 @@ fn in_company() {
     }
 }
 
-/// On a small volume: what fails for want of space fails as a whole, or a write after its first part; what
-/// was taken is there, and can always be written.
+/// Sequences on a small volume: an operation that fails for want of space fails as a whole, or is a write
+/// that did its first part. Accepted content is there, and can always be written.
 fn check_filling(args: &[&str], cases: u32, limits: MemoryLimits) {
     if skip() {
         return;

@@ -1,4 +1,4 @@
-//! Volumes of revision 0, which have no features, and volumes that get one when something first needs it.
+//! Volumes of revision 0, which have no features, and volumes that get a feature when it is first needed.
 
 use crate::changed::open_to_write;
 use crate::common::volume::{fresh, fsck, open_rw};
@@ -60,7 +60,7 @@ fn volumes_of_revision_0_are_changed() {
     }
 }
 
-/// Without huge_file 32 bits count what a file takes, its map with it.
+/// Without huge_file, 32 bits count the space of a file, its map included.
 #[test]
 fn files_without_huge_file_end_where_their_blocks_can_be_counted() {
     if skip() {
@@ -93,8 +93,8 @@ fn files_without_huge_file_end_where_their_blocks_can_be_counted() {
     }
 }
 
-/// Attributes and files of 2 GiB have features, which the volume gets with them; one of revision 0 becomes
-/// one of revision 1.
+/// Attributes and files of 2 GiB need features, which the volume gets with them; a volume of revision 0
+/// becomes one of revision 1.
 #[test]
 fn features_come_with_what_needs_them() {
     if skip() {
@@ -130,8 +130,8 @@ fn features_come_with_what_needs_them() {
     }
 }
 
-/// Times of deletion that are numbers of inodes would look like a list of orphans. A clock that stands still is that of
-/// `SOURCE_DATE_EPOCH`.
+/// Times of deletion that could be inode numbers would look like a list of orphans. `SOURCE_DATE_EPOCH` makes
+/// such a clock.
 #[test]
 fn a_file_that_is_removed_at_the_beginning_of_time_is_no_orphan() {
     if skip() {

@@ -1,5 +1,5 @@
-//! Data that reaches the device before data that was sent earlier: what commits meanwhile is a volume that e2fsck
-//! calls clean, and no size is ahead of its data.
+//! Data that reaches the device before data that was sent earlier: a commit meanwhile leaves a volume that
+//! e2fsck calls clean, and no size is ahead of its data.
 
 use crate::common::volume::{fresh, fsck, open_rw};
 use crate::rig::{Gate, skip};
@@ -20,7 +20,7 @@ fn create(v: &Arc<Vfs>, name: &[u8]) -> File {
     v.open(ROOT, &inode, OpenFlags::READ | OpenFlags::WRITE).unwrap()
 }
 
-/// The size of the file when power fails now.
+/// The size of the file after a power cut now.
 fn size_after_a_cut(device: &MemoryDevice) -> std::result::Result<u64, String> {
     let cut = Arc::new(device.copy());
     fsck(&cut)?;
@@ -30,8 +30,8 @@ fn size_after_a_cut(device: &MemoryDevice) -> std::result::Result<u64, String> {
     Ok(size)
 }
 
-/// Writes a page, which the device keeps, and one behind it, which it does not, and commits; what a cut leaves
-/// then, and after the first is there or lost.
+/// Writes a page that the device holds back, and one behind it that the device takes, and commits. Checks the
+/// state after a power cut then, and again after the first page has arrived or is lost.
 fn overtaken(block: &str, fails: bool) {
     let below = fresh(32, &["-t", "ext4", "-b", block]);
     let gate = Gate::new(below.clone(), |rq| rq.op == Op::Write && !rq.flags.contains(BioFlags::META));
@@ -42,7 +42,7 @@ fn overtaken(block: &str, fails: bool) {
     send(&v, &f);
     f.write_at(40_960, &[2; 5000]).unwrap();
     send(&v, &f);
-    // Time for the second to be marked, as far as it may be.
+    // The second page gets time to be marked, if that is allowed.
     thread::sleep(Duration::from_millis(200));
     other.write_at(0, b"other").unwrap();
     other.fsync(false).unwrap();
@@ -94,7 +94,7 @@ fn a_file_is_as_long_as_what_was_sent_of_it() {
         let (_, v) = open_rw(device.clone(), MemoryLimits::default(), clock::realtime()).unwrap();
         let (f, other) = (create(&v, b"f"), create(&v, b"other"));
         v.sync().unwrap();
-        // Two runs of pages, of which a pass has room for one.
+        // There are two runs of pages; a pass has room for one.
         f.write_at(0, &[1; 4 * 4096]).unwrap();
         f.write_at(40_960, &[2; 5000]).unwrap();
         v.fs().writepages(f.inode(), &mut WritebackControl::background(1)).unwrap();

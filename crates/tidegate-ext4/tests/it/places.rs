@@ -1,4 +1,4 @@
-//! Errors of damaged structures name them as data: the inode or directory, and the block.
+//! Errors about damaged structures name their places as data: the inode or directory, and the block.
 
 use crate::damaged::small_tree;
 use crate::rig::*;
@@ -38,7 +38,7 @@ fn read(v: &Arc<Vfs>, path: &str) -> Result<(), Error> {
     f.read_at(0, &mut vec![0; 64 << 10]).map(drop)
 }
 
-/// Puts `bytes` at `at` for as long as `f` reads; the error's places. None is told twice.
+/// Puts `bytes` at `at` while `f` reads; returns the places in the error. None may be named twice.
 fn told(image: &Path, at: u64, bytes: &[u8], f: fn(&Arc<Vfs>) -> Result<(), Error>) -> Vec<At> {
     let mut damaged = std::fs::read(image).unwrap();
     damaged[at as usize..][..bytes.len()].copy_from_slice(bytes);

@@ -1,4 +1,4 @@
-//! Bios of a pass over many files: they go out as few requests, and none stays behind that somebody waits for.
+//! Bios of a pass over many files go out as few requests, and none is held back that a thread waits for.
 
 use crate::rig::{mke2fs, scratch, skip};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ fn device(made_by: &[&str]) -> Arc<Recorder> {
     Arc::new(Recorder::new(Arc::new(MemoryDevice::from_bytes(&std::fs::read(&image).unwrap()))))
 }
 
-/// Mounts it so that nothing is written unless somebody asks.
+/// Mounts the volume so that nothing is written unless it is asked for.
 fn mount(device: &Arc<Recorder>, how: Ext4Options) -> Arc<Vfs> {
     let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
     let bdi = Bdi::new(MemoryLimits::default());
@@ -38,7 +38,7 @@ fn make(v: &Arc<Vfs>, name: &str) -> File {
     v.open(ROOT, &inode, OpenFlags::WRITE).unwrap()
 }
 
-/// A file of two pages that a pass has written, of which nothing has left.
+/// A file of two pages that a pass has written, but of which no bio was sent.
 fn kept(v: &Arc<Vfs>, device: &Recorder) -> File {
     let file = make(v, "kept");
     file.write_at(0, &[7; 8192]).unwrap();
@@ -63,7 +63,7 @@ fn small_files_of_a_pass_go_out_together() {
     if skip() {
         return;
     }
-    // Credits that are kept for the ends of bios: a journal of the usual size has them for some twenty files.
+    // Credits are kept for the ends of bios: a journal of the usual size has enough for some twenty files.
     for made_by in
         [&["-t", "ext4", "-J", "size=16"][..], &["-t", "ext4", "-O", "^has_journal"], &["-t", "ext3"]]
     {
@@ -79,7 +79,7 @@ fn small_files_of_a_pass_go_out_together() {
             data_requests(&device);
             v.sync().unwrap();
             let requests = data_requests(&device);
-            // A thread that waits for the journal sends what there is.
+            // A thread that waits for the journal sends the waiting bios.
             let most = if how.ends_with("on") || how.ends_with("off") { FILES / 2 } else { FILES / 20 };
             assert!((1..=most).contains(&requests), "{made_by:?}, {how}: {requests} requests");
             v.unmount().unwrap();
@@ -90,8 +90,8 @@ fn small_files_of_a_pass_go_out_together() {
     }
 }
 
-/// Credits that are kept for the end of bios which nobody has sent are all that a small journal has: whoever
-/// wants some sends them.
+/// A small journal may have no credits but those kept for the ends of unsent bios: a thread that needs
+/// credits sends these bios.
 #[test]
 fn what_a_pass_keeps_holds_nobody_up() {
     if skip() {
@@ -143,7 +143,7 @@ fn a_commit_does_not_wait_for_what_nobody_sends() {
     v.unmount().unwrap();
 }
 
-/// An fsync sends what was kept where its own pages are in it, and leaves the rest to gather.
+/// An fsync sends the held bios if its own pages are in them, and otherwise lets them gather.
 #[test]
 fn an_fsync_sends_its_own() {
     if skip() {
@@ -161,8 +161,8 @@ fn an_fsync_sends_its_own() {
     v.unmount().unwrap();
 }
 
-/// Room in pieces of four blocks, about one in each small group: one transaction is too small to give a long
-/// run of pages its places.
+/// Free space in pieces of four blocks, about one in each small group: one transaction is too small to give a
+/// long run of pages its places.
 fn in_pieces() -> Arc<MemoryDevice> {
     let device = crate::common::volume::fresh(
         96,
@@ -184,7 +184,7 @@ fn in_pieces() -> Arc<MemoryDevice> {
     device
 }
 
-/// A pass that marks what has arrived has sent all it has: a mark may wait for a commit.
+/// A pass that marks arrived runs has sent all its bios: a mark may wait for a commit.
 #[test]
 fn a_pass_sends_what_it_has_before_it_marks() {
     if skip() {
@@ -197,7 +197,7 @@ fn a_pass_sends_what_it_has_before_it_marks() {
         let bdi = Bdi::new(MemoryLimits::default());
         let fs = Ext4::open(queue, bdi.clone(), Ext4Options::default()).unwrap();
         let v = Vfs::mount(fs, bdi, MountOptions::default()).unwrap();
-        // The transaction has not much room left.
+        // The transaction has little room left.
         let root = v.root().unwrap();
         (0..30).for_each(|n| drop(v.mkdir(ROOT, &root, format!("d{n}").as_bytes(), 0o755).unwrap()));
         let f = make(&v, "f");
@@ -207,7 +207,7 @@ fn a_pass_sends_what_it_has_before_it_marks() {
         v.unmount().unwrap();
     });
     let events = ran.unwrap_or_else(|deadlock| panic!("{deadlock}")).events;
-    // Handles of places are of type 2, of marks 11.
+    // Handles for places have type 2, for marks type 11.
     let of_type = |e: &Event, n| e.name == "jbd2_handle_start" && e.args.contains(&("type", n));
     let of_pass = |e: &&Event| e.thread == events[0].thread;
     let pass: Vec<&Event> = events.iter().filter(of_pass).collect();

@@ -1,5 +1,5 @@
-//! Holes that reach the end of a file, held against what the host's kernel makes of the same on a volume of its own:
-//! how many blocks stay, those allocated ahead behind the end among them.
+//! Holes that reach the end of a file, compared with the host's kernel doing the same on a volume of its own:
+//! the number of blocks that stay, preallocated blocks behind the end included.
 
 use crate::changed::open_to_write;
 use crate::rig::*;
@@ -34,7 +34,7 @@ fn holes_that_reach_the_end_of_a_file_free_what_linux_frees() {
             let ours = v.open(ROOT, &inode, OpenFlags::READ | OpenFlags::WRITE).unwrap();
             let path = kernel.path().join(&name);
             let theirs = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
-            // At the end of a page, or within one.
+            // The end is at the end of a page, or within one.
             let size = 1 + (rng.below(5) * 4096 + [4095, rng.below(4096)][rng.below(2) as usize]);
             let data = vec![1; size as usize];
             ours.write_at(0, &data).unwrap();

@@ -1,4 +1,4 @@
-//! A volume that is refused, or opened read-only, has its feature named.
+//! The error names the feature for which a volume is refused or opened read-only.
 
 use crate::rig::*;
 use std::fs::OpenOptions;
@@ -12,14 +12,14 @@ fn error(image: &Path) -> Error {
 }
 
 fn reason(image: &Path) -> ReadOnly {
-    // The file is opened read-only; the engine is asked what else is in the way.
+    // The file is opened read-only; the engine reports its own reason.
     let v: std::sync::Arc<Vfs> = open(image).unwrap();
     let why = v.fs().read_only().unwrap();
     v.unmount().unwrap();
     why
 }
 
-/// Changes bytes of the superblock, whose checksum is not looked at in volumes without it.
+/// Changes bytes of the superblock; volumes without checksums do not notice.
 fn poke(image: &Path, at: u64, bytes: &[u8]) {
     OpenOptions::new().write(true).open(image).unwrap().write_all_at(bytes, 1024 + at).unwrap();
 }
@@ -89,7 +89,7 @@ fn features_that_keep_a_volume_from_being_changed_are_told() {
     assert_eq!(reason(&image), ReadOnly::Asked);
 }
 
-/// A log with changes, which somebody gave up by taking the feature off: the volume may have changed since.
+/// A log with changes was given up by removal of the feature: the volume may have changed since.
 #[test]
 fn a_journal_that_was_given_up_is_not_replayed() {
     if skip() {

@@ -1,4 +1,4 @@
-//! Free blocks that are spoken for: promised to pages, or kept for the superuser.
+//! Free blocks that are not available: promised to pages, or reserved for the superuser.
 
 use crate::rig::{mke2fs, must, scratch, skip};
 use std::path::Path;
@@ -12,7 +12,7 @@ use tidegate_vfs::*;
 const ROOT: &Cred = &Cred::ROOT;
 const MIB: u64 = 1 << 20;
 
-/// A device that takes its time to read: a bitmap comes to memory while all wait for it who need blocks.
+/// A device with slow reads: all threads that need blocks wait while a bitmap is read.
 struct Slow(Arc<MemoryDevice>);
 
 impl Device for Slow {
@@ -27,7 +27,7 @@ impl Device for Slow {
     }
 }
 
-/// Mounts a volume, whose pages wait for an fsync.
+/// Mounts a volume whose pages are written only by an fsync.
 fn open(bytes: &[u8]) -> (Arc<MemoryDevice>, Arc<Vfs>) {
     let device = Arc::new(MemoryDevice::from_bytes(bytes));
     let queue = Arc::new(RequestQueue::new(Arc::new(Slow(device.clone())), QueueLimits::default()));
@@ -54,7 +54,8 @@ fn judge(image: &Path, left: &[u8]) {
     must("e2fsck", &["-fn", image.to_str().unwrap()]);
 }
 
-/// Threads that take blocks ahead leave alone what is promised to dirty pages, however many look at once.
+/// Threads that preallocate blocks do not take blocks promised to dirty pages, however many threads search at
+/// once.
 #[test]
 fn what_is_promised_is_taken_by_nobody() {
     if skip() {
@@ -90,7 +91,7 @@ fn what_is_promised_is_taken_by_nobody() {
     }
 }
 
-/// Neither data nor blocks ahead of it take what is kept for the superuser.
+/// Neither data nor preallocation takes the blocks reserved for the superuser.
 #[test]
 fn blocks_ahead_leave_the_reserve() {
     if skip() {
@@ -107,7 +108,7 @@ fn blocks_ahead_leave_the_reserve() {
     let after = v.fs().statfs();
     assert!(after.blocks_free + 8 >= kept, "{after:?}");
     assert!(after.blocks_available < 8, "all else was given: {after:?}");
-    // Directories are made all the same.
+    // Directories can be made all the same.
     for n in 0..20 {
         v.mkdir(ROOT, &v.root().unwrap(), format!("d{n}").as_bytes(), 0o755).unwrap();
     }

@@ -17,10 +17,10 @@ use tidegate_testing::temp::TempDir;
 use tidegate_testing::tree;
 use tidegate_vfs::{Bdi, MemoryLimits, MountOptions, Result, Vfs};
 
-/// Seconds that a program may take.
+/// Seconds that a program may run.
 const LIMIT: &str = "120";
 
-/// Runs a program with a time limit; what it printed, and whether it succeeded.
+/// Runs a program with a time limit; returns whether it succeeded, and its output.
 pub fn run(name: &str, args: &[&str]) -> (bool, String) {
     let program = oracle::require(name).unwrap();
     let mut command = Command::new("timeout");
@@ -29,14 +29,14 @@ pub fn run(name: &str, args: &[&str]) -> (bool, String) {
     (out.status.success(), text)
 }
 
-/// Runs a program that has to succeed; what it printed.
+/// Runs a program that must succeed; returns its output.
 pub fn must(name: &str, args: &[&str]) -> String {
     let (ok, text) = run(name, args);
     assert!(ok, "{name} {args:?}: {text}");
     text
 }
 
-/// The output of a program, which has to succeed.
+/// The output bytes of a program that must succeed.
 pub fn bytes_of(name: &str, args: &[&str]) -> Vec<u8> {
     let mut command = Command::new("timeout");
     command.arg(LIMIT).arg(oracle::require(name).unwrap()).args(args).stdin(Stdio::null());
@@ -50,14 +50,14 @@ pub fn asked_seed() -> Option<u64> {
     std::env::var("TIDEGATE_SEED").ok().map(|s| s.parse().expect("TIDEGATE_SEED is a number"))
 }
 
-/// That, or one by chance; printed, so that a failure says it.
+/// That seed, or a random one; printed, so that a failure can be repeated.
 pub fn seed() -> u64 {
     let seed = asked_seed().unwrap_or_else(tidegate_rt::clock::entropy);
     println!("TIDEGATE_SEED={seed}");
     seed
 }
 
-/// Whether a test must be skipped: without mke2fs, or where it needs the superuser.
+/// Whether a test must be skipped: mke2fs is missing, or the test needs the superuser.
 pub fn skip() -> bool {
     if !rustix::process::geteuid().is_root() {
         assert!(!oracle::in_ci(), "these tests need the superuser");
@@ -74,12 +74,12 @@ pub fn mke2fs(image: &Path, args: &[&str], size: &str) {
     must("mke2fs", &all);
 }
 
-/// Mounts an image with our engine, or says why not.
+/// Mounts an image with our engine, or returns the reason why not.
 pub fn open(image: &Path) -> Result<Arc<Vfs>> {
     open_with(image, Ext4Options::default()).map(|(v, _)| v)
 }
 
-/// Likewise with options, and the engine below.
+/// As [`open`], with options; also returns the engine.
 pub fn open_with(image: &Path, options: Ext4Options) -> Result<(Arc<Vfs>, Arc<Ext4>)> {
     let how = file::OpenOptions { read_only: true, ..Default::default() };
     let queue = Arc::new(RequestQueue::new(file::open(image, how).unwrap(), QueueLimits::default()));
@@ -110,15 +110,15 @@ impl Mounted {
         run("mount", &args).0.then(|| Mounted(dir))
     }
 
-    /// Where it is.
+    /// The directory of the mount.
     pub fn path(&self) -> &Path {
         &self.0
     }
 }
 
 impl Drop for Mounted {
-    /// A child that another test forks holds this process's open files until it has called exec, so the mount may be
-    /// busy for that long.
+    /// A child that another test forks holds this process's open files until it has called exec, so the mount
+    /// may be busy that long.
     fn drop(&mut self) {
         let path = self.0.to_str().unwrap();
         for _ in 0..500 {
@@ -138,7 +138,7 @@ pub fn describe_by_kernel(image: &Path) -> Option<Manifest> {
     Some(walk(mounted.path()).unwrap())
 }
 
-/// A device that takes its time for some file data: whoever does not wait for that finds it missing.
+/// A device that is slow with some file data: a thread that does not wait for the data finds it missing.
 pub struct Late {
     inner: Arc<dyn Device>,
     queue: Sender<Request>,
@@ -146,7 +146,7 @@ pub struct Late {
 }
 
 impl Late {
-    /// The same device, with data late.
+    /// A device over `inner` with late data.
     pub fn new(inner: Arc<dyn Device>) -> Self {
         let (queue, taken) = channel::<Request>();
         let below = inner.clone();
@@ -179,7 +179,7 @@ impl Device for Late {
 
 static KEPT: LockClass = LockClass::new("test->kept", 999);
 
-/// A device that keeps the first request of a kind back until it is let go.
+/// A device that holds back the first request of a kind until [`Gate::let_go`].
 pub struct Gate {
     below: Arc<MemoryDevice>,
     keeps: fn(&Request) -> bool,
@@ -187,27 +187,27 @@ pub struct Gate {
     goes: Condvar,
 }
 
-/// Where that request is.
+/// The state of that request.
 enum Kept {
     Comes,
     Sent(Request),
-    /// The one who asks for it waits.
+    /// The thread that asks for it waits.
     Waits,
     Gone(std::result::Result<(), Errno>),
 }
 
 impl Gate {
-    /// The same device, with the first of those that `keeps` says yes to kept back.
+    /// A device over `below` that holds back the first request for which `keeps` is true.
     pub fn new(below: Arc<MemoryDevice>, keeps: fn(&Request) -> bool) -> Arc<Self> {
         Arc::new(Gate { below, keeps, kept: Mutex::new(&KEPT, Kept::Comes), goes: Condvar::new() })
     }
 
-    /// Whether one is kept.
+    /// Whether a request is held back.
     pub fn is_kept(&self) -> bool {
         matches!(*self.kept.lock(), Kept::Sent(_) | Kept::Waits)
     }
 
-    /// Does it, or fails it.
+    /// Carries out the request, or fails it.
     pub fn let_go(&self, how: std::result::Result<(), Errno>) {
         let kept = std::mem::replace(&mut *self.kept.lock(), Kept::Gone(how));
         self.goes.notify_all();
@@ -249,8 +249,8 @@ impl Device for Gate {
     }
 }
 
-/// Makes a tree of everything that volumes of blocks as large as 4 KiB can hold, in `dir`. Without what is
-/// too large for blocks of 1 KiB where `small` says so.
+/// Makes a tree of everything that volumes with blocks of up to 4 KiB can hold, in `dir`. With `small`,
+/// leaves out what is too large for blocks of 1 KiB.
 pub fn source(dir: &Path, small: bool) -> PathBuf {
     let tree = dir.join(if small { "small" } else { "large" });
     std::fs::create_dir(&tree).unwrap();
@@ -262,14 +262,15 @@ pub fn source(dir: &Path, small: bool) -> PathBuf {
     for len in [3_480, 3_487, 3_488, 3_489, 3_600].iter().filter(|_| small) {
         std::fs::remove_file(tree.join(format!("links/length-{len}"))).unwrap();
     }
-    // mke2fs makes no link as long as a block, and keeps a file without data inline where Linux finds no end of it.
+    // mke2fs makes no symbolic link as long as a block, and keeps a file without data inline where Linux
+    // finds no end of it.
     for name in ["links/length-4094", "holes/all-hole"] {
         std::fs::remove_file(tree.join(name)).unwrap();
     }
     tree
 }
 
-/// A directory for images, on a disk: one in memory keeps no attributes of the superuser's.
+/// A directory for images, on a disk: one in memory does not keep `trusted` attributes.
 pub fn scratch() -> TempDir {
     TempDir::new_in(Path::new("/var/tmp"), "ext4").unwrap()
 }

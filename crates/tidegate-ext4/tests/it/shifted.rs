@@ -1,5 +1,4 @@
-//! Ranges that are taken out of files and put in, held against what the host's kernel makes of the same on a
-//! volume of its own.
+//! Removal and insertion of ranges, compared with the host's kernel doing the same on a volume of its own.
 
 use crate::rig::*;
 use std::fs::OpenOptions;
@@ -44,7 +43,7 @@ fn content(f: &File) -> Vec<u8> {
     found
 }
 
-/// Does one operation with our file and with the kernel's; whether both did it.
+/// Applies one operation to our file and to the kernel's; true if both succeeded.
 fn both(ours: &File, theirs: &std::fs::File, mode: u32, at: u64, len: u64) -> (bool, String) {
     let what = format!("mode {mode:#x}, {len} bytes at {at} of {}", ours.size());
     let our = ours.fallocate(FallocateFlags::from_bits(mode).unwrap(), at, len);
@@ -139,7 +138,7 @@ fn trees_of_several_levels_move() {
     let v = mount(&device, "nomap_first=off");
     let f = make(&v, "large");
     let mut want = Vec::new();
-    // Every other page: an extent each.
+    // Every other page is written, so each is an extent.
     for n in 0..3_000_u64 {
         f.write_at(n * 8192, &[(n % 251) as u8 + 1; 3000]).unwrap();
         want.resize(n as usize * 8192, 0);
@@ -168,7 +167,7 @@ fn trees_of_several_levels_move() {
     v.unmount().unwrap();
 }
 
-/// Its leaves are more than the blocks of the largest transaction.
+/// The file's leaves are more than the blocks of the largest transaction.
 #[test]
 fn larger_trees_move_in_steps() {
     if skip() {
@@ -176,7 +175,7 @@ fn larger_trees_move_in_steps() {
     }
     let dir = scratch();
     let (image, from) = (dir.path().join("steps.img"), dir.path().join("from"));
-    // Every other block: an extent each.
+    // Every other block is written, so each is an extent.
     let mut want = vec![0; 1024 * 52_001];
     for (n, block) in want.chunks_mut(1024).enumerate().step_by(2) {
         block.fill((n % 251) as u8 + 1);
@@ -212,7 +211,7 @@ fn larger_trees_move_in_steps() {
     }
 }
 
-/// Pages before the range are on their way, and nothing sends them but somebody who waits for them.
+/// Pages before the range are on their way, and only a thread that waits for them sends them.
 #[test]
 fn pages_on_their_way_are_waited_for() {
     if skip() {
@@ -266,7 +265,7 @@ fn what_cannot_move_is_refused() {
     let v = mount(&device, "");
     let f = make(&v, "far");
     f.write_at(0, &[1; 5_000]).unwrap();
-    // Blocks ahead, at the end of what can be named.
+    // The blocks are preallocated at the end of the possible range.
     f.fallocate(FallocateFlags::KEEP_SIZE, (u64::from(u32::MAX) - 2) * 4096, 4096).unwrap();
     let e = f.fallocate(FallocateFlags::INSERT_RANGE, 0, 1 << 20).unwrap_err();
     assert_eq!((e.kind(), f.size()), (ErrorKind::FileTooBig, 5_000));
@@ -275,7 +274,7 @@ fn what_cannot_move_is_refused() {
     v.unmount().unwrap();
 }
 
-/// Ranges come and go near the end of a file of which the volume has nothing yet.
+/// Ranges are removed and inserted near the end of a file of which nothing is on the volume yet.
 #[test]
 fn ranges_move_in_a_file_that_is_nowhere_yet() {
     if skip() {

@@ -1,5 +1,5 @@
-//! Files whose blocks lie in many groups, on volumes whose transactions have room for few: each group that blocks are
-//! freed in takes a bitmap and may take a block of descriptors.
+//! Files whose blocks lie in many groups, on volumes whose transactions have room for few: each group in
+//! which blocks are freed takes a bitmap and may take a block of descriptors.
 
 use crate::changed::open_to_write;
 use crate::rig::*;
@@ -31,7 +31,7 @@ fn create(v: &Arc<Vfs>, name: &[u8]) -> File {
     v.open(ROOT, &inode, OpenFlags::WRITE).unwrap()
 }
 
-/// Something else changes, so that the transaction is not the file's alone.
+/// Makes another change, so that the transaction is not the file's alone.
 fn change_others(v: &Arc<Vfs>, n: u64) {
     for i in 0..n {
         v.mkdir(ROOT, &v.root().unwrap(), format!("d{n}-{i}").as_bytes(), 0o755).unwrap();
@@ -47,7 +47,8 @@ fn judge(image: &Path, v: Arc<Vfs>) {
     must("e2fsck", &["-fn", image.to_str().unwrap()]);
 }
 
-/// Has each block of a file's first block of numbers, or of its first leaf of extents, lie in a group of its own.
+/// Makes each block of a file's first block of numbers, or of its first leaf of extents, lie in a group of
+/// its own.
 fn scatter(image: &Path, of: &str, put: impl Fn(&std::fs::File, u64, u64, u32)) {
     let said = must("debugfs", &["-R", "stat /f", image.to_str().unwrap()]);
     let rest = said.split(of).nth(1).unwrap_or_else(|| panic!("{said}"));
@@ -72,7 +73,7 @@ fn numbers_in_many_groups_are_freed() {
         let copy = dir.path().join("copy.img");
         std::fs::copy(&image, &copy).unwrap();
         if others == 0 {
-            // A link that has more blocks than any.
+            // The file becomes a symbolic link with more blocks than any has.
             for set in ["mode 0120777", "size 1000"] {
                 must("debugfs", &["-w", "-R", &format!("sif f {set}"), copy.to_str().unwrap()]);
             }
@@ -87,10 +88,10 @@ fn numbers_in_many_groups_are_freed() {
     }
 }
 
-/// A file of few extents, each over many groups: it is cut, punched and goes.
+/// A file has few extents, each over many groups: it is truncated, punched and removed.
 #[test]
 fn extents_over_many_groups_are_freed() {
-    // Tables of all groups lie in the first ones.
+    // The tables of all groups lie in the first groups.
     let Some((dir, image)) = volume(&["-t", "ext4", "-O", "^resize_inode,sparse_super2", "-G", "256"]) else {
         return;
     };

@@ -13,7 +13,7 @@ use tidegate_vfs::*;
 static HELD: LockClass = LockClass::new("held_data", 994);
 const ROOT: &Cred = &Cred::ROOT;
 
-/// A device that keeps file data back until it is let go.
+/// A device that holds back file data until the test lets it go.
 struct Hold {
     inner: MemoryDevice,
     holds: AtomicBool,
@@ -47,7 +47,7 @@ fn mount_behind(device: Arc<dyn Device>, limits: QueueLimits, options: &str) -> 
 }
 
 impl Hold {
-    /// Lets the request go that came last.
+    /// Lets the latest request go.
     fn let_last_go(&self) {
         let last = self.held.lock().pop().unwrap();
         self.inner.submit(last);
@@ -77,7 +77,7 @@ impl Device for Hold {
     }
 }
 
-/// Whether an fsync of one file ends while the data of another is on its way, which has its place in the same
+/// Whether an fsync of one file ends while data of another is on its way whose place is in the same
 /// transaction.
 fn ends_before_data(kind: &str, options: &str) -> bool {
     let device = holding(kind);
@@ -97,7 +97,7 @@ fn ends_before_data(kind: &str, options: &str) -> bool {
         ended.store(true, SeqCst);
     });
     let syncer = syncer.unwrap();
-    // One that waits waits for ever; another has all the time it needs.
+    // An fsync that waits would wait for ever; one that does not has all the time it needs.
     let mut patience = if kind == "ext3" && how_ordered(options) { 20 } else { 3000 };
     while !done.load(SeqCst) && patience > 0 {
         thread::sleep(std::time::Duration::from_millis(10));
@@ -123,7 +123,7 @@ fn a_commit_waits_for_data_of_block_maps_unless_told() {
     for journal in ["jbd2", "pipelined"] {
         assert!(!ends_before_data("ext3", &format!("journal={journal},data=ordered")), "{journal}");
         assert!(ends_before_data("ext3", &format!("journal={journal},data=writeback")), "{journal}");
-        // Extents read as zeros until the data is there.
+        // Extents read as zeros until their data has arrived.
         assert!(ends_before_data("ext4", &format!("journal={journal},data=ordered")), "{journal}");
     }
 }
@@ -146,8 +146,8 @@ fn switches_are_turned_while_the_volume_is_in_use_but_for_its_journal() {
     v.unmount().unwrap();
 }
 
-/// The content of a file after a power cut that comes when the transaction has committed in which a program
-/// replaced it: by another's name, or by cutting it.
+/// The content of a file after a power cut at the commit of the transaction in which a program replaced it:
+/// by another file's name, or by truncation.
 fn replaced(options: &str, by_name: bool) -> Vec<u8> {
     let dir = scratch();
     let image = dir.path().join("a.img");
@@ -207,13 +207,13 @@ fn a_file_that_is_replaced_is_not_empty_after_a_power_cut() {
     }
     for by_name in [true, false] {
         assert_eq!(replaced("auto_da_alloc", by_name), [2; 9000], "by name: {by_name}");
-        // As it is without: nothing of the new one is there yet.
+        // Without the switch, nothing of the new content is there yet.
         assert_eq!(replaced("noauto_da_alloc", by_name), [0; 0], "by name: {by_name}");
     }
 }
 
-/// Data that arrives before what lies ahead of it in the file adds nothing to the size that a power cut
-/// leaves, until an fsync promises all.
+/// Data that arrives before earlier data of the file does not raise the size that a power cut leaves, until
+/// an fsync promises everything.
 #[test]
 fn a_power_cut_leaves_no_size_ahead_of_its_data() {
     if skip() {
@@ -256,8 +256,8 @@ fn a_power_cut_leaves_no_size_ahead_of_its_data() {
     v.unmount().unwrap();
 }
 
-/// Blocks of a page that is on its way are free only when it is there, or it would be written over what they
-/// hold next.
+/// Blocks of a page that is on its way must stay in use until it has arrived, or it would overwrite their
+/// next content.
 #[test]
 fn a_page_on_its_way_is_written_to_no_other_file() {
     if skip() {
@@ -284,7 +284,7 @@ fn a_page_on_its_way_is_written_to_no_other_file() {
         let ended = done.clone();
         let other = thread::spawn("other", move || {
             a.truncate(1).unwrap();
-            // Its commit makes them free. One of the whole volume would wait for the page.
+            // The commit of this fsync frees the blocks. A sync of the whole volume would wait for the page.
             make(&volume, b"c").fsync(false).unwrap();
             let b = make(&volume, b"b");
             let mut at = 0;
@@ -313,8 +313,8 @@ fn a_page_on_its_way_is_written_to_no_other_file() {
     }
 }
 
-/// Whether others change things while a pass over pages that have a place, the first of them perhaps not, waits for a
-/// congested queue, and a commit has begun.
+/// Whether other threads can make changes while a pass over pages that have a place, the first of them
+/// perhaps not, waits for a congested queue, and a commit has begun.
 fn goes_on(position: &str, first_has_place: bool) -> bool {
     const PAGES: u64 = 256;
     let device = holding("ext4");
@@ -383,8 +383,8 @@ fn a_commit_waits_for_pages_that_are_sent_under_a_handle() {
     }
 }
 
-/// A file that is made longer while its data is on its way is as long after a clean unmount, in whatever
-/// order that arrives.
+/// A file that is made longer while its data is on its way has that size after a clean unmount, in whatever
+/// order the data arrives.
 #[test]
 fn a_size_that_waits_for_data_is_stored_by_a_sync() {
     if skip() {
@@ -400,7 +400,7 @@ fn a_size_that_waits_for_data_is_stored_by_a_sync() {
     }
     a.fsync(false).unwrap();
     device.holds.store(true, SeqCst);
-    // One page into a hole, and the last one in place.
+    // One page goes into a hole, and the last one is overwritten in place.
     for page in [1, 3] {
         a.write_at(page * 4096, &[2; 4096]).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Free space that is being discarded: it is there again soon, and those who need it wait.
+//! Free space that is being discarded: it is usable again soon, and threads that need it wait.
 
 use crate::common::volume::{fresh, fsck, open_rw};
 use crate::rig::{Gate, skip};
@@ -9,7 +9,7 @@ use tidegate_vfs::*;
 
 const ROOT: &Cred = &Cred::ROOT;
 
-/// A run is being discarded that is needed for data which was promised space.
+/// A run that is being discarded is needed for data whose space was promised.
 #[test]
 fn data_that_was_promised_space_waits_for_a_discard() {
     if skip() {
@@ -31,7 +31,7 @@ fn data_that_was_promised_space_waits_for_a_discard() {
             );
             thread::sleep(Duration::from_millis(1));
         }
-        // More than is free beside what is being discarded.
+        // The file needs more than is free beside the run that is being discarded.
         let bytes = v.statfs().blocks_available * 2048 * 3 / 4;
         f.write_at(0, &vec![7; bytes as usize]).unwrap();
         let file = v.open(ROOT, &inode, OpenFlags::WRITE).unwrap();

@@ -1,4 +1,4 @@
-//! Operations that meet damage half way: what they have changed is taken back, and the volume goes on, as on Linux.
+//! Operations that run into damage half way: their changes are undone, and the volume goes on, as on Linux.
 
 use crate::rig::*;
 use std::path::Path;
@@ -53,14 +53,14 @@ fn lookup(v: &Arc<Vfs>, path: &str) -> Arc<Inode> {
     path.split('/').fold(v.root().unwrap(), |dir, name| v.lookup(&dir, name.as_bytes()).unwrap())
 }
 
-/// Puts damage into a block, does something, and holds against e2fsck what is left once the damage is out again.
+/// Damages a block, calls `f`, and checks the result with e2fsck once the damage is removed.
 fn with_damage(dir: &Path, block: &str, f: impl FnOnce(&Arc<Vfs>)) {
     let whole = volume(dir);
     let image = dir.join("damaged");
     std::fs::write(&image, &whole).unwrap();
     let at = number(&image, block) as usize * 1024;
     let mut damaged = whole.clone();
-    // The end of a block of entries is its checksum.
+    // A block of entries ends with its checksum.
     damaged[at + 1020..at + 1024].iter_mut().for_each(|b| *b ^= 0x55);
     let device = Arc::new(MemoryDevice::from_bytes(&damaged));
     let v = mount(&device);
@@ -85,14 +85,14 @@ fn a_damaged_directory_takes_no_names_and_stops_nothing_else() {
         return;
     }
     let dir = scratch();
-    // The last block of entries, and the first, which leads to all.
+    // The damage is in the last block of entries, or in the first, which leads to all.
     for block in ["bmap /full 2", "bmap /full 0"] {
         with_damage(dir.path(), block, |v| {
             let (full, other) = (lookup(v, "full"), lookup(v, "other"));
             let free = v.statfs();
             let mut failed = 0;
             for n in 0..40 {
-                // Names are spread over the blocks.
+                // The names are spread over the blocks.
                 let name = format!("new-{n}");
                 let made = match n % 4 {
                     0 => v.create(ROOT, &full, name.as_bytes(), 0o644).map(drop),
@@ -141,7 +141,7 @@ fn a_directory_without_a_parent_stays_where_it_is() {
     });
 }
 
-/// Blocks that are freed in a group whose bitmap is damaged stay in use there, for e2fsck; the file goes.
+/// Blocks that are freed in a group with a damaged bitmap stay in use there, for e2fsck; the file is removed.
 #[test]
 fn a_damaged_bitmap_keeps_no_file() {
     if skip() {
@@ -179,7 +179,7 @@ fn a_damaged_bitmap_keeps_no_file() {
     must("e2fsck", &["-fn", path]);
 }
 
-/// A large directory goes in as many changes as it takes.
+/// A large directory is removed in as many changes as it needs.
 #[test]
 fn a_directory_larger_than_a_transaction_goes() {
     if skip() {
@@ -199,7 +199,7 @@ fn a_directory_larger_than_a_transaction_goes() {
     for n in 0..12_000 {
         v.link(ROOT, &one, &d, &name(n)).unwrap();
         if n % 40 == 0 {
-            // Another file's blocks lie between those of the directory.
+            // Another file's blocks lie between the directory's.
             f.write_at(n as u64 * 1024, &[1; 1024]).unwrap();
             f.fsync(true).unwrap();
         }

@@ -1,4 +1,5 @@
-//! Changes of names while blocks cannot be read: each is there as a whole or not at all, and the volume goes on.
+//! Changes of names while blocks cannot be read: each is done as a whole or not at all, and the volume goes
+//! on.
 
 use crate::common::volume::{fresh, fsck};
 use crate::rig::{seed, skip};
@@ -15,13 +16,13 @@ const DIRS: usize = 3;
 
 fn open(device: Arc<dyn tidegate_block::Device>) -> Arc<Vfs> {
     let queue = Arc::new(RequestQueue::new(device, QueueLimits::default()));
-    // So little metadata stays in memory that each change has to read some.
+    // Memory for metadata is so small that each change has to read some.
     let bdi = Bdi::new(MemoryLimits { cache: 1 << 20, ..MemoryLimits::default() });
     let fs = Ext4::open(queue, bdi.clone(), Ext4Options::default()).unwrap();
     Vfs::mount(fs, bdi, MountOptions { noatime: true, ..Default::default() }).unwrap()
 }
 
-/// Long enough that a directory's blocks are many and split often.
+/// A name so long that a directory has many blocks, which split often.
 fn name(n: u64) -> Vec<u8> {
     format!("{n}-{}", "n".repeat(100 + n as usize % 90)).into_bytes()
 }
@@ -32,20 +33,20 @@ type Names = Vec<BTreeMap<Vec<u8>, Ino>>;
 struct Work {
     v: Arc<Vfs>,
     faulty: Arc<Faulty>,
-    /// Of a thousand reads in a change, so many fail.
+    /// The number of reads that fail, of a thousand in a change.
     per_mille: u64,
     dirs: Vec<Arc<Inode>>,
-    /// Keeps what loses its last name: it ends when all can be read again.
+    /// Keeps files open that lose their last name: their removal ends when all blocks can be read again.
     held: Vec<File>,
     names: Names,
     rng: Rng,
     next: u64,
-    /// How often each kind of change was done, and failed.
+    /// For each kind of change, the numbers of successes and failures.
     met: BTreeMap<&'static str, (u32, u32)>,
 }
 
 impl Work {
-    /// A volume with the directories, and a large one that is there to be read.
+    /// A volume with the directories, and a large directory that is only read.
     fn new(faulty: Arc<Faulty>, rng: Rng) -> Work {
         let v = open(faulty.clone());
         let root = v.root().unwrap();
@@ -59,7 +60,7 @@ impl Work {
         Work { v, faulty, per_mille: 0, dirs, held: Vec::new(), names, rng, next: 0, met: BTreeMap::new() }
     }
 
-    /// Mounts it anew, so that little is in memory and nothing has to stay there.
+    /// Mounts the volume again, so that little is in memory and nothing has to stay there.
     fn remount(&mut self) {
         let v = {
             self.dirs.clear();
@@ -72,7 +73,7 @@ impl Work {
         self.v = v;
     }
 
-    /// Does a change while reads fail, and most of what it needs is not in memory.
+    /// Makes a change while reads fail, and most of the blocks that it needs are not in memory.
     fn with_faults<T>(&mut self, what: &'static str, f: impl FnOnce(&Vfs) -> Result<T>) -> Result<T> {
         if self.per_mille > 0 {
             let ballast = self.v.lookup(&self.v.root().unwrap(), b"ballast").unwrap();
@@ -107,7 +108,7 @@ impl Work {
         Some((d, name, inode))
     }
 
-    /// Keeps an inode while it loses a name; not one that cannot be opened.
+    /// Keeps an inode open while it loses a name; not one that cannot be opened.
     fn hold(&mut self, inode: &Arc<Inode>) -> bool {
         let opens = matches!(inode.file_type, FileType::Regular | FileType::Directory);
         if opens {
@@ -226,8 +227,8 @@ fn listed(v: &Arc<Vfs>) -> Names {
     (0..DIRS).map(of).collect()
 }
 
-/// Names come, go and move while a part of all reads fails. No failure ends the volume, and none leaves a
-/// change half done.
+/// Names are made, removed and moved while some of the reads fail. No failure stops the volume, and none
+/// leaves a change half done.
 #[test]
 fn blocks_that_cannot_be_read_leave_names_as_they_were() {
     if skip() {
@@ -252,7 +253,7 @@ fn blocks_that_cannot_be_read_leave_names_as_they_were() {
             assert_eq!(listed(&work.v), work.names, "{what}");
         }
         println!("{what}: {:?}", work.met);
-        // Without a journal, all of so small a volume's metadata stays in memory once it was read.
+        // Without a journal, all metadata of so small a volume stays in memory once it was read.
         let all = ["create", "mkdir", "link", "unlink", "rmdir", "rename", "rename over", "exchange"];
         let met = if kind.contains(&"^has_journal") { &all[..3] } else { &all[..] };
         for kind in met {
@@ -264,15 +265,15 @@ fn blocks_that_cannot_be_read_leave_names_as_they_were() {
     }
 }
 
-/// Where the table of inodes of the first group begins, in bytes.
+/// The byte offset of the first group's inode table.
 fn first_table(device: &MemoryDevice, block: u64) -> u64 {
     let mut desc = [0; 64];
     device.read_at(if block == 1024 { 2048 } else { block }, &mut desc);
     u64::from(u32::from_le_bytes(desc[8..12].try_into().unwrap())) * block
 }
 
-/// A block of an inode table that cannot be read costs its own inodes: those behind it are given, and it is
-/// asked for once.
+/// An unreadable block of an inode table makes only its own inodes unusable: later inodes are used, and the
+/// block is read once.
 #[test]
 fn inodes_behind_a_block_that_cannot_be_read_are_given() {
     if skip() {
@@ -287,7 +288,7 @@ fn inodes_behind_a_block_that_cannot_be_read_are_given() {
         let make = |n: u64| v.create(ROOT, &root, &name(n), 0o644).unwrap().ino.0;
         assert_eq!(make(0), 12, "{kind:?}");
         let free = v.statfs().files_free;
-        // Sixteen inodes lie in a block, and the first is number 1.
+        // A block has sixteen inodes, and the first is number 1.
         let rule = Rule::new(Fault::Fail(Errno::IO)).op(Op::Read);
         faulty.set([rule.within(table + 4096..table + 8192)]);
         let made: Vec<u64> = (1..8).map(make).collect();
@@ -295,7 +296,7 @@ fn inodes_behind_a_block_that_cannot_be_read_are_given() {
         let asked = faulty.failed();
         assert_eq!(make(8), 36, "{kind:?}");
         assert_eq!(faulty.failed(), asked, "{kind:?}");
-        // Eight were taken, and sixteen nobody gets.
+        // Eight inodes were taken, and sixteen are unusable.
         assert_eq!(free - v.statfs().files_free, 24, "{kind:?}");
         faulty.set([]);
         v.unmount().unwrap();
@@ -303,7 +304,7 @@ fn inodes_behind_a_block_that_cannot_be_read_are_given() {
     }
 }
 
-/// Without a journal there is no list of what has no name: nothing is read for it.
+/// Without a journal there is no list of orphans: nothing is read for it.
 #[test]
 fn a_file_without_a_name_needs_no_superblock_where_nothing_lists_it() {
     if skip() {

@@ -8,7 +8,7 @@ use tidegate_testing::fill::{Kind, Rng, fill};
 use tidegate_testing::manifest::Options;
 use tidegate_testing::tree::assert_same_but;
 
-/// Has Linux write to a new volume, and compares what both read then.
+/// Lets Linux write to a new volume, and compares what both systems read.
 fn compare(name: &str, args: &[&str], size: &str, write: impl FnOnce(&Path)) {
     let dir = scratch();
     let image = dir.path().join(format!("{name}.img"));
@@ -19,7 +19,7 @@ fn compare(name: &str, args: &[&str], size: &str, write: impl FnOnce(&Path)) {
     must("e2fsck", &["-fn", image.to_str().unwrap()]);
 }
 
-/// Every other block of a file, so that no two are one extent.
+/// Writes every other block of a file, so that each is an extent.
 fn comb(path: &Path, blocks: u64, block: u64, seed: u64) {
     let (file, mut rng) = (File::create_new(path).unwrap(), Rng::new(seed));
     for n in 0..blocks {
@@ -85,7 +85,7 @@ fn directories_of_every_depth() {
             let first = dir.join("first");
             File::create_new(&first).unwrap();
             for n in 0..names {
-                // Names alone: a file of its own for each takes longer.
+                // The files have only names: an inode for each would take longer.
                 let name = dir.join(format!("{n}-{}", "x".repeat(len)));
                 if n % 60_000 == 1 || std::fs::hard_link(&first, &name).is_err() {
                     File::create_new(&name).unwrap();
@@ -95,8 +95,8 @@ fn directories_of_every_depth() {
     });
 }
 
-/// A page that loses its end is written as a whole, and its holes want no blocks for that: on a full volume
-/// there are none. The bytes cut off stay gone when the file grows again.
+/// A page that loses its end is written as a whole, but its holes need no blocks for that: a full volume has
+/// none. The bytes cut off stay gone when the file grows again.
 #[test]
 fn a_file_with_holes_is_cut_on_a_full_volume() {
     if skip() {

@@ -30,7 +30,7 @@ const READ_AHEAD: u64 = 32;
 /// Where an entry is.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
-    /// Block of the directory and its level; `None` for the inline area.
+    /// Block of the directory and the level of this block; `None` for the inline area.
     block: Option<(u64, u32)>,
     slot: usize,
     pub ino: u32,
@@ -47,7 +47,7 @@ fn bucket(f: &F2fsInode, level: u32, hash: u32) -> std::ops::Range<u64> {
     first..first + bucket_blocks(level) as u64
 }
 
-/// Levels of `levels`, one bit for each, below `end`.
+/// The levels below `end` that are set in `levels`, a bitmap with one bit for each level.
 fn levels(levels: u64, end: u32) -> impl Iterator<Item = u32> {
     (0..end).filter(move |l| levels >> l & 1 == 1)
 }
@@ -64,8 +64,8 @@ impl F2fs {
         if block * BLOCK_SIZE as u64 >= dir.size() {
             return Ok(None);
         }
-        // No page that is cached: the volume's content may be older than a dirty one, and must not come into
-        // the cache when that is written and dropped meanwhile.
+        // A page that is cached is not read: the volume's content may be older than a dirty page, and must
+        // not come into the cache when the page is written and dropped meanwhile.
         let missing = loop {
             match dir.mapping.residency(block, READ_AHEAD) {
                 (false, n) => break n,
@@ -125,13 +125,13 @@ impl F2fs {
         let blocks = dir.attr().blocks / (BLOCK_SIZE as u64 / 512);
         let limit = usize::try_from(self.bdi.limits().cache / 16).unwrap_or(usize::MAX);
         let Some(mut builder) = f.names.looked(looked, blocks, &self.names, limit) else { return };
-        // An error is for the lookup that needs the block.
+        // An error here is ignored: the lookup that needs the block reports it.
         let whole = self.read_names(dir, &mut builder).unwrap_or(false);
         f.names.built(builder, whole);
         self.bdi.shrink();
     }
 
-    /// Whether all names of a directory came to the builder.
+    /// Adds every name of the directory to the builder; false if it could not add all of them.
     fn read_names(&self, dir: &Inode, builder: &mut names::Builder) -> Result<bool> {
         let dir_level = fi(dir).dir_level as u32;
         let blocks = dir.size().div_ceil(BLOCK_SIZE as u64);
@@ -157,7 +157,7 @@ impl F2fs {
         Ok(true)
     }
 
-    /// Adds `name`, which is missing. The caller stores the inode.
+    /// Adds `name`, which is not in the directory yet. The caller stores the inode.
     ///
     /// # Errors
     /// `NoSpace`, `Corrupt`, those of the device; the directory has the names it had.
@@ -193,7 +193,7 @@ impl F2fs {
                     Ok(()) => f.names.added(hash, level, n),
                     Err(_) => f.names.forget(),
                 }
-                // The caller stores what a new block adds to the inode, but not after an error.
+                // The caller stores the inode with its new block, but not after an error.
                 return if page.is_none() { self.finish(|| put) } else { put };
             }
         }
@@ -218,7 +218,7 @@ impl F2fs {
                 Ok(())
             }
             Err(e) => {
-                // Nodes made on the way stay.
+                // Nodes that `make_dnode` made stay in the file, so the inode is stored with them.
                 let attr = dir.attr().clone();
                 self.finish(|| self.store_inode_with(dir, &attr, map.largest))?;
                 Err(e)
@@ -244,14 +244,15 @@ impl F2fs {
         let f = fi(dir);
         let (area, l) = (f.inline_area(), inline_layout(f));
         let table = self.node_of(dir.nid(), dir.ino.0)?.bytes()[area.clone()].to_vec();
-        // All of them before anything changes: a damaged table stays what it is.
+        // All entries are read before anything changes: a damaged table is left as it is.
         let (mut entries, mut slot) = (Vec::new(), 0);
         while let Some(e) = dentry::next_entry(&table, &l, slot)? {
             slot = e.next;
             entries.push(e);
         }
-        // The reserved word before the area is address 0 from now on; it is zero already. Room for attributes that
-        // inline entries had beside them without any is addresses, too, where the inode does not say how much there is.
+        // The reserved word before the area is address 0 from now on; it is zero already. Inline entries may
+        // have beside them room for attributes that holds none. Where the inode does not say how much room
+        // that is, the room becomes addresses, too.
         let before = f.inline_xattr_words();
         let given_up = !f.has_inline(inline::XATTR) && !self.tells_inline_xattr_size(f);
         let end = if given_up { I_NID_OFFSET } else { area.end };
@@ -265,7 +266,7 @@ impl F2fs {
         let moved = entries.iter().try_for_each(|e| self.add_entry(dir, e.name, e.ino, e.file_type));
         self.finish(|| {
             if moved.is_err() {
-                // No block for the entries: they go back where they were.
+                // There is no block for the entries: they go back where they were.
                 f.names.forget();
                 self.truncate_pages(dir, 0)?;
                 dir.mapping.remove(0, u64::MAX);
@@ -279,7 +280,7 @@ impl F2fs {
         moved
     }
 
-    /// Reads what taking an entry out may need.
+    /// Reads what [`F2fs::remove_entry`] may need.
     pub(crate) fn read_to_remove(&self, dir: &Inode, at: Place) -> Result<()> {
         if let Some((block, _)) = at.block
             && let Found::At(d) = self.find_dnode(dir, block)?
@@ -289,8 +290,8 @@ impl F2fs {
         Ok(())
     }
 
-    /// Takes an entry out; a block that becomes empty is given back unless it is on its way. An error may
-    /// leave half of it done.
+    /// Takes an entry out. A block that becomes empty is freed unless it is on its way to the device. An
+    /// error may leave half of it done.
     pub(crate) fn remove_entry(&self, dir: &Arc<Inode>, at: Place, name: &[u8]) -> Result<()> {
         let (f, n) = (fi(dir), dentry::slots(name));
         let Some((block, level)) = at.block else {
@@ -307,7 +308,7 @@ impl F2fs {
             Err(_) => f.names.forget(),
         }
         cleared?;
-        // One that is on its way stays: with `cp_rwsem` held nobody waits for a device.
+        // A block that is on its way stays: no thread that holds `cp_rwsem` waits for a device.
         if empty && dir.mapping.remove_idle(block) {
             self.free_pages(dir, block, block + 1)?;
         }
@@ -338,7 +339,7 @@ impl F2fs {
         Ok(empty)
     }
 
-    /// Lists entries from position `pos` on: a position counts slots, block by block.
+    /// Lists entries from position `pos` on. A position counts slots, block by block.
     pub(crate) fn list_entries(
         &self,
         dir: &Inode,
@@ -370,7 +371,7 @@ impl F2fs {
         Ok(())
     }
 
-    /// Blocks of a hole at `block`, at least 1.
+    /// Blocks of the hole that begins at `block`, at least 1.
     fn hole_len(&self, dir: &Inode, block: u64, blocks: u64) -> Result<u64> {
         let m = self.map_pages(dir, block, blocks - block)?;
         Ok(if m.blk == BlockAddr::NULL { m.pages.max(1) } else { 1 })
@@ -411,8 +412,8 @@ mod tests {
     use tidegate_vfs::Cred;
     use zerocopy::FromBytes;
 
-    /// A directory without inline attributes, as Linux makes it with `noinline_xattr`, has more addresses in its inode
-    /// once its entries have left it: in memory as when it is read again.
+    /// A directory that Linux makes with `noinline_xattr` has no inline attributes. Once its entries leave
+    /// the inode, the inode holds more addresses, both in memory and when it is read again.
     #[test]
     fn a_directory_that_leaves_its_inode_has_the_layout_that_is_read() {
         let v = new_volume();

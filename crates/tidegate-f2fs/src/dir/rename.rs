@@ -1,4 +1,4 @@
-//! Moving names, exchanging them, and leaving a whiteout where one was.
+//! Moves of names, exchanges of names, and whiteouts left at the old name.
 
 use crate::dir::Place;
 use crate::dir::namei::set_name;
@@ -15,7 +15,7 @@ use tidegate_vfs::fs::Rename;
 use tidegate_vfs::{Error, ErrorKind, Ino, Inode, NewInode, Result};
 
 impl F2fs {
-    /// Moves a name; the whiteout left where it was, if one is wanted.
+    /// Moves a name. Returns the whiteout that it leaves at the old name, if the caller asked for one.
     pub(crate) fn rename_inode(&self, r: &Rename<'_>) -> Result<Option<Ino>> {
         let _op = self.cp_rwsem.read();
         self.read_for_rename(r)?;
@@ -28,7 +28,7 @@ impl F2fs {
         }
         let replaces = r.target.is_some() && !r.exchange;
         let _place = replaces.then(|| self.acquire_orphan_inode()).transpose()?;
-        // Where there is no room for it, nothing has changed yet.
+        // Where there is no room for the whiteout, nothing has changed yet.
         let whiteout = r.whiteout.map(|new| self.new_whiteout(r, new)).transpose()?;
         self.note_rename(r);
         if let Err(e) = self.put_new_name(r) {
@@ -41,7 +41,7 @@ impl F2fs {
         Ok(whiteout.map(|nid| Ino(nid.0 as u64)))
     }
 
-    /// Reads what a rename needs, but for what finding room for the new name does.
+    /// Reads what a rename needs, except for the blocks that the search for a free slot reads.
     fn read_for_rename(&self, r: &Rename<'_>) -> Result<()> {
         self.read_inodes([r.old_dir, r.new_dir, r.inode].into_iter().chain(r.target).map(|i| &**i))?;
         let old = self.find_entry(r.old_dir, r.old_name)?.ok_or(ErrorKind::NotFound)?;
@@ -56,7 +56,7 @@ impl F2fs {
         Ok(())
     }
 
-    /// Does what is left when the new name leads to the inode.
+    /// Does the rest of the rename once the new name leads to the inode.
     fn follow_new_name(&self, r: &Rename<'_>, whiteout: Option<Nid>) -> Result<()> {
         match (r.target, whiteout) {
             (Some(t), _) if r.exchange => self.reparent(t, r.new_dir, r.old_dir, r.old_name, r.now)?,
@@ -76,7 +76,7 @@ impl F2fs {
         Ok(())
     }
 
-    /// Notes what a later fsync must know of it.
+    /// Notes what a later fsync must know of the rename.
     fn note_rename(&self, r: &Rename<'_>) {
         self.since_cp.note(r.inode.nid().0, Since::RENAMED);
         self.since_cp.vacate(r.old_dir, r.old_name);
@@ -90,7 +90,7 @@ impl F2fs {
         }
     }
 
-    /// Has the new name lead to the inode, and in an exchange the old one to the target.
+    /// Makes the new name lead to the inode, and in an exchange the old name to the target.
     fn put_new_name(&self, r: &Rename<'_>) -> Result<()> {
         let (ino, kind) = (r.inode.nid().0, type_to_raw(r.inode.file_type));
         let Some(t) = r.target else { return self.add_entry(r.new_dir, r.new_name, ino, kind) };
@@ -112,19 +112,20 @@ impl F2fs {
         Ok(nid)
     }
 
-    /// Looked up only now, as in [`F2fs::remove_old_name`].
+    /// Gives the old name to the whiteout. The old name is looked up only now, as in
+    /// [`F2fs::remove_old_name`].
     fn leave_whiteout(&self, r: &Rename<'_>, nid: Nid) -> Result<()> {
         let at = self.find_entry(r.old_dir, r.old_name)?.ok_or(ErrorKind::NotFound)?;
         self.set_entry(r.old_dir, at, nid.0, file_type::CHRDEV)
     }
 
-    /// Looked up only now: adding the new name may have moved the old one.
+    /// Removes the old name. It is looked up only now: the insertion of the new name may have moved it.
     fn remove_old_name(&self, r: &Rename<'_>) -> Result<()> {
         let at = self.find_entry(r.old_dir, r.old_name)?.ok_or(ErrorKind::NotFound)?;
         self.remove_entry(r.old_dir, at, r.old_name)
     }
 
-    /// Tells an inode its new parent and name; a directory's ".." and the parents' link counts follow.
+    /// Sets the new parent and name of an inode. For a directory, ".." and the parents' link counts follow.
     fn reparent(
         &self,
         inode: &Arc<Inode>,

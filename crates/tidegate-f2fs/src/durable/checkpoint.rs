@@ -1,8 +1,8 @@
 //! Checkpoints: the volume as it is at one moment, made durable.
 //!
 //! Order: directories and nodes go out while operations are frozen (`cp_rwsem` exclusive); everything in
-//! flight is waited for; NAT and SIT go to their other copies; then the pack's head, payload, orphans
-//! and summaries; and when all that is on the device, flushed, the tail block that makes it count.
+//! flight is waited for; NAT and SIT go to their other copies; then the pack's head, payload, orphans and
+//! summaries; and when all of these are on the device and flushed, the tail block that makes the pack count.
 
 use crate::durable::ckpt_stat::Step;
 use crate::file::write::Ops;
@@ -24,25 +24,25 @@ use zerocopy::IntoBytes;
 /// Why a checkpoint is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CpReason {
-    /// Somebody wants what was done so far to be durable.
+    /// A thread wants what was done so far to be durable.
     Sync,
-    /// Somebody wants one.
+    /// A thread wants a checkpoint in any case.
     Force,
-    /// The volume is left clean.
+    /// The volume is unmounted and left clean.
     Umount,
 }
 
 impl CpReason {
-    /// For the thread that asked for one.
+    /// The reason of a checkpoint that a thread asked for.
     pub(crate) fn asked(force: bool) -> Self {
         if force { CpReason::Force } else { CpReason::Sync }
     }
 }
 
 impl F2fs {
-    /// Writes a checkpoint in the calling thread if anything changed since the last one, or if `umount`
-    /// is wanted and the last was none. Takes `cp_global_sem`, then `cp_rwsem` exclusive; the caller
-    /// holds no lock of the volume. Most callers want [`F2fs::issue_checkpoint`].
+    /// Writes a checkpoint in the calling thread if anything changed since the last one, or if `umount` is
+    /// wanted and the last checkpoint was none of an unmount. Takes `cp_global_sem`, then `cp_rwsem`
+    /// exclusive; the caller holds no lock of the volume. Most callers want [`F2fs::issue_checkpoint`].
     ///
     /// # Errors
     /// The first failure; the volume takes no more changes then.
@@ -50,14 +50,14 @@ impl F2fs {
         self.checkpoint_for(if umount { CpReason::Umount } else { CpReason::Sync }).map(drop)
     }
 
-    /// Writes a checkpoint as [`F2fs::checkpoint`] does; whether one was written.
+    /// Writes a checkpoint as [`F2fs::checkpoint`] does; true if one was written.
     pub(crate) fn checkpoint_for(&self, reason: CpReason) -> Result<bool> {
         let stat = &self.ckpt_stat;
         let one = stat.time(Step::GlobalSem, || self.cp_mutex.lock());
-        // Here, not before: the checkpoint we waited for may have failed.
+        // The check comes after the wait: the checkpoint that this thread waited for may have failed.
         self.check_writable()?;
         if !self.wants_checkpoint(reason) {
-            // Data may have been written in place since.
+            // Data may have been written in place since the last checkpoint.
             let durable = self.flushes.is_durable(self.flushes.completed());
             return if durable { Ok(false) } else { self.flush_device().map(|()| false) };
         }
@@ -80,7 +80,8 @@ impl F2fs {
 
     fn write_checkpoint_locked(&self, umount: bool) -> Result<()> {
         let stat = &self.ckpt_stat;
-        // Most of the work before the freeze, so that the freeze is short. A failure here is met again below.
+        // Most of the work comes before the freeze, so that the freeze is short. A failure here shows again
+        // below.
         let _ = stat.time(Step::PreDirs, || self.write_dirty_dirs());
         let _ = stat.time(Step::PreInodes, || self.store_inode_meta());
         let _ = stat.time(Step::PreNodes, || {
@@ -93,7 +94,7 @@ impl F2fs {
             stat.time(Step::PreDrain, || self.write_io.wait_begun());
         }
         if self.checkpoint_has_no_room() {
-            // Some that are free may be waiting for a reset.
+            // Some free sections may be waiting for a reset.
             self.reset_zones();
             if self.checkpoint_has_no_room() {
                 // Found in the middle of it, it would be the end of all changes.
@@ -107,11 +108,11 @@ impl F2fs {
         let _leave =
             device_wait::permit("what the volume is at this moment is written while it stands still");
         stat.time(Step::Frozen, || {
-            // An operation may have stopped half done before it let go.
+            // An operation may have stopped half done before it released `cp_rwsem`.
             let stopped = || self.check_writable().map_err(|e| e.as_kind(ErrorKind::Io));
             let r =
                 self.lost_metadata().map_or_else(stopped, Err).and_then(|()| self.checkpoint_frozen(umount));
-            // Before anybody goes on with what it left half done.
+            // The volume stops before any other thread goes on with what the checkpoint left half done.
             if let Err(e) = &r {
                 self.stop(e);
             }
@@ -120,7 +121,7 @@ impl F2fs {
         })
     }
 
-    /// Whether anything differs from the last checkpoint.
+    /// Whether anything has changed since the last checkpoint.
     pub(crate) fn is_dirty(&self) -> bool {
         self.node_inode.mapping.nr_dirty() > 0
             || self.nat.is_dirty()
@@ -148,7 +149,7 @@ impl F2fs {
         stat.time(Step::After, || self.checkpointed(pack.cp))
     }
 
-    /// The pack is on the device: memory follows.
+    /// Updates memory after the pack is on the device.
     fn checkpointed(&self, cp: Checkpoint) -> Result<()> {
         self.cursegs.checkpointed();
         self.affinity.checkpointed();
@@ -199,7 +200,7 @@ impl F2fs {
         Ok(())
     }
 
-    /// The next pack: every block of it, and where it goes.
+    /// Builds the next pack: every block of it, and its addresses.
     fn build_pack(&self, umount: bool, nat_bits: bool) -> Result<Pack> {
         let logs = Log::ALL.map(|l| self.cursegs.lock(l).snapshot());
         let [hot, warm, cold, ..] = &logs;
@@ -294,7 +295,7 @@ impl F2fs {
         Ok((head, payload))
     }
 
-    /// The nat_bits blocks: a key made of the checkpoint's CRC and version, then the two bitmaps.
+    /// The nat_bits blocks: a key made from the checkpoint's CRC and version, then the two bitmaps.
     fn pack_nat_bits(&self, cp: &Checkpoint) -> Vec<PageBuf> {
         let mut bytes = nat_bits_key(cp).to_le_bytes().to_vec();
         self.nat.with(|n| {
@@ -306,7 +307,7 @@ impl F2fs {
         bytes.chunks(BLOCK_SIZE).map(PageBuf::from_slice).collect()
     }
 
-    /// Writes the pack; the tail last, when everything else is on the device.
+    /// Writes the pack. The tail goes last, when everything else is on the device.
     fn write_pack(&self, p: &Pack) -> Result<()> {
         let at = |n: usize| crate::format::units::BlockAddr(p.cp.start + n as u32).sector();
         let fail = |e| Error::device_at(e, "writing", At::Part("checkpoint pack", p.cp.pack.into()));
@@ -327,16 +328,18 @@ impl F2fs {
         })?;
         let tail = std::slice::from_ref(&p.tail);
         let written = self.ckpt_stat.time(Step::Tail, || write(p.blocks.len(), tail, self.tail_flags()));
-        // Blocks that its flush was to make durable may be gone, also those that others wait for.
+        // Blocks that the tail's flush was to make durable may be lost, also blocks that other threads wait
+        // for.
         written.inspect_err(|e| self.flushes.fail(e))?;
-        // The cache may hold what was there before.
+        // The cache may hold the old content of these blocks.
         self.meta.inode.mapping.remove(p.cp.start as u64, (p.cp.start + BLOCKS_PER_SEG) as u64);
         Ok(())
     }
 }
 
 impl F2fs {
-    /// The tail is durable when it is written, and all it vouches for was before.
+    /// The flags of the tail: it is durable when it is written, and everything it vouches for is durable
+    /// before it.
     fn tail_flags(&self) -> BioFlags {
         if self.planted.is(PlantedBug::MissingFlush) {
             return BioFlags::FUA;
@@ -351,11 +354,11 @@ struct Pack {
     /// Head, payload, orphans, summaries.
     blocks: Vec<PageBuf>,
     tail: PageBuf,
-    /// For the end of the pack's segment.
+    /// Blocks for the end of the pack's segment.
     nat_bits: Vec<PageBuf>,
 }
 
-/// The value that nat_bits begin with when they belong to checkpoint `cp`.
+/// The key that nat_bits begin with when they belong to checkpoint `cp`.
 pub(crate) fn nat_bits_key(cp: &Checkpoint) -> u64 {
     cp.version() | (cp.crc as u64) << 32
 }

@@ -85,13 +85,13 @@ impl Default for CkptStat {
 }
 
 impl CkptStat {
-    /// Does `f` as `step`: timed and traced.
+    /// Runs `f` as `step`: timed and traced.
     pub(crate) fn time<T>(&self, step: Step, f: impl FnOnce() -> T) -> T {
         let _span = STEP_POINTS[step as usize].enter([STEP_NAMES[step as usize].2 as u64]);
         self.timed(step, f)
     }
 
-    /// Does `f` as a whole checkpoint.
+    /// Runs `f` as a whole checkpoint.
     pub(crate) fn time_whole<T>(&self, reason: CpReason, f: impl FnOnce() -> T) -> T {
         let _span = WRITE_CHECKPOINT.enter([reason as u64]);
         self.timed(Step::Whole, f)
@@ -104,13 +104,14 @@ impl CkptStat {
         r
     }
 
-    /// Somebody asks for a checkpoint.
+    /// Counts a request for a checkpoint.
     pub(crate) fn asked(&self) {
         self.total.fetch_add(1, Relaxed);
         self.queued.fetch_add(1, Relaxed);
     }
 
-    /// Requests made at `when` have their answer; `written`: by a checkpoint made for them.
+    /// Counts requests made at the times `when` as answered; `written`: by a checkpoint that was written for
+    /// them.
     pub(crate) fn answered(&self, when: impl ExactSizeIterator<Item = Nanos>, written: bool) {
         let (now, n) = (clock::now(), when.len() as u64);
         let waited: u64 = when.map(|t| now.since(t).0).sum();

@@ -1,12 +1,13 @@
-//! `checkpoint_merge`: one thread writes checkpoints, each for all who wait for one.
+//! `checkpoint_merge`: one thread writes checkpoints, each for all threads that wait for one.
 //!
-//! A request queues behind others. The thread takes all that are queued, writes one checkpoint, and
-//! answers them with its result; a request that comes meanwhile is served by the next. It runs with an I/O priority
-//! of its own, so a checkpoint is no slower for having been asked for by somebody unimportant.
+//! A request queues behind others. The checkpoint thread takes all queued requests, writes one checkpoint,
+//! and answers the requests with its result. The next checkpoint serves the requests that come meanwhile. The
+//! thread has an I/O priority of its own, so a checkpoint is not slower when a thread of low priority asks
+//! for it.
 //!
-//! The thread starts with the first request and ends with the volume, which it does not keep alive.
-//! Without it (`nocheckpoint_merge`, a deterministic volume, no thread to be had) each caller writes its
-//! own.
+//! The thread starts with the first request and ends with the volume, which it does not keep alive. Without
+//! the thread (`nocheckpoint_merge`, a deterministic volume, no thread to be had) each caller writes its own
+//! checkpoint.
 
 use crate::durable::checkpoint::CpReason;
 use crate::durable::ckpt_stat::CkptStat;
@@ -34,10 +35,10 @@ struct Request {
 #[derive(Default)]
 struct Issues {
     list: Vec<Arc<Request>>,
-    /// A thread will look at the list again.
+    /// The thread is running and will look at the list again.
     running: bool,
     handle: Option<thread::JoinHandle<()>>,
-    /// How many wait for the thread to end.
+    /// Threads that wait for the checkpoint thread to end.
     ending: u32,
     /// The volume is being unmounted: no new thread.
     closed: bool,
@@ -55,8 +56,9 @@ struct Shared {
 pub(crate) struct CkptThread(OnceLock<Arc<Shared>>);
 
 impl F2fs {
-    /// Makes durable all that was done before: by the checkpoint thread, or by the caller where there is
-    /// none. Takes `cprc->issue_list`, or all that a checkpoint takes; the caller holds no lock of the volume.
+    /// Makes everything done so far durable: by the checkpoint thread, or by the caller where there is no
+    /// such thread. Takes `cprc->issue_list`, or the locks of a checkpoint; the caller holds no lock of the
+    /// volume.
     ///
     /// # Errors
     /// The checkpoint's failure; the volume takes no more changes then.
@@ -65,7 +67,8 @@ impl F2fs {
     }
 
     /// Writes a checkpoint (`F2FS_IOC_WRITE_CHECKPOINT`): with `force` also when nothing has changed. With
-    /// `checkpoint_merge` others may be served by the same one. No lock of the volume is held by the caller.
+    /// `checkpoint_merge` one checkpoint may serve other requests, too. The caller holds no lock of the
+    /// volume.
     ///
     /// # Errors
     /// `ReadOnly` where nothing may be written; else the failure, and the volume takes no more changes then.
@@ -84,17 +87,17 @@ impl F2fs {
         r.map(drop)
     }
 
-    /// Requests for checkpoints, how they were served, and the time of each step.
+    /// Requests for checkpoints, the way they were served, and the time of each step.
     pub fn ckpt_stats(&self) -> CommitStats {
         self.ckpt_stat.snapshot(self.switches.checkpoint_merge())
     }
 
-    /// How long checkpoints took in all, and how long operations were frozen by them, in nanoseconds.
+    /// How long checkpoints took in all, and how long they froze operations, in nanoseconds.
     pub fn ckpt_times(&self) -> (Distribution, Distribution) {
         self.ckpt_stat.times()
     }
 
-    /// On whose behalf the checkpoint thread does I/O: nobody's, at a priority of its own.
+    /// The I/O context of the checkpoint thread: no user's, at a priority of its own.
     fn ckpt_io_context(&self) -> IoContext {
         let IoPriority { class, level } = self.switches.ckpt_thread_ioprio();
         IoContext { group: 0, class, level }
@@ -102,7 +105,7 @@ impl F2fs {
 }
 
 impl CkptThread {
-    /// Says whose thread it is. Before this, every caller writes its own checkpoint.
+    /// Sets the volume that the thread works for. Until then every caller writes its own checkpoint.
     pub(crate) fn bind(&self, fs: Weak<F2fs>) {
         let issues = Mutex::new(&ISSUE_LIST, Issues::default());
         let shared = Shared { issues, work: Condvar::new(), ended: Condvar::new(), fs };
@@ -129,7 +132,7 @@ impl CkptThread {
         Some(request)
     }
 
-    /// Lets the thread serve all who wait, then end. It starts again with the next request.
+    /// Lets the thread serve all waiting requests, then ends it. It starts again with the next request.
     pub(crate) fn stop(&self) {
         let Some(shared) = self.0.get() else { return };
         let mut q = shared.issues.lock();
@@ -146,7 +149,7 @@ impl CkptThread {
         }
     }
 
-    /// As [`CkptThread::stop`], and for good.
+    /// Ends the thread as [`CkptThread::stop`] does, and for good.
     pub(crate) fn close(&self) {
         if let Some(shared) = self.0.get() {
             shared.issues.lock().closed = true;
@@ -184,7 +187,7 @@ struct Life<'a> {
 }
 
 impl Life<'_> {
-    /// All that is queued, once something is; `None` when it is time to go.
+    /// All queued requests, once there is one; `None` when the thread is to end.
     fn next(&mut self) -> Option<Vec<Arc<Request>>> {
         let mut q = self.shared.issues.lock();
         while q.list.is_empty() {
@@ -201,7 +204,7 @@ impl Life<'_> {
 }
 
 impl Drop for Life<'_> {
-    /// A thread that panics leaves nobody waiting.
+    /// A thread that panics must leave no other thread waiting.
     fn drop(&mut self) {
         if self.over {
             return;
@@ -217,7 +220,8 @@ impl Drop for Life<'_> {
     }
 }
 
-/// Requests that one checkpoint serves. They are answered when this goes, with an error if it goes early.
+/// Requests that one checkpoint serves. They are answered when the batch is dropped, with an error if that
+/// happens early.
 struct Batch {
     requests: Vec<Arc<Request>>,
     fs: Option<Arc<F2fs>>,
@@ -244,8 +248,8 @@ impl Drop for Batch {
         if let Some(fs) = &self.fs {
             fs.ckpt_stat.answered(self.requests.iter().map(|r| r.asked), matches!(result, Ok(true)));
         }
-        // Before the answers, while the thread that asked still has the volume: the thread that drops it last waits
-        // for this thread.
+        // The reference goes before the answers, while the thread that asked still has the volume: the thread
+        // that drops the last reference waits for this thread.
         self.fs = None;
         for r in self.requests.drain(..) {
             let _ = r.result.set(result.clone().map(drop));

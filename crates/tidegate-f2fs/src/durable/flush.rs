@@ -1,11 +1,11 @@
-//! Device flushes for fsync: one serves all who wait (the kernel's `flush_merge`).
+//! Device flushes for fsync: one flush serves all waiting threads (the kernel's `flush_merge`).
 //!
 //! Writes are counted when they complete. A flush makes durable every write that completed before it began,
 //! so a waiting thread knows from two numbers whether it still has to wait.
 //!
-//! A flush that takes long is worth a short wait for those who are about to need one: fsyncs say while they
-//! write ([`FlushControl::approach`]), and the flush begins when none is left, or after the time that a
-//! flush takes.
+//! A flush that takes long is worth a short wait for the fsyncs that are about to need one. An fsync
+//! announces itself while it writes ([`FlushControl::approach`]). The flush begins when no announced fsync is
+//! left, or after the time that a flush takes.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -18,32 +18,32 @@ static ISSUE_FLUSH: SpanPoint<1> = SpanPoint::new("f2fs_issue_flush", ["flush_me
 static WAIT_FOR_FLUSH: SpanPoint<1> = SpanPoint::timed("f2fs_wait_for_flush", ["thread"]);
 static WAIT_FOR_FSYNCS: SpanPoint<0> = SpanPoint::timed("f2fs_wait_for_fsyncs", []);
 
-/// A flush that takes less than it takes to switch threads is not waited with.
+/// A flush that takes less time than a switch of threads does not wait for company.
 const WORTH_WAITING: Duration = Duration::from_micros(20);
-/// Nor is one held up for longer than this, whatever flushes take.
+/// No flush waits longer than this, however long flushes take.
 const LONGEST_WAIT: Duration = Duration::from_millis(5);
 
-/// Counts completed writes and flushes, and joins those who wait for a flush.
+/// Counts completed writes and flushes, and joins the threads that wait for a flush.
 #[derive(Default)]
 pub(crate) struct FlushControl {
     /// Writes of file data and nodes that completed.
     completed: AtomicU64,
-    /// Of these, how many are durable for certain.
+    /// The number of writes that are durable for certain.
     flushed: AtomicU64,
-    /// fsyncs that write what they will want flushed.
+    /// fsyncs that are writing and will want a flush afterwards.
     coming: AtomicU64,
     arrived: WaitQueue,
     /// Durations of the last flushes, in nanoseconds.
     took: AtomicU64,
-    /// Why one failed. The blocks that it was for may be gone: a later one that succeeds says nothing of
-    /// them.
+    /// The error of a flush that failed. Blocks that this flush was for may be lost: a later flush that
+    /// succeeds says nothing about them.
     failed: OnceLock<Error>,
     /// The thread whose flush is under way, or 0.
     running: AtomicU32,
     done: WaitQueue,
 }
 
-/// An fsync on its way to a flush; there when dropped.
+/// An fsync on its way to a flush. It counts as arrived when this is dropped.
 pub(crate) struct Approach<'a>(&'a FlushControl);
 
 impl Drop for Approach<'_> {
@@ -55,7 +55,7 @@ impl Drop for Approach<'_> {
 }
 
 impl FlushControl {
-    /// Counts a completed write; its number.
+    /// Counts a completed write and returns its number.
     pub(crate) fn write_completed(&self) -> u64 {
         self.completed.fetch_add(1, SeqCst) + 1
     }
@@ -70,13 +70,13 @@ impl FlushControl {
         self.flushed.load(SeqCst) >= n
     }
 
-    /// A flush that began when `n` writes had completed is done.
+    /// Notes the end of a flush that began when `n` writes had completed.
     pub(crate) fn flushed(&self, n: u64) {
         self.flushed.fetch_max(n, SeqCst);
         self.done.wake_all();
     }
 
-    /// Called by an fsync before it writes what it will want flushed.
+    /// Announces an fsync, before it writes what it will want flushed.
     pub(crate) fn approach(&self) -> Approach<'_> {
         self.coming.fetch_add(1, SeqCst);
         Approach(self)
@@ -105,7 +105,7 @@ impl FlushControl {
         if merge { Ok(()) } else { self.issue(queue) }
     }
 
-    /// Lets fsyncs that are on their way arrive, if a flush takes longer than waiting for them.
+    /// Waits for fsyncs that are on their way, if a flush takes longer than the wait.
     fn wait_for_company(&self) {
         let took = Duration::from_nanos(self.took.load(Relaxed)).min(LONGEST_WAIT);
         if took >= WORTH_WAITING && self.coming.load(SeqCst) > 0 {
@@ -127,7 +127,7 @@ impl FlushControl {
         Ok(())
     }
 
-    /// Notes that a flush failed: from now on every one does.
+    /// Notes that a flush failed: from now on every flush fails.
     pub(crate) fn fail(&self, e: &Error) {
         let _ = self.failed.set(e.clone());
     }
@@ -192,7 +192,7 @@ mod tests {
         });
     }
 
-    /// An fsync that is about to want a flush shares one that takes long.
+    /// An fsync that is about to want a flush shares a long one.
     #[test]
     fn a_flush_that_takes_long_waits_for_fsyncs_on_their_way() {
         each_seed(|fcc, queue| {

@@ -27,15 +27,15 @@ use tidegate_vfs::{ErrorKind, FileType, Inode, Result};
 static SYNC_FILE: SpanPoint<2> = SpanPoint::new("f2fs_sync_file", ["ino", "datasync"]);
 static FSYNC_CHECKPOINT: EventPoint<2> = EventPoint::new("f2fs_fsync_checkpoint", ["ino", "reason"]);
 
-/// Times that an fsync waits for other writers of its file before it takes a checkpoint.
+/// Times that an fsync waits for other writers of its file before it asks for a checkpoint.
 const TRIES: u32 = 4;
-/// Times that an operation lets others go on while it waits for its nodes on their way: a flusher may begin
-/// to write them anew each time.
+/// Times that an operation releases its locks to wait for its nodes on their way. A flusher may begin to
+/// write these nodes anew each time.
 const BUSY_TURNS: u32 = 16;
 
 impl F2fs {
-    /// Makes an inode durable whose data has been written and waited for. No lock held
-    /// by the caller; for some inodes writes a checkpoint instead.
+    /// Makes durable an inode whose data was written and waited for. The caller holds no lock. For some
+    /// inodes this writes a checkpoint instead.
     ///
     /// # Errors
     /// Those of the device; the volume takes no more changes then.
@@ -44,7 +44,7 @@ impl F2fs {
             return Ok(()); // nothing can have changed
         }
         self.check_writable()?;
-        // Its nodes go to new places, and no room can be made once locks are held.
+        // The inode's nodes go to new places, and room cannot be made while locks are held.
         self.make_room()?;
         let ino = inode.ino.0;
         let _span = SYNC_FILE.enter([ino, datasync as u64]);
@@ -63,9 +63,9 @@ impl F2fs {
             if barrier && !self.flushes.is_durable(state.moved.load(SeqCst)) {
                 self.flush_device()?;
             }
-            // Sent when the locks are let go of that others wait for.
+            // These bios are sent when the locks that other threads want are released.
             let mut full = self.write_io.full_bios();
-            // Held while it is decided and done: no change of the file or its name comes between.
+            // The lock covers decision and write: no change of the file or its name comes between.
             let stable = inode.rwsem.read();
             if let Some(reason) = self.needs_checkpoint(inode)? {
                 why = reason;
@@ -112,7 +112,7 @@ impl F2fs {
         self.issue_checkpoint()
     }
 
-    /// Waits until the nodes of an fsync are durable, and the chain before them.
+    /// Waits until the nodes of an fsync and the chain before them are durable.
     fn settle(&self, state: &FsyncState, wrote: Wrote, coming: Approach<'_>, barrier: bool) -> Result<()> {
         let nodes = wrote == Wrote::Nodes;
         if nodes {
@@ -124,12 +124,12 @@ impl F2fs {
         if barrier && !durable { self.flush_device() } else { Ok(()) }
     }
 
-    /// Nothing is promised any more on a volume that has stopped meanwhile.
+    /// A volume that has stopped meanwhile promises nothing any more.
     fn check_promises(&self) -> Result<()> {
         self.check_writable().map_err(|e| e.as_kind(ErrorKind::Io))
     }
 
-    /// Why only a checkpoint can make this inode durable, if so.
+    /// The reason why only a checkpoint can make this inode durable, if there is one.
     fn needs_checkpoint(&self, inode: &Inode) -> Result<Option<Reason>> {
         let f = fi(inode);
         let pino = f.pino.load(Relaxed);
@@ -167,9 +167,10 @@ impl F2fs {
         Ok(crate::inode::name_of(node.bytes()).is_none_or(|n| self.since_cp.is_vacated(pino, n)))
     }
 
-    /// Writes the inode's dirty nodes, the inode last and marked. With `barrier`, only when all the data they
-    /// may point to is durable. With `wait` it waits for nodes that are on their way. Bios that are full are
-    /// left in `full`. The caller holds `i_rwsem` shared; takes `cp_rwsem` shared, `node_write`, `i_dnode`.
+    /// Writes the inode's dirty nodes, the inode last and marked. With `barrier`, it writes them only when
+    /// all data that they may point to is durable. With `wait`, it waits for nodes that are on their way. It
+    /// leaves full bios in `full`. The caller holds `i_rwsem` shared; takes `cp_rwsem` shared, `node_write`,
+    /// `i_dnode`.
     fn write_inode_nodes(
         &self,
         inode: &Inode,
@@ -206,7 +207,7 @@ impl F2fs {
         nids.push(ino);
         let busy: Vec<Nid> = nids.iter().copied().filter(|nid| mapping.is_writeback(nid.0.into())).collect();
         if !busy.is_empty() && !wait {
-            // Nothing of it is written yet.
+            // No node of the inode is written yet.
             state.changed.store(true, Relaxed);
             nids.iter().filter(|nid| **nid != ino).for_each(|nid| state.dnode_changed(*nid));
             return Ok(Wrote::Busy(busy));
@@ -247,44 +248,44 @@ impl F2fs {
 /// The outcome of writing an inode's nodes.
 #[derive(PartialEq, Eq)]
 enum Wrote {
-    /// They are on their way.
+    /// The nodes are on their way.
     Nodes,
     /// There was nothing to write.
     Nothing,
-    /// Not written: data is on its way that they would point to.
+    /// Not written: the nodes would point to data that is on its way.
     InFlight,
-    /// Not written: they point to where pages should be but are not.
+    /// Not written: the nodes point to places whose pages could not be written.
     FailedPages,
     /// Not written: earlier states of these nodes are on their way.
     Busy(Vec<Nid>),
 }
 
-/// Why an fsync becomes a checkpoint.
+/// The reason why an fsync becomes a checkpoint.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 enum Reason {
     /// Roll-forward knows regular files only.
     NotRegular = 1,
-    /// It has several names, or none.
+    /// The inode has several names, or none.
     HardLink,
-    /// Its parent is not known for certain.
+    /// The inode's parent is not known for certain.
     WrongParent,
-    /// Roll-forward would leave it at its old name.
+    /// Roll-forward would leave the inode at its old name.
     Renamed,
-    /// It lost nodes.
+    /// The inode lost nodes.
     Cut,
-    /// Its directory is not in the checkpoint.
+    /// The inode's directory is not in the checkpoint.
     NewParent,
     /// The chain of warm nodes ends before the log does.
     NoChain,
     /// Recovery might find no room.
     NoSpace,
-    /// Others write the file all the time.
+    /// Other threads write the file all the time.
     Unsettled,
-    /// Recovering its name would take that of an inode which lives on under another.
+    /// Recovery of the inode's name would take that name from an inode which lives on under another.
     NameVacated,
-    /// (strict) Its directory has another name in the checkpoint.
+    /// (strict) The inode's directory has another name in the checkpoint.
     ParentRenamed,
-    /// Pages that could not be written where its nodes say.
+    /// Pages could not be written where the inode's nodes say they are.
     FailedPages,
 }

@@ -1,8 +1,8 @@
 //! Durability: checkpoints of the whole volume, fsync of one file, and recovery after a power cut.
 //!
-//! Locks owned: `cprc->issue_list` 85, `im->ino_lock[TRANS]` 435. Locks taken of others: by an fsync `i_fsync` 19;
-//! by a checkpoint `cp_global_sem` 90, and `cp_rwsem` 100 and `node_write` 110 exclusive. Callers: the VFS's
-//! glue and cleaning ask for checkpoints; opening a volume asks for recovery.
+//! Locks owned: `cprc->issue_list` 85, `im->ino_lock[TRANS]` 435. Locks of other folders that it takes: an
+//! fsync `i_fsync` 19; a checkpoint `cp_global_sem` 90, and `cp_rwsem` 100 and `node_write` 110 exclusive.
+//! Callers: the VFS's glue and cleaning ask for checkpoints; opening a volume asks for recovery.
 //!
 //! | module | holds |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Bios that are synchronous (`REQ_SYNC`): those that somebody waits for.
+//! Synchronous bios (`REQ_SYNC`): bios that a thread waits for.
 
 use crate::format::units::BlockAddr;
 use crate::testing::{Open, new_volume_on};
@@ -30,7 +30,7 @@ fn area(open: &Open, rq: &Record) -> Area {
     }
 }
 
-/// Whether all writes to an area were synchronous, or none; there was one.
+/// Whether all writes to an area were synchronous, rather than none. There must be a write.
 fn synchronous(open: &Open, writes: &[Record], of: Area) -> bool {
     let to_area = writes.iter().filter(|rq| rq.op == Op::Write && area(open, rq) == of);
     let sync: Vec<bool> = to_area.map(|rq| rq.flags.contains(BioFlags::SYNC)).collect();
@@ -51,7 +51,7 @@ fn change_names(open: &Open) {
     }
 }
 
-/// A pass over an inode's pages that nobody waits for.
+/// Writes an inode's pages in a pass that no thread waits for.
 fn write_in_background(open: &Open, inode: &Arc<Inode>) {
     let pass = &mut WritebackControl::background(u64::MAX);
     FileSystem::writepages(&*open.fs, inode, pass).unwrap();
@@ -71,7 +71,7 @@ fn all_that_a_checkpoint_writes_is_synchronous() {
     }
 }
 
-/// Other than a checkpoint's, no thread waits for the flusher's.
+/// Only a checkpoint's writes of files and nodes are synchronous: no thread waits for the flusher's.
 #[test]
 fn files_and_nodes_that_the_flusher_writes_are_not() {
     let (device, open) = recorded_volume();
@@ -87,7 +87,7 @@ fn files_and_nodes_that_the_flusher_writes_are_not() {
     }
 }
 
-/// The next checkpoint finds it on its way, and everything else stands still then.
+/// The next checkpoint may find such a block on its way, and has operations frozen then.
 #[test]
 fn a_block_of_the_metadata_area_is_whoever_writes_it() {
     let (device, open) = recorded_volume();

@@ -1,11 +1,12 @@
 //! Streams for files that are written beside each other (`stream_policy=auto`).
 //!
-//! A file begins in the first log of its kind, as with one log. Once the next of its blocks would not follow
-//! the last there, since others' came between, it goes to the stream with the fewest files and keeps that, so
-//! that a file which is written alone, and small files one after the other, open none. One writer that turns
-//! from file to file is several: it leaves files beside each other. A file that put nothing there from one
-//! checkpoint to the next gives its stream up. The stream stays open for the next that wants one, as the rest
-//! of its segment would be lost; when free segments are short, all are closed.
+//! A file begins in the first log of its kind, as with one log. Once blocks of other files lie behind the
+//! file's last block there, the file goes to the stream with the fewest files and keeps that stream. So a
+//! file that is written alone opens no stream, and neither do small files that are written one after the
+//! other. One writer that turns from file to file counts as several: it leaves files beside each other. A
+//! file that put nothing into its stream from one checkpoint to the next gives the stream up. The stream
+//! stays open for the next file that wants one, as the rest of its segment would be lost; when free segments
+//! are short, all streams are closed.
 
 use crate::format::raw::NR_CURSEG_DATA_TYPE;
 use crate::format::units::BlockAddr;
@@ -15,30 +16,30 @@ use tidegate_rt::{LockClass, Mutex, MutexGuard};
 
 static STREAMMAP: LockClass = LockClass::new("sbi->streammap_lock", 490);
 
-/// Files by streams, for each kind of data.
+/// The number of files in each stream, for each kind of data.
 pub(crate) struct Affinity {
-    /// Checkpoints made since the volume was opened, and one more.
+    /// One more than the checkpoints made since the volume was opened.
     epoch: AtomicU32,
     kinds: [Mutex<Load>; NR_CURSEG_DATA_TYPE],
 }
 
-/// Files that wrote to each stream.
+/// The number of files that wrote to each stream.
 #[derive(Default)]
 struct Load {
     epoch: u32,
-    /// Since the last checkpoint.
+    /// Files that wrote since the last checkpoint.
     now: [u32; MAX_STREAMS],
-    /// From the one before to that.
+    /// Files that wrote between the checkpoint before that and the last one.
     before: [u32; MAX_STREAMS],
 }
 
-/// A file's stream, and the end of its last blocks, each with the epoch of it.
+/// A file's stream and the end of the file's last blocks, each with an epoch.
 #[derive(Default)]
 pub(crate) struct Writer {
-    /// Epoch of its last run there, and below it one more than its stream; 0 in the latter without one. A
-    /// file has one kind as long as it is in memory.
+    /// Epoch of the file's last run in its stream; in the lower half one more than the stream, 0 without a
+    /// stream. A file has one kind as long as it is in memory.
     given: AtomicU64,
-    /// Epoch of its last run, and below it the block behind that.
+    /// Epoch of the file's last run; in the lower half the block behind that run.
     end: AtomicU64,
 }
 
@@ -50,9 +51,10 @@ impl Default for Affinity {
 }
 
 impl Affinity {
-    /// The stream of a file, one of the first `n` of a kind, which it keeps as long as it puts something
-    /// there. `beside` says whether others' blocks came behind its last, which ends at the given address; it
-    /// is asked of those alone that have no stream. `refused` says which cannot be opened.
+    /// The stream of a file, one of the first `n` of a kind. The file keeps the stream as long as it puts
+    /// something there. `beside` says whether blocks of other files came behind the file's last block, which
+    /// ends at the given address; it is called only for files without a stream. `refused` says which streams
+    /// cannot be opened.
     pub(crate) fn choose(
         &self,
         kind: Log,
@@ -68,9 +70,9 @@ impl Affinity {
         if !w.goes_on(epoch).is_some_and(beside) {
             return 0;
         }
-        // Counted at once: of files that ask at the same time each is to have another.
+        // The file is counted at once: files that ask at the same time get different streams.
         let mut load = self.load(kind);
-        // Two passes over one file ask for it, too.
+        // Another pass over the same file may have asked before.
         if let Some(stream) = w.keeps(load.epoch).filter(|s| *s < n) {
             return stream;
         }
@@ -80,8 +82,8 @@ impl Affinity {
         stream
     }
 
-    /// Notes that a file's next blocks lie in a stream, up to `end`. The file keeps the stream if it is the
-    /// one it has.
+    /// Notes that a file's next blocks lie in a stream, up to `end`. If that is the file's own stream, the
+    /// file keeps it.
     pub(crate) fn placed(&self, kind: Log, w: &Writer, stream: u8, end: BlockAddr) {
         let epoch = self.epoch.load(SeqCst);
         w.end.store(pack(epoch, end.0), Relaxed);
@@ -91,12 +93,12 @@ impl Affinity {
         }
     }
 
-    /// A checkpoint is made.
+    /// Begins a new epoch: a checkpoint was made.
     pub(crate) fn checkpointed(&self) {
         self.epoch.fetch_add(1, SeqCst);
     }
 
-    /// The files of a kind, as of now.
+    /// The numbers of files of a kind, in the current epoch.
     fn load(&self, kind: Log) -> MutexGuard<'_, Load> {
         let mut load = self.kinds[kind as usize].lock();
         load.turn(self.epoch.load(SeqCst));
@@ -105,13 +107,13 @@ impl Affinity {
 }
 
 impl Writer {
-    /// The stream that it still has.
+    /// The stream that the file still has.
     fn keeps(&self, epoch: u32) -> Option<u8> {
         let (at, stream) = unpack(self.given.load(Relaxed));
         (stream > 0 && at + 1 >= epoch).then(|| stream as u8 - 1)
     }
 
-    /// The end of its last blocks, unless they are old.
+    /// The end of the file's last blocks, unless they are old.
     fn goes_on(&self, epoch: u32) -> Option<BlockAddr> {
         let (at, end) = unpack(self.end.load(Relaxed));
         (at > 0 && at + 1 >= epoch).then_some(BlockAddr(end))
@@ -119,7 +121,7 @@ impl Writer {
 }
 
 impl Load {
-    /// Turns to a later epoch.
+    /// Moves the numbers on to a later epoch.
     fn turn(&mut self, epoch: u32) {
         if self.epoch < epoch {
             let now = std::mem::take(&mut self.now);
@@ -128,8 +130,8 @@ impl Load {
         }
     }
 
-    /// The stream with the fewest files; of several the first, but stream 0 last: new files begin there.
-    /// `None` when all others are refused.
+    /// The stream with the fewest files; the first of several, but stream 0 last, since new files begin
+    /// there. `None` when all other streams are refused.
     fn fewest(&self, n: u8, refused: impl Fn(u8) -> bool) -> Option<u8> {
         let files = |s: &u8| self.now[usize::from(*s)].max(self.before[usize::from(*s)]);
         let extra = (1..n).filter(|s| !refused(*s)).min_by_key(files)?;
@@ -153,14 +155,14 @@ mod tests {
 
     const N: u8 = 3;
 
-    /// Files that have written once, at the same place.
+    /// Files that have written once, all at the same place.
     fn files(a: &Affinity, n: usize) -> Vec<Writer> {
         let w: Vec<Writer> = (0..n).map(|_| Writer::default()).collect();
         w.iter().for_each(|w| a.placed(KIND, w, 0, BlockAddr(7)));
         w
     }
 
-    /// The stream that a file's next block goes to, with others' behind its last.
+    /// The stream of a file's next block, when blocks of other files lie behind its last one.
     fn next(a: &Affinity, w: &Writer) -> u8 {
         let stream = a.choose(KIND, N, w, |end| end >= BlockAddr(7), |_| false);
         a.placed(KIND, w, stream, BlockAddr(11));
@@ -176,13 +178,13 @@ mod tests {
         assert_eq!(streams(&all), [1, 2, 0, 1, 2, 0, 1]);
         assert_eq!(streams(&all), [1, 2, 0, 1, 2, 0, 1]);
         a.checkpointed();
-        // Those of 1 are left alone; with the others there are as many again.
+        // The files of stream 1 write no more; as many others come to the other streams.
         assert_eq!(streams(&all[1..3]), [2, 0]);
         a.checkpointed();
         assert_eq!(streams(&all[1..3]), [2, 0]);
         let more = files(&a, 1);
         assert_eq!(streams(&more), [1]);
-        // Its stream is another's by now; it begins anew, where nobody comes between.
+        // Another file has its stream by now; it begins anew, where nobody comes between.
         assert_eq!(a.choose(KIND, N, &all[0], |_| true, |_| false), 0);
     }
 
@@ -212,13 +214,13 @@ mod tests {
         let all = files(&a, 2);
         assert_eq!(a.choose(KIND, N, &all[0], |_| true, |s| s == 1), 2);
         assert_eq!(a.choose(KIND, N, &all[1], |_| true, |_| true), 0);
-        // Only as long as it is refused, and files that have a stream keep it meanwhile.
+        // The stream is passed over only while it is refused, and files that have a stream keep it meanwhile.
         a.placed(KIND, &all[0], 0, BlockAddr(9));
         assert_eq!(a.choose(KIND, N, &all[0], |_| true, |_| false), 2);
         assert_eq!(a.choose(KIND, N, &all[1], |_| true, |_| false), 1);
     }
 
-    /// Nor is one that others' blocks came between while it was written: it is to ask.
+    /// A file gets no stream by writing either, even if blocks of other files came between: it must ask.
     #[test]
     fn a_file_without_a_stream_is_given_none_by_writing() {
         let a = Affinity::default();
@@ -235,7 +237,7 @@ mod tests {
         assert_eq!(a.choose(KIND, N, w, |_| false, |_| false), 0);
         a.placed(KIND, w, 0, BlockAddr(8));
         assert_eq!(w.keeps(1), None);
-        // Nor has one whose blocks were followed long ago.
+        // A file whose last blocks are old gets no stream either.
         a.checkpointed();
         a.checkpointed();
         assert_eq!(a.choose(KIND, N, w, |_| true, |_| false), 0);

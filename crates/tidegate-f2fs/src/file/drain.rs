@@ -5,8 +5,9 @@ use crate::volume::sbi::F2fs;
 use tidegate_vfs::Result;
 
 impl F2fs {
-    /// Waits for what is in flight, file data included: no checkpoint refers to a block that is not there
-    /// yet. With `checkpoint_data=linux`, for what Linux waits for. For callers that have operations frozen.
+    /// Waits for all bios in flight, those of file data included: no checkpoint may refer to a block that is
+    /// not there yet. With `checkpoint_data=linux`, waits only for what Linux waits for. For callers that
+    /// have operations frozen.
     ///
     /// # Errors
     /// `Io` when a directory's block could not be written: its page is dirty again, and its inode may be

@@ -4,7 +4,7 @@ use crate::format::raw::RawExtent;
 use crate::format::units::BlockAddr;
 use std::collections::BTreeMap;
 
-/// Extents remembered for each inode.
+/// Extents remembered for each file.
 const MAX_EXTENTS: usize = 128;
 
 /// Neighbouring pages on neighbouring blocks.
@@ -23,7 +23,7 @@ impl Extent {
         self.fofs + self.len as u64
     }
 
-    /// As an inode's block has it.
+    /// The extent in the form of an inode block.
     pub(crate) fn to_raw(self) -> RawExtent {
         RawExtent { fofs: (self.fofs as u32).into(), blk: self.blk.0.into(), len: self.len.into() }
     }
@@ -43,14 +43,14 @@ impl ExtentCache {
         ExtentCache { map, largest }
     }
 
-    /// The block of page `index` and how many follow it in one piece.
+    /// The block of page `index`, and the number of blocks that follow it in one piece.
     pub(crate) fn lookup(&self, index: u64) -> Option<(BlockAddr, u32)> {
         let (_, e) = self.map.range(..=index).next_back()?;
         let off = index - e.fofs;
         (off < e.len as u64).then(|| (e.blk.plus(off as u32), e.len - off as u32))
     }
 
-    /// Notes that pages `fofs..fofs + len` lie at `blk` on; replaces what was known of them.
+    /// Notes that pages `fofs..fofs + len` lie from `blk` on; replaces what was known of these pages.
     pub(crate) fn insert(&mut self, fofs: u64, blk: BlockAddr, len: u32) {
         self.invalidate(fofs, len as u64);
         let mut e = Extent { fofs, blk, len };

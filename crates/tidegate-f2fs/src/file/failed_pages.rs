@@ -1,11 +1,11 @@
-//! Pages that have a new place and are not there: their write failed.
+//! Pages that have a new place but whose write to that place failed.
 //!
-//! The block map names the new place, and nothing names the one before any more. A checkpoint or an
-//! fsync that vouched for it would replace durable data by the block's old content. So neither is
-//! written while there are such pages: the checkpoint first writes them to other places, and stops the
-//! volume when it cannot; fsync of such an inode becomes a checkpoint.
+//! The block map names the new place, and nothing names the old place any more. A checkpoint or an fsync that
+//! vouched for the new place would replace durable data by that block's old content. So neither is written
+//! while there are such pages: the checkpoint first writes the pages to other places, and stops the volume
+//! when it cannot; an fsync of such an inode becomes a checkpoint.
 //!
-//! A page is noted before its write-back ends, and dirty from then on until it is written or cut off.
+//! A page is noted before its write-back ends. From then on it is dirty until it is written or cut off.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -20,7 +20,7 @@ type ByInode = BTreeMap<u64, (Arc<Inode>, BTreeSet<u64>)>;
 
 /// Pages whose write to a new place failed, by inode.
 pub(crate) struct FailedPages {
-    /// How many inodes have some; looked at without the lock.
+    /// Number of inodes with failed pages; read without the lock.
     inodes: AtomicU64,
     list: Mutex<ByInode>,
 }
@@ -39,7 +39,7 @@ impl FailedPages {
         self.inodes.store(list.len() as u64, SeqCst);
     }
 
-    /// Forgets pages that are written, or that have no place any more.
+    /// Forgets pages that are written now, or that have no place any more.
     pub(crate) fn settle(&self, ino: u64, pages: Range<u64>) {
         if self.is_empty() || pages.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! The first block of a file or directory whose data leaves the inode, or never was there.
+//! The first block of a file or directory whose data leaves the inode, or never was in it.
 
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
@@ -10,7 +10,7 @@ use tidegate_rt::device_wait;
 use tidegate_vfs::{Error, Result};
 
 impl F2fs {
-    /// Writes `bytes` to a block of its own and waits for it: the first block of node `nid`'s file.
+    /// Writes `bytes` to a block of its own, the first block of node `nid`'s file, and waits for the write.
     pub(crate) fn place_first_block(&self, nid: Nid, bytes: &[u8]) -> Result<BlockAddr> {
         self.book(1, 0, 0)?;
         self.write_first_block(nid, bytes).inspect_err(|_| self.unbook(1, 0, 0))

@@ -8,27 +8,28 @@ use tidegate_rt::WaitQueue;
 pub(crate) struct InFlight {
     turns: AtomicUsize,
     bios: [AtomicU64; 2],
-    /// Of all, those with what every checkpoint waits for (`F2FS_WB_CP_DATA`).
+    /// Bios in flight, of both halves, with data that every checkpoint waits for (`F2FS_WB_CP_DATA`).
     cp_data: AtomicU64,
-    /// One of the counts came to 0.
+    /// Wakes when one of the counts reaches 0.
     pub ended: WaitQueue,
 }
 
 impl InFlight {
-    /// Counts a bio; the half that has it. A thread that turns to the other half at this moment may miss it: only a
-    /// wait with operations frozen is for all.
+    /// Counts a bio and returns its half. A thread that turns to the other half at this moment may miss this
+    /// bio: only a wait with operations frozen covers all bios.
     pub(crate) fn begin(&self) -> usize {
         let half = self.turns.load(SeqCst) % 2;
         self.bios[half].fetch_add(1, SeqCst);
         half
     }
 
-    /// A bio that was begun is found to have what every checkpoint waits for; said once of each.
+    /// Notes that a bio that was begun has data that every checkpoint waits for; called once for each such
+    /// bio.
     pub(crate) fn note_cp_data(&self) {
         self.cp_data.fetch_add(1, SeqCst);
     }
 
-    /// A bio has ended; `cp_data` if that was noted.
+    /// Ends a bio; `cp_data` if [`InFlight::note_cp_data`] was called for it.
     pub(crate) fn end(&self, half: usize, cp_data: bool) {
         let mut over = self.bios[half].fetch_sub(1, SeqCst) == 1;
         over |= cp_data && self.cp_data.fetch_sub(1, SeqCst) == 1;
@@ -37,7 +38,8 @@ impl InFlight {
         }
     }
 
-    /// Has bios counted in the other half from now on; the half before. Only when the other half is over.
+    /// Counts new bios in the other half from now on; returns the half until now. Called only when no bio of
+    /// the other half is left.
     pub(crate) fn turn(&self) -> usize {
         self.turns.fetch_add(1, SeqCst) % 2
     }

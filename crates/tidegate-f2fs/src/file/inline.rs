@@ -46,7 +46,7 @@ impl F2fs {
             a.clone()
         };
         let at = area.start + pos as usize;
-        // Bytes past the end may be anything.
+        // Bytes past the end of the file may be anything.
         let gap = area.start + size.min(pos) as usize..at;
         self.modify_node(inode.nid(), |page| {
             f.fsync.inode_changed();
@@ -57,8 +57,8 @@ impl F2fs {
         Ok(true)
     }
 
-    /// Moves an inline file's data to a block of its own, written before the inode says so: a crash
-    /// finds either form whole. The caller holds `cp_rwsem`.
+    /// Moves an inline file's data to a block of its own. The block is written before the inode says so:
+    /// after a crash one of the two forms is there whole. The caller holds `cp_rwsem`.
     pub(crate) fn convert_inline(&self, inode: &Inode) -> Result<()> {
         let f = fi(inode);
         let map = f.map.lock();
@@ -67,7 +67,7 @@ impl F2fs {
         let mut block = None;
         if size > 0 && f.has_inline(inline::DATA_EXIST) {
             let mut bytes = self.read_inline(inode, 0)?.bytes().to_vec();
-            // Bytes past the end may be anything, and the file may grow over them.
+            // Bytes past the end of the file may be anything, and the file may grow over them.
             bytes[(size as usize).min(BLOCK_SIZE)..].fill(0);
             block = Some(self.place_first_block(nid, &bytes)?);
             f.fsync.moved_alone(self.flushes.write_completed());

@@ -1,4 +1,4 @@
-//! File data: reading pages, promising space for them.
+//! File data: reads of pages, reservations of space for pages.
 
 use crate::file::extent::ExtentCache;
 use crate::format::raw::*;
@@ -12,7 +12,7 @@ use tidegate_block::{Bio, BioData, BioFlags, PageBuf};
 use tidegate_vfs::fs::WriteEnd;
 use tidegate_vfs::{Error, ErrorKind, Inode, PageRun, Result, SeekTarget};
 
-/// Neighbouring pages that are alike: on neighbouring blocks, or without any.
+/// Neighbouring pages of one sort: on neighbouring blocks, or without blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mapped {
     /// First block; `NULL` for a hole, `NEW` for reserved pages.
@@ -21,7 +21,7 @@ pub(crate) struct Mapped {
 }
 
 impl F2fs {
-    /// Where page `index` is, and how many of the next `max` pages go on in one piece. Looks into the
+    /// The place of page `index`, and how many of the next `max` pages go on in one piece. Looks into the
     /// extent cache, then into the nodes.
     pub(crate) fn map_pages(&self, inode: &Inode, index: u64, max: u64) -> Result<Mapped> {
         if let Some((blk, len)) = fi(inode).map.lock().lookup(index) {
@@ -61,8 +61,8 @@ impl F2fs {
             let moves = self.gc.moves(inode.ino);
             let m = self.map_pages(inode, at, (end - at).min(PageBuf::MAX_PAGES as u64))?;
             let n = m.pages as usize;
-            // Cleaning may have moved pages since they were found missing: their new blocks are not written
-            // yet.
+            // Cleaning may have moved pages since they were found missing: the new blocks of these pages are
+            // not written yet.
             inode.mapping.wait_writeback(at, at + m.pages);
             let buf = if m.blk.is_data() {
                 let bio = Bio::read(m.blk.sector(), vec![PageBuf::stale(n)], BioFlags::SYNC);
@@ -78,7 +78,7 @@ impl F2fs {
                 PageBuf::zeroed(n)
             };
             if self.gc.moves(inode.ino) != moves {
-                continue; // cleaned away meanwhile; somebody else's bytes may be there now
+                continue; // cleaning moved the page; another file's bytes may be there now
             }
             out.push(PageRun { buf: Arc::new(buf), first: 0, pages: n });
             at += m.pages;
@@ -86,7 +86,7 @@ impl F2fs {
         Ok(out)
     }
 
-    /// Data that is on the volume in a form Tidegate cannot decode.
+    /// Refuses data that the volume has in a form which Tidegate cannot decode.
     fn refuse_encoded(&self, inode: &Inode) -> Result<()> {
         let what = if fi(inode).compressed {
             "compressed"
@@ -100,14 +100,14 @@ impl F2fs {
         Err(Error::new(ErrorKind::Unsupported, format!("its data is {what}")).in_inode(inode.ino))
     }
 
-    /// Gives holes among the pages a reservation (`NEW`), so that writing them out cannot fail for want of
-    /// space, and stores that with what `write` does. Takes `cp_rwsem` shared, then `i_dnode`; for a write to
-    /// pages that all have a place already, it takes no `cp_rwsem`, so that it does not wait for a
-    /// checkpoint.
+    /// Gives holes among the pages a reservation (`NEW`), so that their write-back cannot fail for want of
+    /// space. Stores the reservations together with what `write` does. Takes `cp_rwsem` shared, then
+    /// `i_dnode`. A write to pages that all have a place already takes no `cp_rwsem`, so that it does not
+    /// wait for a checkpoint.
     ///
     /// # Errors
-    /// `NoSpace`; none of them is reserved that was not before. `Unsupported` for pages of a pinned file on
-    /// zones that have no place which can be written again.
+    /// `NoSpace`, with no new reservation made. `Unsupported` for pages of a pinned file on zones that have
+    /// no place which can be written again.
     pub(crate) fn reserve_pages(
         &self,
         inode: &Arc<Inode>,
@@ -144,7 +144,7 @@ impl F2fs {
         if let Some(write) = write {
             write.apply(&mut attr);
         }
-        // Also when space ran out on the way: nodes made for it stay.
+        // The inode is stored also when space ran out on the way: nodes made for it stay.
         self.store_inode_with(inode, &attr, map.largest)?;
         if let Some(write) = write {
             write.apply(&mut inode.attr());
@@ -152,9 +152,9 @@ impl F2fs {
         reserved.map(drop)
     }
 
-    /// On zones, refuses pages of a pinned file that would get another place when they are written: Linux
-    /// gives such a file places in zones that can be written anywhere, all before it is written
-    /// (`fallocate`), and so it is done there.
+    /// On zones, refuses pages of a pinned file that would get another place when they are written. Linux
+    /// gives such a file places in zones that can be written anywhere, all before the file is written
+    /// (`fallocate`); so does Tidegate.
     fn check_pinned(&self, inode: &Inode, mut at: u64, end: u64) -> Result<()> {
         let f = fi(inode);
         let Some(zones) = self.sit.zones.as_ref().filter(|_| f.has_inline(inline::PIN_FILE)) else {
@@ -179,7 +179,7 @@ impl F2fs {
     }
 
     /// Whether each of the pages `at..end` has a place or a reservation. The caller holds `i_rwsem`, so that
-    /// it stays so.
+    /// the answer stays true.
     fn are_reserved(&self, inode: &Inode, mut at: u64, end: u64) -> Result<bool> {
         if fi(inode).has_inline(inline::DATA) {
             return Ok(false);
@@ -194,8 +194,8 @@ impl F2fs {
         Ok(true)
     }
 
-    /// Reserves for the holes in `start..end`, for all or for none. `blocks` of the inode has grown for nodes
-    /// that were made on the way; for the pages it is to grow by so many sectors.
+    /// Reserves space for the holes in `start..end`, for all or for none. `blocks` of the inode has grown for
+    /// nodes that were made on the way; the caller adds the returned number of sectors for the pages.
     pub(crate) fn reserve_holes(
         &self,
         inode: &Inode,
@@ -206,10 +206,10 @@ impl F2fs {
         let mut done = Vec::new();
         let r = self.reserve_each_hole(inode, map, start..end, &mut done);
         if r.is_err() {
-            // Nobody will write there, and it may be past the end of the file.
+            // These pages will not be written, and may lie past the end of the file.
             for (d, holes) in &done {
                 if self.unreserve(inode, d, holes).is_err() {
-                    // The pages stay reserved.
+                    // The reservations could not be taken back: the pages stay reserved.
                     inode.attr().blocks += count(holes) * 8;
                 }
             }
@@ -217,8 +217,8 @@ impl F2fs {
         r.map(|()| done.iter().map(|(_, holes)| count(holes) * 8).sum())
     }
 
-    /// Reserves for holes as far as there is room; `done` tells of each node which of its addresses were
-    /// reserved.
+    /// Reserves space for holes as far as there is room; `done` tells for each node which of its addresses
+    /// were reserved.
     fn reserve_each_hole(
         &self,
         inode: &Inode,
@@ -285,10 +285,10 @@ impl F2fs {
                 at += m.pages;
                 continue;
             }
-            // Only reserved pages differ among themselves.
+            // Reserved pages are data or holes each on its own; other pages of a run are alike.
             let found = (at..at + m.pages).find(|i| unwritten(*i) == (target == SeekTarget::Data));
-            // A page has its block before its write-back ends: one that was not unwritten and is still only
-            // reserved afterwards has no data.
+            // A page has its block before its write-back ends. So a page that had no unwritten bytes and is
+            // still only reserved afterwards has no data.
             let sure = found.map_or(m.pages, |i| i - at + u64::from(target == SeekTarget::Hole));
             let still = if sure == 0 { m } else { self.map_pages(inode, at, sure)? };
             if sure > 0 && (still.blk != BlockAddr::NEW || still.pages < sure) {

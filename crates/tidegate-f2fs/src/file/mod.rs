@@ -1,9 +1,9 @@
 //! File data: the map from pages to blocks, and the way of pages to the device.
 //!
 //! Locks owned: `sbi->streammap_lock` 490, `sbi->io_order_lock` 568, `io->io_rwsem` 570 (one for each log),
-//! `sbi->fsync_node_lock` 575, `sbi->failed_pages` 577, `write_io->bad_sections` 578, `write_io->active_zones` 579.
-//! The map of one file is guarded by its `i_dnode` 200, which is the inode's. Callers: the VFS's glue, cleaning and
-//! the checkpoint.
+//! `sbi->fsync_node_lock` 575, `sbi->failed_pages` 577, `write_io->bad_sections` 578,
+//! `write_io->active_zones` 579. The map of one file is guarded by the inode's `i_dnode` 200. Callers: the
+//! VFS's glue, cleaning and the checkpoint.
 //!
 //! | module | holds |
 //! |---|---|

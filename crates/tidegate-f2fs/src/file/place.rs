@@ -1,4 +1,4 @@
-//! Where dirty pages go: a run of them gets one extent, whatever nodes its addresses are in.
+//! Places for dirty pages: a run of pages gets one extent, whatever nodes hold its addresses.
 
 use crate::file::extent::ExtentCache;
 use crate::file::write::Placement;
@@ -20,15 +20,15 @@ static GET_DNODE: SpanPoint<3> = SpanPoint::new("f2fs_get_dnode_of_data", ["ino"
 static ALLOCATE: SpanPoint<3> = SpanPoint::new("f2fs_allocate_data_block", ["ino", "pages", "log"]);
 static UPDATE: SpanPoint<3> = SpanPoint::new("f2fs_update_data_blkaddr", ["ino", "index", "extents"]);
 
-/// Neighbouring pages and where they go.
+/// Neighbouring pages and their place.
 pub(crate) struct Placed {
     /// `None` for pages that have no place any more: cut off or punched meanwhile.
     pub blk: Option<BlockAddr>,
-    /// The log whose bio they join: it gave the place, or was to give one.
+    /// The log whose bio the pages join: the log that gave the place, or was to give one.
     pub log: LogId,
-    /// Where the first of them was.
+    /// The first page's old place.
     pub old: BlockAddr,
-    /// That is a new place.
+    /// `blk` is a new place.
     pub moved: bool,
     pub pages: usize,
 }
@@ -40,9 +40,9 @@ struct Part {
 }
 
 impl F2fs {
-    /// Places the first of `pages` pages from `index` on and makes the block map say so. Pages that get new
-    /// places get them from their log in one go, so that nobody comes between. Blocks that were allocated and
-    /// are not used are left in `unused`, for the caller to fill. Takes `i_dnode`.
+    /// Places the first of `pages` pages from `index` on, and makes the block map say so. Pages that get new
+    /// places get them from their log in one step, so that no other pages come between. Blocks that were
+    /// allocated but not used are left in `unused`, for the caller to fill. Takes `i_dnode`.
     ///
     /// # Errors
     /// `NoSpace` with nothing placed; `Corrupt`.
@@ -68,8 +68,8 @@ impl F2fs {
         }
         let ino = inode.nid();
         if inode.file_type == FileType::Regular && parts.iter().all(|p| p.d.nid != ino) {
-            // In memory and dirty, as it is where it has addresses of its own that change: noting the extent
-            // cannot fail for want of it.
+            // The inode's node is made dirty in memory here, as it would be if its own addresses changed:
+            // otherwise the note of the extent could fail because the node is not in memory.
             self.modify_node(ino, |_| ())?;
         }
         sim::place();
@@ -90,7 +90,7 @@ impl F2fs {
         if r.is_err() {
             self.give_back(&mut got, moved, unused)?;
             if moved == 0 {
-                r?; // else the rest meets it again
+                r?; // else the next pages meet the error again
             }
         }
         self.guard(self.note_extents(inode, &mut map, index, &got))?;
@@ -107,8 +107,8 @@ impl F2fs {
         Ok(placed)
     }
 
-    /// The nodes with the addresses of pages from `index` on, as long as these have a reservation or a
-    /// place; when the first has none, how many have none.
+    /// The nodes with the addresses of pages from `index` on, as long as the pages have a reservation or a
+    /// place. When the first page has neither, the number of pages that have neither.
     fn parts_of(&self, inode: &Inode, index: u64, pages: usize) -> Result<(Vec<Part>, usize)> {
         let _span = GET_DNODE.enter([inode.ino.0, index, pages as u64]);
         let mut parts = Vec::new();
@@ -140,7 +140,7 @@ impl F2fs {
         Ok((parts, 0))
     }
 
-    /// Allocates for the pages of `parts`, or for as many of the first as there is room for.
+    /// Allocates blocks for the pages of `parts`, or for as many of the first as there is room for.
     fn allocate_for(
         &self,
         inode: &Inode,
@@ -150,7 +150,7 @@ impl F2fs {
     ) -> Result<Vec<Allocated>> {
         let whom = match how {
             Placement::Move => Reserve::Cleaning,
-            // A checkpoint has to write them.
+            // A checkpoint must be able to write these pages.
             _ if inode.is_dir() || how == Placement::Rescue => Reserve::Checkpoint,
             _ => Reserve::Data,
         };
@@ -173,8 +173,8 @@ impl F2fs {
         self.allocate_extents(log, whom, owners.len() as u32, |i| owners[i as usize])
     }
 
-    /// Points the first pages of `parts` to what was allocated and frees what they had; of how many, also
-    /// when it fails on the way.
+    /// Points the first pages of `parts` to the allocated blocks and frees their old blocks. Returns the
+    /// number of pages, also after an error on the way.
     fn move_addresses(&self, inode: &Inode, parts: &[Part], got: &[Allocated]) -> (usize, Result<()>) {
         let news: Vec<BlockAddr> = got.iter().flat_map(|a| (0..a.blocks).map(|i| a.start.plus(i))).collect();
         let (mut freed, mut r) = (Vec::new(), Ok(()));
@@ -208,7 +208,7 @@ impl F2fs {
         self.guard(self.sit.invalidate(&freed))
     }
 
-    /// Remembers extents from page `index` on, the largest in the inode, too.
+    /// Remembers extents from page `index` on; the largest also in the inode.
     fn note_extents(
         &self,
         inode: &Inode,
@@ -230,21 +230,22 @@ impl F2fs {
         self.modify_node(inode.nid(), |p| set_extent(p, largest))
     }
 
-    /// How many of the first pages of a run stay where they are, which is one place.
+    /// The number of first pages of a run that stay where they are, as long as this is one piece.
     fn stay_in_place(&self, inode: &Inode, olds: &[BlockAddr], how: Placement) -> usize {
         let Some(first) = olds.first().filter(|old| self.stays_in_place(inode, **old, how)) else { return 0 };
         let stays = |i: &usize| olds[*i].0 == first.0 + *i as u32 && !self.is_written_in_order(olds[*i]);
         (0..olds.len()).take_while(stays).count()
     }
 
-    /// Whether a block is on a zone that the device has written in order.
+    /// Whether a block is on a zone that must be written in order.
     fn is_written_in_order(&self, blk: BlockAddr) -> bool {
         let zones = self.sit.zones.as_ref();
         zones.is_some_and(|z| z.is_sequential(z.section_of(self.sit.place(blk).0.0)))
     }
 
-    /// The in-place-update policy: files only, and only for fsync or where a new place is hard to find. Somebody
-    /// relies on where a pinned file's blocks are. On zones, only such stay, where the device lets them.
+    /// The in-place-update policy: files only, and only for fsync or where a new place is hard to find. The
+    /// blocks of a pinned file stay in either case, as a user relies on their places. On zones, only blocks
+    /// of pinned files stay, and only where the device allows it.
     fn stays_in_place(&self, inode: &Inode, old: BlockAddr, how: Placement) -> bool {
         let Placement::ByPolicy { in_place } = how else { return false };
         if !old.is_data() || inode.file_type != FileType::Regular {
@@ -266,10 +267,10 @@ impl F2fs {
         in_place || self.sit.free_segments().free <= self.ssr_threshold()
     }
 
-    /// Pieces that a file's data lies in.
+    /// The number of pieces that a file's data lies in.
     ///
     /// # Errors
-    /// Those of reading its nodes.
+    /// The errors of reading the file's nodes.
     pub fn fragments_of(&self, inode: &Inode) -> Result<u64> {
         let (mut at, mut pieces, mut next) = (0, 0, BlockAddr::NULL);
         let end = inode.size().div_ceil(BLOCK_SIZE as u64);

@@ -8,10 +8,11 @@ use tidegate_block::{Bio, BioData, BioFlags, PageBuf, Sector};
 use tidegate_vfs::{ErrorKind, Inode, PageRun, ReadDone, Result};
 
 impl F2fs {
-    /// Starts to read pages up to the first that does not follow its predecessor on the volume; `done` gets
-    /// them in the thread that ends the bio. Pages that need no device are left to their reader.
+    /// Starts to read pages, up to the first page that does not follow its predecessor on the volume. `done`
+    /// gets them in the thread that ends the bio. Pages that need no device are left to their reader.
     pub(crate) fn start_read(&self, inode: &Arc<Inode>, index: u64, pages: usize, done: ReadDone) {
-        // Before the addresses are looked up: a thread that moves them counts first.
+        // The watch begins before the lookup of the addresses: a thread that moves pages counts the move
+        // first.
         let stayed = self.gc.watch_moves(inode.ino);
         let (sector, pages) = match self.place_to_read(inode, index, pages) {
             Ok(Some(place)) => place,
@@ -26,7 +27,7 @@ impl F2fs {
                 }
                 _ => Err(ErrorKind::Io.into()),
             };
-            // Cleaned away meanwhile: somebody else's bytes may be there now.
+            // Cleaning moved the pages meanwhile: another file's bytes may be there now.
             done(if stayed() { read } else { Ok(Vec::new()) });
         });
         self.queue.submit(bio);
@@ -38,7 +39,8 @@ impl F2fs {
             return Ok(None);
         }
         let m = self.map_pages(inode, index, pages.min(PageBuf::MAX_PAGES) as u64)?;
-        // Looked at again: a block that cleaning moves meanwhile is cached until its new place is written.
+        // The cache is looked at again: a block that cleaning moves meanwhile is cached until its new place
+        // is written.
         let (cached, missing) = inode.mapping.residency(index, m.pages);
         Ok((m.blk.is_data() && !cached).then(|| (m.blk.sector(), missing as usize)))
     }

@@ -1,4 +1,4 @@
-//! Writing failed pages to other places.
+//! Writes failed pages to other places.
 
 use crate::file::write::{DataPass, Placement};
 use crate::file::write_io::Sender;
@@ -16,8 +16,8 @@ use tidegate_vfs::{Error, ErrorKind, Inode, Result};
 const TRIES: u32 = 4;
 
 impl F2fs {
-    /// Writes failed pages to other places, and the nodes that name these, until all are written. For the
-    /// checkpoint, with operations frozen and nothing in flight.
+    /// Writes failed pages, and the nodes that name their places, to other places until all are written. For
+    /// the checkpoint, with operations frozen and nothing in flight.
     ///
     /// # Errors
     /// `Io` when a page cannot be written anywhere; those of writing nodes.
@@ -28,7 +28,7 @@ impl F2fs {
                 return Ok(());
             }
             if again > 0 {
-                // More than a block may be bad.
+                // More than one block may be bad.
                 self.close_streams()?;
                 for log in Log::DATA {
                     let _ = self.leave_segment(log);
@@ -58,8 +58,7 @@ impl F2fs {
         let run = match m.take_dirty(index, index + 1, Tag::Dirty, 1) {
             Taken::Run(run) => Some(run),
             _ if m.has(index) => m.take_cached(index, 1),
-            // The page was dropped from memory by a thread that is about to cut it off: nobody wants its
-            // bytes.
+            // A thread that is about to cut the page off has dropped it from memory: nobody wants its bytes.
             _ => return self.take_place_away(inode, index),
         };
         let busy = || Error::new(ErrorKind::Busy, "a page under write-back in a checkpoint");

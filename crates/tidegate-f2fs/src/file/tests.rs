@@ -1,4 +1,4 @@
-//! File data on its way to a device that is busy: the locks that are held meanwhile, in each position.
+//! File data on its way to a busy device: the locks that are held meanwhile, in each position of the switch.
 
 use crate::testing::Open;
 use crate::testing::hold::{Hold, a_while, held_volume, nothing_is_held};
@@ -7,11 +7,10 @@ use std::sync::atomic::Ordering::SeqCst;
 use tidegate_rt::{sim, thread};
 use tidegate_vfs::{Cred, File, OpenFlags, VolumeOps};
 
-/// More than the queue takes.
+/// More bytes than the queue takes.
 const SIZE: usize = 1 << 20;
 
-/// A volume in a position of `writepages`, with a file that has dirty pages, once more after they were
-/// written before.
+/// A volume in a position of `writepages`, with a file whose pages were written and are dirty again.
 fn dirty_again(position: &str) -> (Arc<Hold>, Open, Arc<File>) {
     let (device, open) = held_volume();
     open.fs.remount(&format!("writepages={position}")).unwrap();
@@ -24,8 +23,8 @@ fn dirty_again(position: &str) -> (Arc<Hold>, Open, Arc<File>) {
     (device, open, f)
 }
 
-/// Writes a file's pages with `write` while the device keeps them back, and looks at the locks with `look`;
-/// nanoseconds that were waited in the queue with such locks held.
+/// Writes a file's pages with `write` while the device ends no bio, and inspects the locks with `look`.
+/// Returns the nanoseconds that threads waited in the queue with such locks held.
 fn while_congested(
     position: &str,
     write: impl FnOnce(&Open, &File) + Send + 'static,
@@ -61,7 +60,7 @@ fn extents_are_sent_with_no_lock_held() {
     });
 }
 
-/// As `f2fs_do_write_data_page` does it with pages that get new places.
+/// Linux's `f2fs_do_write_data_page` does this with pages that get new places.
 #[test]
 fn positions_of_linux_send_with_cp_rwsem_held() {
     for position in ["unlocked", "locked", "submit_locked"] {
@@ -77,7 +76,7 @@ fn positions_of_linux_send_with_cp_rwsem_held() {
     }
 }
 
-/// It lets go of it before pages that stay where they are.
+/// Linux releases `cp_rwsem` before it sends pages that stay where they are.
 #[test]
 fn what_is_written_in_place_is_sent_without_cp_rwsem_as_in_linux() {
     sim::run(1, 2, || {

@@ -1,8 +1,8 @@
-//! Cutting files: from their end, some nodes at a time.
+//! Cuts files from their end, some nodes at a time.
 //!
-//! A node all of whose pages go is freed as it is and never becomes dirty, so cutting needs no room. A large
-//! file is cut in steps, each of which is a change of its own: a power cut between two of them leaves a file
-//! that ends between its old end and its new one, and nothing behind it.
+//! A node whose pages all go is freed as it is and never becomes dirty, so a cut needs no room. A large file
+//! is cut in steps, and each step is a change of its own: a power cut between two steps leaves a file that
+//! ends between its old end and its new one, with nothing behind its end.
 
 use crate::durable::since_cp::Since;
 use crate::format::raw::*;
@@ -14,25 +14,25 @@ use crate::volume::sbi::F2fs;
 use tidegate_rt::Timespec;
 use tidegate_vfs::{ErrorKind, Inode, Result};
 
-/// Nodes freed while checkpoints are kept waiting.
+/// Nodes that one step frees while checkpoints wait.
 const NODES_AT_ONCE: u32 = 512;
 
 const N: u64 = NIDS_PER_BLOCK as u64;
 const A: u64 = ADDRS_PER_BLOCK as u64;
-/// Pages behind each of an inode's node ids, and the levels of nodes between.
+/// Pages behind each of an inode's node ids, and the levels of nodes between the id and the direct nodes.
 const TREES: [(u64, u32); 5] = [(A, 0), (A, 0), (A * N, 1), (A * N, 1), (A * N * N, 2)];
 
-/// How far a cut is.
+/// The progress of a cut.
 struct Cut {
-    /// First page to go.
+    /// First page to cut off.
     from: u64,
     /// Pages from here on are gone.
     to: u64,
     /// Nodes that may still be freed.
     left: u32,
-    /// Blocks freed, those of nodes among them.
+    /// Blocks freed, nodes included.
     blocks: u64,
-    /// A node to be freed next that is on its way: the cut ends before it.
+    /// The next node to free, if it is on its way to the device: the step ends before it.
     busy: Option<Nid>,
 }
 
@@ -41,38 +41,39 @@ impl Cut {
         Cut { from, to: u64::MAX, left, blocks: 0, busy: None }
     }
 
-    /// Whether it goes no further.
+    /// Whether the step is over.
     fn ends(&self) -> bool {
         self.left == 0 || self.busy.is_some()
     }
 }
 
-/// How far a step has come.
+/// The result of a step.
 #[must_use]
 pub(crate) enum CutStep {
-    /// It did what was left.
+    /// The cut is complete.
     Last,
-    /// The file ends nearer to where it is to end.
+    /// The file's end is nearer to its new end.
     Nearer,
-    /// The file ends nearer, up to this node, which is on its way: the caller waits for it without
-    /// `cp_rwsem`.
+    /// The file's end is nearer to its new end. The step stopped at this node, which is on its way to the
+    /// device: the caller waits for the node without `cp_rwsem`.
     Busy(Nid),
 }
 
 /// The fate of a node.
 #[derive(PartialEq, Eq)]
 enum Fate {
-    /// It is free.
+    /// The node is free.
     Gone,
-    /// It stays: pages before the cut are in it, or it is not done yet.
+    /// The node stays: it has pages before the cut, or the step ended before it.
     Kept,
 }
 
 impl F2fs {
-    /// Sets the size of a file. The caller holds no lock but the inode's; takes `cp_rwsem` shared for a step
-    /// at a time, and waits for nodes on their way with it released.
+    /// Sets the size of a file. The caller holds no lock but the inode's. Takes `cp_rwsem` shared for one
+    /// step at a time, and waits for nodes on their way with `cp_rwsem` released.
     pub(crate) fn truncate_file(&self, inode: &Inode, size: u64, now: Timespec) -> Result<()> {
-        // A file that ends where it is to end may have an empty node behind that, which was on its way.
+        // Even a file that has its new size already may have an empty node behind its end, which an earlier
+        // step found on its way.
         let mut begun = false;
         loop {
             match self.truncate_step(inode, size, now, begun)? {
@@ -84,7 +85,7 @@ impl F2fs {
         }
     }
 
-    /// Sets the size, or takes a step on the way there; `begun` after the first.
+    /// Sets the size, or takes a step towards it; `begun` after the first step.
     fn truncate_step(&self, inode: &Inode, size: u64, now: Timespec, begun: bool) -> Result<CutStep> {
         let _op = self.cp_rwsem.read();
         let f = fi(inode);
@@ -93,7 +94,7 @@ impl F2fs {
             if size > f.inline_area().len() as u64 {
                 self.convert_inline(inode)?;
             } else {
-                // Bytes past the end may be anything.
+                // Bytes past the end of the file may be anything.
                 self.truncate_inline(inode, size.min(old))?;
             }
         } else if size < old || begun {
@@ -113,7 +114,7 @@ impl F2fs {
     }
 
     /// Frees everything from page `from` on, nodes too, in one change. For recovery, which has the volume to
-    /// itself, and for a file without nodes of its own, whose caller holds `cp_rwsem`.
+    /// itself, and for a file without nodes of its own; the caller for the latter holds `cp_rwsem`.
     pub(crate) fn truncate_pages(&self, inode: &Inode, from: u64) -> Result<()> {
         loop {
             match self.cut_step(inode, from)? {
@@ -124,9 +125,9 @@ impl F2fs {
         }
     }
 
-    /// Frees pages and nodes from the file's end towards page `from`. Where it does not get there, the file
-    /// ends where it got to. The caller holds `cp_rwsem`, and may let it go before the next step. Takes
-    /// `i_dnode`.
+    /// Frees pages and nodes from the file's end towards page `from`. If the step does not reach `from`, the
+    /// file ends where the step stopped. The caller holds `cp_rwsem`, and may release it before the next
+    /// step. Takes `i_dnode`.
     pub(crate) fn cut_step(&self, inode: &Inode, from: u64) -> Result<CutStep> {
         let mut map = fi(inode).map.lock();
         if inode.nlink() > 0 && self.has_dnodes(inode)? {
@@ -145,7 +146,7 @@ impl F2fs {
             }
             a.clone()
         };
-        // Also when it failed on the way: a part that is gone is gone.
+        // The inode is stored also after an error: a part that is gone is gone.
         let stored = self.store_inode_with(inode, &attr, map.largest);
         let done = done.and_then(|done| stored.map(|()| done))?;
         Ok(match cut.busy {
@@ -175,12 +176,12 @@ impl F2fs {
         Ok(true)
     }
 
-    /// Cuts the tree of nodes behind id `k` of an inode, whose pages begin at `start`.
+    /// Cuts the tree of nodes behind id `k` of an inode; the tree's pages begin at `start`.
     fn cut_tree(&self, inode: &Inode, k: usize, start: u64, cut: &mut Cut) -> Result<()> {
         let ino = inode.nid();
         let nid = Nid(RawInodeBlock::nids(self.node_of(ino, inode.ino.0)?.bytes())[k].get());
         if nid.0 != 0 && self.cut_node(inode, nid, TREES[k].1, start, cut)? == Fate::Gone {
-            // A file that cannot be told that its node is gone must not go on.
+            // If the inode cannot be told that its node is gone, the volume must not go on.
             let cleared = self.modify_node(ino, |b| {
                 if let Some(nids) = RawInodeBlock::nids_mut(b) {
                     nids[k] = 0.into();
@@ -191,13 +192,13 @@ impl F2fs {
         Ok(())
     }
 
-    /// Cuts what hangs on node `nid`, whose pages begin at `start` and are `levels` nodes further down.
+    /// Cuts the tree below node `nid`, whose pages begin at `start`, `levels` levels of nodes further down.
     fn cut_node(&self, inode: &Inode, nid: Nid, levels: u32, start: u64, cut: &mut Cut) -> Result<Fate> {
         self.check_nid(nid, inode.ino.0)?;
         if levels == 0 {
             return self.cut_dnode(inode, nid, start, cut);
         }
-        // Proves that the node is this inode's, too.
+        // The check proves that the node is this inode's, too.
         let page = self.node_of(nid, inode.ino.0)?;
         let each = A * N.pow(levels - 1);
         let first = (cut.from.saturating_sub(start) / each) as usize;
@@ -225,7 +226,7 @@ impl F2fs {
             cut.left = cut.left.saturating_sub(1);
             return Ok(Fate::Gone);
         }
-        // Also when it failed: the node must not name those that are free.
+        // The node is updated also after an error: it must not name nodes that are free.
         if cleared < N as usize {
             let clear = |b: &mut [u8]| (cleared..N as usize).for_each(|i| set_word(b, i, 0));
             self.guard(self.modify_node(nid, clear))?;
@@ -252,7 +253,7 @@ impl F2fs {
         Ok(Fate::Gone)
     }
 
-    /// Frees a node; false when it is on its way, which ends the cut.
+    /// Frees a node; false when the node is on its way to the device, which ends the step.
     fn cut_off(&self, nid: Nid, cut: &mut Cut) -> Result<bool> {
         if let Freed::Busy(nid) = self.free_node(nid, false)? {
             cut.busy = Some(nid);
@@ -277,8 +278,8 @@ impl F2fs {
         dropped
     }
 
-    /// Frees the blocks of pages `start..end`; nodes stay, and each of them becomes dirty. The caller holds
-    /// `cp_rwsem`; takes `i_dnode`.
+    /// Frees the blocks of pages `start..end`. Their nodes stay, and each of these becomes dirty. The caller
+    /// holds `cp_rwsem`; takes `i_dnode`.
     pub(crate) fn free_pages(&self, inode: &Inode, start: u64, end: u64) -> Result<()> {
         let mut map = fi(inode).map.lock();
         map.invalidate(start, end.saturating_sub(start));
@@ -311,7 +312,7 @@ impl F2fs {
         Ok(())
     }
 
-    /// Makes holes of `n` pages from `d`'s on; how many were none.
+    /// Makes holes of `n` pages, beginning with the page of `d`; returns how many were not holes before.
     fn free_addresses(&self, inode: &Inode, d: &Dnode, n: usize) -> Result<u64> {
         let used = self.used_addresses(inode, d, n)?;
         if !used.is_empty() {
@@ -321,7 +322,7 @@ impl F2fs {
         Ok(used.len() as u64)
     }
 
-    /// The addresses of `n` pages from `d`'s on that are no holes.
+    /// The addresses of `n` pages, beginning with the page of `d`, without the holes.
     fn used_addresses(&self, inode: &Inode, d: &Dnode, n: usize) -> Result<Vec<BlockAddr>> {
         let mut all = self.addresses(inode, d, n)?;
         all.retain(|a| *a != BlockAddr::NULL);
@@ -329,7 +330,7 @@ impl F2fs {
         Ok(all)
     }
 
-    /// Frees blocks that no page points to any more, and promises of such.
+    /// Frees blocks that no page points to any more, and the reservations among them.
     fn free_used(&self, used: &[BlockAddr]) -> Result<()> {
         let placed: Vec<BlockAddr> = used.iter().copied().filter(|a| a.is_data()).collect();
         self.guard(self.sit.invalidate(&placed))?;

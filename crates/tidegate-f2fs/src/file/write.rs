@@ -4,7 +4,7 @@
 //!
 //! | function | adds |
 //! |---|---|
-//! | `write_data_in_turn` | `sbi->writepages` around a pass, and the submission that Linux has at its end |
+//! | `write_data_in_turn` | `sbi->writepages` around a pass, and the submission that Linux makes at the end of a pass |
 //! | `write_data_pass` | the pass: its policy, its last bio, the list of dirty directories |
 //! | `write_dirty_runs` | the walk over dirty pages, `cp_rwsem` for each run |
 //! | `place_and_send` | places for a run, and its bios |
@@ -23,28 +23,28 @@ use tidegate_rt::{RwLockReadGuard, sim};
 use tidegate_vfs::mapping::{DirtyRun, Tag, Taken};
 use tidegate_vfs::{ErrorKind, FileType, Inode, Result, WritebackControl};
 
-/// fsync of at most this many dirty pages writes them where they are (`min_fsync_blocks`).
+/// An fsync of at most this many dirty pages writes them in place (`min_fsync_blocks`).
 const MIN_FSYNC_BLOCKS: u64 = 8;
-/// Pages placed in one go at most, in several bios.
+/// Most pages that get places in one step; they may go out in several bios.
 const MAX_EXTENT: usize = 2048;
 
-/// Where pages go.
+/// The way pages get their places.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// To the log of the file's temperature, or where they are.
+    /// A place in the log of the file's temperature, or the page's present place.
     ByPolicy { in_place: bool },
-    /// To the cold log, away from where they are: cleaning.
+    /// A new place in the cold log: cleaning.
     Move,
-    /// To the log of the file's temperature, away from where they could not be written.
+    /// A new place in the log of the file's temperature, since the write to the present place failed.
     Rescue,
 }
 
-/// The means that keeps a pass and checkpoints apart.
+/// The way a pass and checkpoints are kept apart.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ops {
     /// The pass takes `cp_rwsem` shared for each run of pages.
     Beside,
-    /// The caller is the checkpoint and holds it exclusive.
+    /// The caller is the checkpoint and holds `cp_rwsem` exclusive.
     Frozen,
 }
 
@@ -52,33 +52,33 @@ pub(crate) enum Ops {
 pub(crate) struct DataPass {
     how: Placement,
     flags: BioFlags,
-    /// Where all of it goes; `None` when streams take turns.
+    /// The stream of the whole pass; `None` when streams take turns.
     stream: Option<LogId>,
     /// Pages placed so far.
     placed: u64,
-    /// The bio held back, for more to join.
+    /// A bio that is held back so that more pages can join it.
     last: Option<LastBio>,
-    /// The pages placed last, as long as they are neighbours.
+    /// The pages placed last, while their neighbours follow.
     run: Option<BlockRun>,
 }
 
-/// Neighbouring pages that one stream gets.
+/// Neighbouring pages that go to one stream.
 struct BlockRun {
     log: LogId,
-    /// The page behind them.
+    /// The page behind the run.
     end: u64,
     pages: usize,
 }
 
 impl DataPass {
-    /// A pass that has done nothing yet, and whose bios have these flags.
+    /// A pass that has done nothing yet. Its bios have these flags.
     pub(crate) fn new(how: Placement, flags: BioFlags) -> Self {
         DataPass { how, flags, stream: None, placed: 0, last: None, run: None }
     }
 }
 
 impl F2fs {
-    /// One pass, with `sbi->writepages` held where the switch and the rule ask for it.
+    /// One pass, with `sbi->writepages` held where the switch and Linux's rule ask for it.
     pub(crate) fn write_data_in_turn(&self, inode: &Arc<Inode>, wbc: &mut WritebackControl) -> Result<()> {
         let position = self.switches.writepages();
         let _leave = permit_as_linux(position != WritePages::Extent);
@@ -88,7 +88,7 @@ impl F2fs {
             (takes_turns && self.serialises(inode, wbc)).then(|| self.writepages_of(inode, stream).lock());
         let r = self.write_data_pass(inode, wbc, Ops::Beside, stream);
         match position {
-            // Small files of a pass share bios; a pass ends with all of them sent.
+            // Small files of a pass share bios; at the end of a pass all of its bios are sent.
             WritePages::Extent => {}
             WritePages::SubmitLocked => self.send_streams_within(inode),
             WritePages::Unlocked | WritePages::Locked => {
@@ -107,7 +107,7 @@ impl F2fs {
         ops: Ops,
         stream: Option<LogId>,
     ) -> Result<()> {
-        // Few pages for fsync: where they are, no node has to be written for them.
+        // An fsync of few pages writes them in place, so that no node has to be written for them.
         let in_place = wbc.fsync.is_some_and(|d| d || inode.mapping.nr_dirty() <= MIN_FSYNC_BLOCKS);
         let mut pass = DataPass::new(Placement::ByPolicy { in_place }, wbc.to_write_flags());
         pass.stream = stream;
@@ -117,9 +117,9 @@ impl F2fs {
         self.end_pass(&mut pass, sender);
         r?;
         if inode.is_dir() {
-            // Looked at under the lock that is taken after a block becomes dirty.
+            // The count is read under the lock that a thread takes after it made a block dirty.
             let mut dirs = self.dirty_dirs.lock();
-            // A removed directory's number may be another's by now.
+            // Another directory may have a removed directory's number by now.
             let own = dirs.get(&inode.ino.0).is_some_and(|d| Arc::ptr_eq(d, inode));
             if own && inode.mapping.nr_dirty() == 0 {
                 dirs.remove(&inode.ino.0);
@@ -128,7 +128,8 @@ impl F2fs {
         Ok(())
     }
 
-    /// Takes dirty pages run by run and has each placed and sent, until none is left in the range of `wbc`.
+    /// Takes dirty pages run by run, and places and sends each run, until no dirty page is left in the range
+    /// of `wbc`.
     fn write_dirty_runs(
         &self,
         inode: &Arc<Inode>,
@@ -137,19 +138,20 @@ impl F2fs {
         ops: Ops,
     ) -> Result<()> {
         let tag = if wbc.sync_all { Tag::ToWrite } else { Tag::Dirty };
-        // Linux takes and places page by page; a position that places extents whole takes their pages at
-        // once.
+        // Linux takes and places page by page; a position of the switch that places whole extents takes the
+        // pages of one at once.
         let max = if self.places_whole(pass.how) { MAX_EXTENT } else { 1 };
         let mut at = wbc.start;
         while wbc.nr_to_write > 0 {
-            // Before pages are taken: a checkpoint that wants them itself must not find them taken by a pass
-            // that waits for it.
+            // This comes before pages are taken: a checkpoint that wants to write the pages itself must not
+            // find them taken by a pass that waits for the checkpoint.
             let op = (ops == Ops::Beside).then(|| self.begin_op(pass));
             match inode.mapping.take_dirty(at, wbc.end, tag, max) {
                 Taken::None => break,
                 Taken::Busy(i) if wbc.sync_all => {
                     drop(op);
-                    // The page that is waited for may be in the bio that this pass holds back.
+                    // The page that this pass is about to wait for may be in the bio that the pass holds
+                    // back.
                     self.end_pass(pass, Sender::Caller);
                     inode.mapping.wait_writeback(i, i + 1);
                 }
@@ -165,8 +167,8 @@ impl F2fs {
         Ok(())
     }
 
-    /// Takes `cp_rwsem` shared. A checkpoint that keeps it waits for bios which are held back: the pass's
-    /// goes first.
+    /// Takes `cp_rwsem` shared. A checkpoint that holds `cp_rwsem` waits for bios that are held back, so the
+    /// pass's bio is sent first.
     fn begin_op(&self, pass: &mut DataPass) -> RwLockReadGuard<'_, ()> {
         self.cp_rwsem.try_read().unwrap_or_else(|| {
             self.end_pass(pass, Sender::Queue);
@@ -174,7 +176,7 @@ impl F2fs {
         })
     }
 
-    /// Sends what a pass holds back.
+    /// Sends the bio that a pass holds back.
     pub(crate) fn end_pass(&self, pass: &mut DataPass, sender: Sender) {
         self.write_io.submit(Grown::Last(pass.last.take(), sender));
     }
@@ -183,10 +185,11 @@ impl F2fs {
         self.switches.writepages() == WritePages::Extent || how == Placement::Move
     }
 
-    /// Places a run of pages and submits it. On an error the rest is dirty again. `op` is `cp_rwsem`, which
-    /// is let go of once the pages have their places: a congested queue then keeps no checkpoint. Linux's
-    /// positions of the switch `writepages` send pages with a new place with it held, as
-    /// `f2fs_do_write_data_page` does; pages written in place, both send without.
+    /// Places a run of pages and submits it. After an error the other pages are dirty again. `op` is
+    /// `cp_rwsem`, which is released once the pages have their places, so that a congested queue delays no
+    /// checkpoint. Linux's positions of the switch `writepages` send pages with a new place with `cp_rwsem`
+    /// held, as `f2fs_do_write_data_page` does. All positions send pages that are written in place without
+    /// it.
     pub(crate) fn place_and_send(
         &self,
         inode: &Arc<Inode>,
@@ -234,8 +237,9 @@ impl F2fs {
         r
     }
 
-    /// The stream for a run of a pass. Where streams take turns, that of the pages before it, if it continues
-    /// them, so that a position that takes page by page gives a stream as much as one that takes whole runs.
+    /// The stream for a run of a pass. Where streams take turns, a run that continues the pages before it
+    /// goes to their stream. So a position that takes page by page gives a stream as much as one that takes
+    /// whole runs.
     fn stream_of_run(&self, inode: &Inode, run: &DirtyRun, pass: &mut DataPass) -> LogId {
         if let Some(stream) = pass.stream {
             return stream;
@@ -256,7 +260,7 @@ impl F2fs {
         log
     }
 
-    /// Places `pages` taken pages from `index` on; those that it could not place are dirty again.
+    /// Places `pages` taken pages from `index` on; pages that get no place are dirty again.
     fn place_run(
         &self,
         inode: &Arc<Inode>,
@@ -276,12 +280,13 @@ impl F2fs {
                 }
                 Err(e) => {
                     if e.kind() == ErrorKind::NoSpace {
-                        // Room can be made.
+                        // Cleaning can make room for the rest.
                         inode.mapping.redirty(at, pages - done);
                     } else {
                         inode.mapping.end_writeback(at, pages - done, Some(e.kind()));
                     }
-                    // The flusher may have found nothing there meanwhile and taken it off its list.
+                    // The flusher may have found no dirty page there meanwhile and taken the inode off its
+                    // list.
                     self.bdi.mark_dirty(inode);
                     return (places, Err(e));
                 }
@@ -290,14 +295,14 @@ impl F2fs {
         (places, Ok(()))
     }
 
-    /// Whether Linux would have this writer take its turn.
+    /// Whether Linux would make this writer wait for its turn.
     fn serialises(&self, inode: &Inode, wbc: &WritebackControl) -> bool {
         let many = || inode.mapping.nr_dirty() >= self.switches.min_seq_blocks();
         inode.file_type == FileType::Regular && (!wbc.sync_all || many())
     }
 }
 
-/// Leave to send with locks held, for the positions that do it as Linux.
+/// Leave to send with locks held, for the positions that do as Linux does.
 fn permit_as_linux(yes: bool) -> Option<Permit> {
     yes.then(|| {
         device_wait::permit(

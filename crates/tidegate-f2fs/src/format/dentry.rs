@@ -13,7 +13,7 @@ pub(crate) struct Layout {
     names: usize,
 }
 
-/// A dentry block's.
+/// The layout of a dentry block.
 pub(crate) const BLOCK: Layout = Layout {
     max: NR_DENTRY_IN_BLOCK,
     dentries: SIZE_OF_DENTRY_BITMAP + SIZE_OF_RESERVED,
@@ -21,7 +21,7 @@ pub(crate) const BLOCK: Layout = Layout {
 };
 
 impl Layout {
-    /// That of an inline area of `bytes` bytes.
+    /// The layout of an inline area of `bytes` bytes.
     pub(crate) fn inline(bytes: usize) -> Layout {
         let each = SIZE_OF_DIR_ENTRY + F2FS_SLOT_LEN;
         let max = bytes * 8 / (each * 8 + 1);
@@ -33,9 +33,9 @@ impl Layout {
 /// One entry of a table.
 pub(crate) struct Entry<'a> {
     pub slot: usize,
-    /// First slot behind it.
+    /// First slot behind the entry.
     pub next: usize,
-    /// The hash that stands beside it.
+    /// The hash stored in the entry.
     pub hash: u32,
     pub ino: u32,
     pub file_type: u8,
@@ -47,7 +47,7 @@ pub(crate) fn slots(name: &[u8]) -> usize {
     name.len().div_ceil(F2FS_SLOT_LEN)
 }
 
-/// The first entry at or behind `slot`; checked to lie inside the table.
+/// The first entry at or behind `slot`. The entry is checked to lie inside the table.
 ///
 /// # Errors
 /// `Corrupt`.
@@ -65,7 +65,7 @@ pub(crate) fn next_entry<'a>(t: &'a [u8], l: &Layout, slot: usize) -> Result<Opt
         let Some(de) = raw_entry(t, l, i) else { break };
         let len = usize::from(de.name_len.get());
         if len == 0 {
-            i += 1; // a slot that a longer name before it left behind
+            i += 1; // a slot left over from a longer name
             continue;
         }
         let next = i + len.div_ceil(F2FS_SLOT_LEN);
@@ -90,14 +90,15 @@ fn raw_entry(t: &[u8], l: &Layout, i: usize) -> Option<RawDirEntry> {
 /// # Errors
 /// `Corrupt`.
 pub(crate) fn find(t: &[u8], l: &Layout, hash: u32, name: &[u8]) -> Result<Option<(usize, u32)>> {
-    // The hashes alone first: a missing name is looked for in every level of a directory.
+    // The hashes are compared first: a search for a missing name goes through every level of a directory.
     let wanted = hash.to_le_bytes();
     let entries = t[l.dentries..].chunks_exact(SIZE_OF_DIR_ENTRY).take(l.max);
     for (i, _) in entries.enumerate().filter(|(_, e)| e[..4] == wanted) {
         if !test_bit_le(t, i) {
             continue;
         }
-        // A longer name may cover the slot of one that was there before it: so an entry must begin there.
+        // A slot may be left over from an entry that a longer name now covers, so the walk checks that an
+        // entry begins there.
         let mut slot = 0;
         while let Some(e) = next_entry(t, l, slot)?.filter(|e| e.slot <= i) {
             if e.slot == i && e.name == name {
@@ -178,7 +179,7 @@ pub(crate) fn type_to_raw(t: FileType) -> u8 {
     }
 }
 
-/// The type the format's number means.
+/// The file type that the format's number means.
 pub(crate) fn type_from_raw(t: u8) -> Option<FileType> {
     Some(match t {
         file_type::REG_FILE => FileType::Regular,

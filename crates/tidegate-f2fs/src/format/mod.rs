@@ -1,6 +1,7 @@
 //! The bytes of a volume, their units, and the one place that validates them.
 //!
-//! It owns no lock and knows no volume: its functions take bytes and give values. Every other module uses it.
+//! This module owns no lock and knows no volume: its functions take bytes and give values. Every other module
+//! uses it.
 //!
 //! | module | holds |
 //! |---|---|

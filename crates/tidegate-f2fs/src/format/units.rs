@@ -33,7 +33,7 @@ unit!(
 );
 
 impl From<Nid> for tidegate_vfs::Ino {
-    /// The inode that the node is, if it is one.
+    /// The number of the inode whose node this is, if it is an inode's node.
     fn from(nid: Nid) -> Self {
         tidegate_vfs::Ino(nid.0.into())
     }
@@ -47,7 +47,7 @@ impl Nid {
 }
 
 impl SegNo {
-    /// No segment: of a log that is closed.
+    /// No segment: the segment of a log that is closed.
     pub(crate) const NONE: SegNo = SegNo(u32::MAX);
 }
 

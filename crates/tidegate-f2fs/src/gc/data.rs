@@ -1,7 +1,7 @@
-//! Moving data: pages are brought into the cache and written out to the cold log.
+//! Moves data: pages are read into the cache and written out to the cold log.
 //!
-//! The inode's `i_rwsem` is held shared until a page has its new place. No page of it can be dirtied or
-//! cut off meanwhile, so a page that is neither dirty nor under write-back is on the volume as it is,
+//! The inode's `i_rwsem` is held shared until a page has its new place. No page of the inode can be dirtied
+//! or cut off meanwhile. So a page that is neither dirty nor under write-back has its content on the volume,
 //! and its block stays where the node says. Readers look at [`super::state::Gc::moves`] instead.
 
 use crate::file::write::{DataPass, Placement};
@@ -18,7 +18,7 @@ use tidegate_block::{BioFlags, PageBuf};
 use tidegate_vfs::mapping::chunk::CHUNK_PAGES;
 use tidegate_vfs::{Error, ErrorKind, Ino, Inode, PageRun, Result};
 
-/// Pages of one inode to be moved, with where they are.
+/// Pages of one inode to be moved, with their addresses.
 type Owned = Vec<(u64, BlockAddr)>;
 
 impl F2fs {
@@ -47,8 +47,8 @@ impl F2fs {
         Ok(())
     }
 
-    /// The inode that node `nid` belongs to, and the pages among `blocks` (index in the node, address)
-    /// that are really there; `None` when the node is gone.
+    /// The inode that node `nid` belongs to, and those of `blocks` (index in the node, address) that the node
+    /// really points to; `None` when the node is gone.
     fn owner(&self, nid: Nid, blocks: &[(usize, BlockAddr)]) -> Result<Option<(Arc<Inode>, Owned)>> {
         let Some(inodes) = self.gc.inodes.get() else { return Ok(None) };
         self.check_nid(nid, 0)?;
@@ -78,10 +78,10 @@ impl F2fs {
     fn move_pages(&self, inode: &Arc<Inode>, owned: &[(u64, BlockAddr)]) -> Result<()> {
         let f = fi(inode);
         if f.compressed || f.has_advise(advise::ENCRYPT) {
-            return Ok(()); // not to be had in the page cache
+            return Ok(()); // the page cache does not have its pages
         }
         if f.has_inline(inline::PIN_FILE) {
-            return Ok(()); // somebody relies on where it is
+            return Ok(()); // a user relies on its place
         }
         let mut rest = owned;
         while let Some((index, _)) = rest.first() {
@@ -111,9 +111,9 @@ impl F2fs {
                 at += 1; // moved already
                 continue;
             }
-            // Before pages are taken: a checkpoint waits for whatever was.
+            // The lock is taken before pages are taken: a checkpoint waits for pages under write-back.
             let op = self.cp_rwsem.read();
-            // Reclaim may have been quicker, or the flusher.
+            // Reclaim or the flusher may have been quicker.
             let Some(taken) = m.take_cached(index, there) else {
                 tries -= 1;
                 if tries == 0 {
@@ -136,8 +136,8 @@ impl F2fs {
         Ok(())
     }
 
-    /// Reads the pages of `run` that are not cached, up to one that is not where it was; how many of the
-    /// first pages are cached then.
+    /// Reads the pages of `run` that are not cached, up to the first page that has moved. Returns the number
+    /// of first pages that are cached then.
     fn load_missing(&self, inode: &Arc<Inode>, run: &[(u64, BlockAddr)]) -> Result<usize> {
         let m = &inode.mapping;
         let mut at = 0;
@@ -149,7 +149,8 @@ impl F2fs {
                 at += n;
                 continue;
             }
-            // Looked up only now: a page that is not cached is not dirty either, so it stays where it is.
+            // The addresses are checked only now: a page that is not cached is not dirty either, so it stays
+            // where it is.
             let n = self.still_there(inode, &run[at..at + n])?;
             if n == 0 {
                 break;
@@ -167,7 +168,7 @@ impl F2fs {
         Ok(at)
     }
 
-    /// How many of the first pages of `run` are still at their addresses.
+    /// The number of first pages of `run` that are still at their addresses.
     fn still_there(&self, inode: &Inode, run: &[(u64, BlockAddr)]) -> Result<usize> {
         let mut at = 0;
         while at < run.len() {
@@ -183,15 +184,15 @@ impl F2fs {
     }
 }
 
-/// The buffer with zeros past the end of the file, which other writers may have left anything in.
+/// Zeroes the buffer past the end of the file, where other writers may have left anything.
 fn zero_past(mut buf: PageBuf, index: u64, size: u64) -> PageBuf {
     let valid = size.saturating_sub(index * BLOCK_SIZE as u64).min(buf.len() as u64) as usize;
     buf[valid..].fill(0);
     buf
 }
 
-/// The first page of the file whose address the node at offset `ofs` holds, with `in_inode` addresses
-/// in the inode; `None` for nodes without addresses. The inverse of the way down.
+/// The first page of the file whose address is in the node at offset `ofs`, with `in_inode` addresses in the
+/// inode; `None` for nodes without addresses. The inverse of the walk down the tree.
 fn first_page(ofs: u32, in_inode: u64) -> Option<u64> {
     let (a, n) = (ADDRS_PER_BLOCK as u64, NIDS_PER_BLOCK as u64);
     if ofs == XATTR_NODE_OFFSET || !is_dnode(ofs) {

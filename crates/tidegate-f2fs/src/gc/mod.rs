@@ -1,10 +1,10 @@
-//! Cleaning: moving what is valid out of mostly stale segments, so that logs find free ones.
+//! Cleaning: valid blocks are moved out of mostly stale segments, so that logs find free segments.
 //!
-//! Space is promised when it is booked; a place is found when logs ask for one. Where free segments are
-//! short, the thread that needs some makes them with no lock held ([`F2fs::make_room`]), or a thread of the
-//! volume does while that is idle. Data goes through the page cache to the cold log. Nodes are only marked
-//! dirty, since the checkpoint that has to follow writes them elsewhere. A cleaned segment is free after that
-//! checkpoint.
+//! A booking reserves space; the place is found later, when a log asks for a segment. Where free segments are
+//! short, the thread that needs some frees segments with no lock held ([`F2fs::make_room`]). A thread of the
+//! volume frees segments while the volume is idle. Data goes through the page cache to the cold log. Nodes
+//! are only marked dirty, since the checkpoint that has to follow writes them elsewhere. A cleaned segment is
+//! free after that checkpoint.
 //!
 //! Locks owned: `sbi->gc_lock` 18, `dcc->cmd_lock` 525 (the list that `segment` discards from), `gc_th->state` 610.
 //! Callers: the VFS's glue and fsync ask for room.
@@ -37,22 +37,23 @@ use zerocopy::FromBytes;
 
 static GC: SpanPoint<1> = SpanPoint::new("f2fs_gc", ["free"]);
 
-/// Segments made free beyond what is needed, so that not every writer cleans.
+/// Segments freed beyond the need, so that not every writer cleans.
 const AHEAD: u32 = 2;
-/// Checkpoints made for one caller.
+/// Most checkpoints made for one caller.
 const ROUNDS: u32 = 64;
-/// Of these, so many in a row that gain nothing are the last.
+/// This many checkpoints in a row that gain nothing end the attempt.
 const BARREN_ROUNDS: u32 = 3;
 /// Calls after which segments that could not be cleaned are tried again.
 const RETRY_SKIPPED: u32 = 64;
-/// Sections that there was no room to move: after so many, the others of a round will hardly fare better.
+/// After this many sections whose blocks found no room, the round ends: other sections will hardly fare
+/// better.
 const MOST_REFUSED: usize = 8;
 
-/// Segments held for cleaning; given back when dropped.
+/// Sections held for cleaning; released when dropped.
 struct Held<'a> {
     fs: &'a F2fs,
     sections: Vec<Range<u32>>,
-    /// Of those there was no room to move.
+    /// The sections among them whose blocks found no room.
     refused: Vec<Range<u32>>,
 }
 
@@ -77,13 +78,13 @@ impl F2fs {
         }
         let dirty = 2 * (self.bdi.dirty_bytes() / BLOCK_SIZE as u64) / BLOCKS_PER_SEG as u64;
         if free as u64 > dirty + (self.sb.main_segments / 20 + KEPT_BY_DATA + ahead + 8) as u64 {
-            return false; // whatever is dirty
+            return false; // enough for any number of dirty pages
         }
         self.count_dir_pages();
         free <= self.gc_threshold() + ahead
     }
 
-    /// Between operations: keeps enough segments free for what is dirty. No lock held.
+    /// Keeps enough segments free for dirty pages. Called between operations, with no lock held.
     pub(crate) fn balance_segments(&self) -> Result<()> {
         let segments = self.sit.free_segments();
         let (free, after) = (segments.free, segments.after());
@@ -95,9 +96,9 @@ impl F2fs {
         self.make_room()
     }
 
-    /// Cleans and checkpoints until free segments are not short, or nothing is left to clean. Nothing where
-    /// that led nowhere and little has changed since. No lock held by the caller; takes `gc_lock`, and inodes'
-    /// `i_rwsem` shared below it.
+    /// Cleans and writes checkpoints until free segments are not short, or nothing is left to clean. Does
+    /// nothing where that gained nothing before and little has changed since. The caller holds no lock; takes
+    /// `gc_lock`, and inodes' `i_rwsem` shared below it.
     ///
     /// # Errors
     /// Those of the checkpoint.
@@ -105,7 +106,7 @@ impl F2fs {
         self.make_room_for(false)
     }
 
-    /// Makes room for a thread that was refused blocks: it is tried in any case.
+    /// Makes room for a thread that was refused blocks: cleaning is tried in any case.
     ///
     /// # Errors
     /// Those of the checkpoint.
@@ -118,17 +119,18 @@ impl F2fs {
             return Ok(());
         }
         if !self.is_short(0) {
-            // Free sections may be enough, and yet fewer than a checkpoint of what is dirty takes.
+            // Free sections may be enough for cleaning to stop, and yet fewer than a checkpoint of all dirty
+            // pages takes.
             return if refused && self.is_zoned() { self.checkpoint_for_room() } else { Ok(()) };
         }
-        // Those that a checkpoint made free count once they are reset.
+        // Sections that a checkpoint freed count once they are reset.
         self.reset_zones();
         let mut victims = self.gc.lock.lock();
         if !self.is_short(0) {
             return Ok(());
         }
         if self.close_streams_for_cleaning()? {
-            // Their segments can be cleaned now.
+            // The segments of the closed streams can be cleaned now.
             victims.futile = None;
         }
         if !refused && victims.is_futile(&self.prospects()) {
@@ -165,21 +167,23 @@ impl F2fs {
         Ok(())
     }
 
-    /// A checkpoint for the room that it makes: zones that it frees are reset at once.
+    /// Writes a checkpoint to make room; zones that it frees are reset at once.
     fn checkpoint_for_room(&self) -> Result<()> {
         self.checkpoint(false)?;
         self.reset_zones();
         Ok(())
     }
 
-    /// Cleaning may be the first to be short of segments; whether extra streams had any.
+    /// Closes extra streams when cleaning is the first to be short of segments; true if a stream had a
+    /// segment.
     fn close_streams_for_cleaning(&self) -> Result<bool> {
         let _op = self.cp_rwsem.read();
         self.close_streams_if_short()
     }
 
-    /// Cleans one section and checkpoints: the one with least in it (`sync`), or one that promises to
-    /// stay as it is once moved. False when none is worth it. No lock held by the caller; takes `gc_lock`.
+    /// Cleans one section and writes a checkpoint: the section with the fewest valid blocks (`sync`), or a
+    /// section whose blocks promise not to change once moved. False when none is worth it. The caller holds
+    /// no lock; takes `gc_lock`.
     ///
     /// # Errors
     /// `ReadOnly`, those of the checkpoint.
@@ -216,8 +220,9 @@ impl F2fs {
         }
     }
 
-    /// Cleans up to `max` victims, fewer when a checkpoint will leave more than `enough` segments free, or
-    /// is needed before more can be moved. Logs fill no holes in what was cleaned until the result is dropped.
+    /// Cleans up to `max` victims; fewer when a checkpoint will leave more than `enough` segments free, or
+    /// when a checkpoint is needed before more can be moved. Logs fill no holes in the cleaned sections until
+    /// the result is dropped.
     fn clean_round<'a>(
         &'a self,
         victims: &mut Victims,
@@ -242,7 +247,7 @@ impl F2fs {
                     // Nodes may find room where data does not: a checkpoint writes them.
                     continue;
                 }
-                // A checkpoint makes a section of nodes free as a whole.
+                // On zones, a checkpoint frees a section of nodes only as a whole.
                 r if self.is_zoned() => coming += r.map_or(0, |n| n.min(1) * self.sit.segments_of_section()),
                 r => coming += r.unwrap_or(0),
             }
@@ -252,7 +257,7 @@ impl F2fs {
         Ok(held)
     }
 
-    /// The nodes that moving what is valid in a section makes dirty, at most.
+    /// The most nodes that a move of a section's valid blocks makes dirty.
     fn nodes_to_move(&self, section: Range<u32>) -> Result<u64> {
         let mut nids = BTreeSet::new();
         self.each_segment(section, |_, sum, valid| {
@@ -263,8 +268,8 @@ impl F2fs {
         Ok((nids.len() - nids.iter().filter(dirty).count()) as u64)
     }
 
-    /// Moves what is valid in a section; how many of its segments hold nodes, which the next checkpoint
-    /// moves.
+    /// Moves the valid blocks of a section. Returns the number of its segments that hold nodes, which the
+    /// next checkpoint moves.
     ///
     /// # Errors
     /// `NoSpace` when a checkpoint must come first; `Corrupt` and those of the device, about this
@@ -287,7 +292,8 @@ impl F2fs {
         Ok(nodes)
     }
 
-    /// Calls `f` for each segment of a section that holds anything, with its summary and its valid blocks.
+    /// Calls `f` for each segment of a section that has valid blocks, with the segment's summary and these
+    /// blocks.
     ///
     /// # Errors
     /// `Corrupt` where SIT and SSA disagree; those of the device and of `f`.

@@ -1,4 +1,4 @@
-//! Moving nodes: they are marked dirty as they are, and written elsewhere like any other.
+//! Moves nodes: they are marked dirty unchanged, and written elsewhere like any other dirty node.
 
 use crate::format::raw::*;
 use crate::format::units::{Nid, SegNo};
@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use tidegate_vfs::{ErrorKind, Result};
 
 impl F2fs {
-    /// Marks the nodes at blocks `valid` of a segment dirty. A node that moved or went meanwhile is
-    /// nobody's business any more.
+    /// Marks the nodes at blocks `valid` of a segment dirty. A node that was moved or freed meanwhile is left
+    /// alone.
     ///
     /// # Errors
     /// `Corrupt`, those of the device.

@@ -22,7 +22,7 @@ const MOVE_SLOTS: usize = 64;
 pub(super) struct Thread {
     pub(super) stop: bool,
     pub(super) has_discards: bool,
-    /// A checkpoint made zones free, or left some to be finished.
+    /// A checkpoint freed zones, or left zones to be finished.
     pub(super) has_zones: bool,
     pub(super) running: Option<thread::JoinHandle<()>>,
 }
@@ -31,11 +31,11 @@ pub(super) struct Thread {
 pub(crate) struct Gc {
     pub(super) inodes: OnceLock<Inodes>,
     pub(super) owner: OnceLock<Weak<F2fs>>,
-    /// One cleaner at a time.
+    /// Lets one thread clean at a time.
     pub(super) lock: Mutex<Victims>,
-    /// Counts moves of inodes whose number falls into the slot: a read that overlaps one is repeated.
+    /// Counts moves of pages, in a slot chosen by the inode number: a read that overlaps a move is repeated.
     pub(super) moves: Arc<[AtomicU32; MOVE_SLOTS]>,
-    /// Dirty pages of directories when they were last counted.
+    /// Dirty pages of directories at the last count.
     pub(crate) dir_pages: AtomicU64,
     pub(super) thread: Mutex<Thread>,
     pub(super) wake: Condvar,
@@ -74,7 +74,7 @@ impl Gc {
         self.moves[ino.0 as usize % MOVE_SLOTS].load(SeqCst)
     }
 
-    /// Says later whether no page of `ino` may have been moved since.
+    /// Begins to watch pages of `ino`; the result tells whether none of them may have been moved since.
     pub(crate) fn watch_moves(&self, ino: Ino) -> impl FnOnce() -> bool + Send + 'static {
         let (moves, before) = (self.moves.clone(), self.moves(ino));
         move || moves[ino.0 as usize % MOVE_SLOTS].load(SeqCst) == before
@@ -84,12 +84,12 @@ impl Gc {
         self.moves[ino.0 as usize % MOVE_SLOTS].fetch_add(1, SeqCst);
     }
 
-    /// A checkpoint freed these segments.
+    /// Notes segments that a checkpoint freed.
     pub(crate) fn freed(&self, segments: Vec<SegNo>) {
         self.to_discard.lock().extend(segments.iter().map(|s| s.0));
     }
 
-    /// Ends the thread and waits for that. No lock of rank `gc_lock` or below held.
+    /// Ends the thread and waits for its end. The caller holds no lock of rank `gc_lock` or below.
     pub(crate) fn stop_thread(&self) {
         let mut t = self.thread.lock();
         t.stop = true;
@@ -101,7 +101,7 @@ impl Gc {
         }
     }
 
-    /// Hands freed segments to the thread; false when there is none.
+    /// Wakes the thread to discard freed segments; false when there is no thread.
     pub(crate) fn wake_for_discards(&self) -> bool {
         let mut t = self.thread.lock();
         t.has_discards = t.running.is_some();
@@ -111,7 +111,7 @@ impl Gc {
         t.has_discards
     }
 
-    /// Has the thread reset and finish zones; false when there is none.
+    /// Wakes the thread to reset and finish zones; false when there is no thread.
     pub(crate) fn wake_for_zones(&self) -> bool {
         let mut t = self.thread.lock();
         t.has_zones = t.running.is_some() && !t.stop;

@@ -11,7 +11,7 @@ use tidegate_rt::rng::Rng;
 use tidegate_vfs::{Cred, OpenFlags, VolumeOps};
 use zerocopy::FromZeros;
 
-/// Cleaning is short of segments before any log asks for one, and led nowhere the last time.
+/// Cleaning is short of segments before any log asks for one, and it gained nothing the last time.
 #[test]
 fn cleaning_closes_streams_and_tries_anew() {
     let open = new_volume();
@@ -38,7 +38,7 @@ fn cleaning_closes_streams_and_tries_anew() {
     assert_eq!(fs.stats.gc_foreground.load(Relaxed), 1);
 }
 
-/// More segments than are looked at under one lock lie in front of the one with stale blocks.
+/// More segments than one hold of the lock looks at lie in front of the segment with stale blocks.
 #[test]
 fn a_section_is_found_behind_many_that_are_full() {
     let open = new_volume_of(20 << 30, &MkfsOptions::default());
@@ -55,18 +55,18 @@ fn a_section_is_found_behind_many_that_are_full() {
         let blocks: Vec<_> = n.map(|n| sit.segment_start(SegNo(segno)).plus(n)).collect();
         sit.invalidate(&blocks).unwrap();
     };
-    // Worth it where somebody waits, and for nobody else.
+    // The section is worth cleaning where a thread waits, but not in the background.
     stale(9000, 0..10);
     assert_eq!(pick(Policy::Greedy), Some(9000));
     assert_eq!(pick(Policy::CostBenefit), None);
-    // Looked for again once it may have become worth it.
+    // The search is repeated only once enough blocks were freed since.
     stale(9000, 10..300);
     assert_eq!(pick(Policy::CostBenefit), None);
     stale(2000, 0..250);
     assert!([Some(9000), Some(2000)].contains(&pick(Policy::CostBenefit)));
 }
 
-/// Half of the volume is of files that stay as they are, and a search looks at few sections at a time.
+/// Half of the volume is files that do not change, and a search looks at few sections at a time.
 #[test]
 fn overwrites_find_room_behind_sections_that_stay_as_they_are() {
     let (open, device) = new_volume_on_zones(12);

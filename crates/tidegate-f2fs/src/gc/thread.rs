@@ -1,4 +1,4 @@
-//! The thread that cleans while nobody waits for it, and discards or resets what checkpoints freed.
+//! The thread that cleans in the background, and discards or resets segments that checkpoints freed.
 
 use crate::volume::options::BackgroundGc;
 use crate::volume::sbi::F2fs;
@@ -7,20 +7,20 @@ use std::time::Duration;
 use tidegate_rt::{clock, thread};
 use tidegate_vfs::Result;
 
-/// Between two looks, by how things stand.
+/// The sleep between two rounds, which depends on the state of the volume.
 const MIN_SLEEP: Duration = Duration::from_secs(30);
 const MAX_SLEEP: Duration = Duration::from_secs(60);
 const NO_GC_SLEEP: Duration = Duration::from_secs(300);
 const URGENT_SLEEP: Duration = Duration::from_millis(500);
-/// How long no bio may have been seen for the volume to count as idle.
+/// The volume counts as idle after this time without a bio.
 const IDLE: Duration = Duration::from_millis(200);
 
-/// How long no bio may have been seen before discards, as the kernel's `discard_idle_interval`.
+/// Discards begin after this time without a bio, as with the kernel's `discard_idle_interval`.
 const DISCARD_IDLE: Duration = Duration::from_secs(5);
 
 impl F2fs {
-    /// Starts the thread, unless the volume is read-only or its bytes may not depend on the clock. A system
-    /// that gives no thread leaves cleaning to writers.
+    /// Starts the thread, unless the volume is read-only or its bytes must not depend on the clock. Where the
+    /// system gives no thread, only writers clean.
     pub(crate) fn start_gc_thread(&self) {
         let Some(owner) = self.gc.owner.get().cloned() else { return };
         if self.gc.deterministic || self.why_read_only().is_some() {
@@ -30,7 +30,8 @@ impl F2fs {
         t.running = thread::spawn("tg-f2fs-gc", move || run(&owner)).ok();
     }
 
-    /// Sleeps for `d`, and resets zones or discards meanwhile when it is time for that; false when the thread is to end.
+    /// Sleeps for `d`; resets zones or discards meanwhile when it is time for that. False when the thread is
+    /// to end.
     fn gc_sleep(&self, d: Duration) -> bool {
         let until = clock::now() + d;
         let mut seen = (self.bios(), clock::now());
@@ -71,7 +72,8 @@ impl F2fs {
         }
     }
 
-    /// Discards until all is done, or somebody else wants the device where that counts; whether all is.
+    /// Discards until all is done, or until other bios need the device, where that matters; true if all is
+    /// done.
     fn discard_until_busy(&self) -> bool {
         let before = self.bios();
         while self.discard_some() {
@@ -82,22 +84,22 @@ impl F2fs {
         true
     }
 
-    /// Bios that read or wrote, since the volume was opened.
+    /// Bios for reads and writes since the volume was opened.
     fn bios(&self) -> u64 {
         let s = self.queue.stats();
         s.read_bios + s.write_bios
     }
 
-    /// Whether nothing has gone to the device for a moment; `None` when the thread is to end.
+    /// Whether no bio went to the device for a moment; `None` when the thread is to end.
     fn is_idle(&self) -> Option<bool> {
         let before = self.bios();
         self.gc_sleep(IDLE).then(|| self.bios() == before)
     }
 
-    /// One turn of the thread; how long to sleep after it.
+    /// One round of the thread; returns the sleep after it.
     fn background_gc(&self, sleep: Duration) -> Result<Option<Duration>> {
         let how = self.switches.background_gc();
-        // The checkpoint behind it could not wait until failed pages can be written.
+        // The checkpoint after cleaning cannot be written until failed pages are.
         let failing = !self.write_io.failed_pages.is_empty();
         if how == BackgroundGc::Off || failing || self.why_read_only().is_some() {
             return Ok(Some(MAX_SLEEP));
@@ -121,7 +123,7 @@ impl F2fs {
 
 fn run(owner: &Weak<F2fs>) {
     let mut sleep = MIN_SLEEP;
-    // The mount that started the thread holds the volume until it has joined it.
+    // The mount that started the thread holds the volume until it has joined the thread.
     let Some(fs): Option<Arc<F2fs>> = owner.upgrade() else { return };
     while fs.gc_sleep(sleep) {
         sleep = match fs.background_gc(sleep) {

@@ -1,4 +1,4 @@
-//! Which section to clean next.
+//! The choice of the next section to clean.
 
 use crate::format::raw::*;
 use crate::format::units::SegNo;
@@ -7,32 +7,32 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use tidegate_vfs::Result;
 
-/// Segments looked at under one lock.
+/// Segments that one hold of the lock looks at.
 const SCAN: u32 = 4096;
-/// Sections that a search looks at, even if it has found one with stale blocks before.
+/// Sections that a search looks at in any case, even after it found one with stale blocks.
 const FEWEST: u32 = 256;
-/// Above this share of valid blocks, in percent, nobody cleans unless room is short.
+/// A section with a larger share of valid blocks, in percent, is cleaned only when room is short.
 const TOO_FULL: u64 = 90;
 
-/// Times that cleaning is called futile before what was skipped is tried again.
+/// After this many refusals to clean because it is futile, skipped sections are tried again.
 const RETRY_FUTILE: u32 = 64;
 
-/// How a victim is chosen.
+/// The policy for the choice of a victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Policy {
-    /// The fewest valid blocks: somebody waits.
+    /// The section with the fewest valid blocks: a thread waits.
     Greedy,
-    /// Few valid blocks that have not changed for long: cold blocks stay moved.
+    /// A section with few valid blocks that have not changed for long: cold blocks stay where they are moved.
     CostBenefit,
 }
 
-/// Where a volume stands: the figures that decide whether cleaning can lead further.
+/// The figures of a volume that decide whether cleaning can gain anything.
 #[derive(Debug)]
 pub(super) struct Prospects {
-    /// Free segments, and those that the next checkpoint leaves.
+    /// Free segments, those that the next checkpoint frees included.
     pub free: u32,
     pub after: u32,
-    /// Blocks in other segments that hold nothing.
+    /// Stale blocks in other segments.
     pub stale: u64,
     /// Blocks of nodes and directories that the next checkpoint writes.
     pub dirty: u64,
@@ -41,8 +41,8 @@ pub(super) struct Prospects {
 }
 
 impl Prospects {
-    /// Whether there is little more to gain than `then`, and nothing less to do it with. A checkpoint that moves
-    /// nodes, or a fsync, changes all of it by a few blocks.
+    /// Whether there is little more to gain than `then`, and no less to gain it with. A checkpoint that moves
+    /// nodes, or an fsync, changes all figures by a few blocks.
     fn is_hardly_better_than(&self, then: &Prospects) -> bool {
         let little = BLOCKS_PER_SEG as u64 / if self.tight { 8 } else { 1 };
         self.free >= then.free
@@ -58,18 +58,18 @@ type Best = Option<(u64, Range<u32>)>;
 /// A cleaner's notes from one search to the next.
 pub(super) struct Victims {
     hint: u32,
-    /// Segments looked at under one lock, and sections looked at in any case.
+    /// Segments that one hold of the lock looks at, and sections that a search looks at in any case.
     pub(super) scan: (u32, u32),
-    /// A search of all found nothing that promises to stay as it is, when so many blocks had been freed.
+    /// A search of all sections found none that promises to stay clean, when this many blocks had been freed.
     none_after: Option<u64>,
-    /// Oldest and newest change seen, in seconds of the volume's life.
+    /// Oldest and newest modification time seen, in seconds of the volume's life.
     mtimes: Option<(u64, u64)>,
     /// Sections that could not be emptied.
     skipped: BTreeSet<u32>,
     calls: u32,
-    /// Times that cleaning was called futile.
+    /// Times that cleaning was refused because it is futile.
     refusals: u32,
-    /// Where the volume stood when nothing could be gained.
+    /// The figures when nothing could be gained.
     pub(super) futile: Option<Prospects>,
 }
 
@@ -89,7 +89,8 @@ impl Default for Victims {
 }
 
 impl Victims {
-    /// A new caller: now and then, segments that could not be cleaned are tried again.
+    /// Begins the search for a new caller. After `retry_after` calls, sections that could not be emptied are
+    /// tried again.
     pub(super) fn begin(&mut self, retry_after: u32) {
         self.calls += 1;
         if self.calls >= retry_after {
@@ -98,8 +99,8 @@ impl Victims {
         }
     }
 
-    /// Whether cleaning led nowhere and would again. Asked often enough, sections that could not be emptied are
-    /// tried again.
+    /// Whether cleaning gained nothing and would gain nothing again. After enough such answers, sections that
+    /// could not be emptied are tried again.
     pub(super) fn is_futile(&mut self, now: &Prospects) -> bool {
         if !self.futile.as_ref().is_some_and(|then| now.is_hardly_better_than(then)) {
             return false;
@@ -112,13 +113,14 @@ impl Victims {
         !again
     }
 
-    /// Sections that could not be emptied are looked at again.
+    /// Makes sections that could not be emptied eligible again.
     fn retry(&mut self) {
         self.skipped.clear();
         self.none_after = None;
     }
 
-    /// After the checkpoint behind cleaning: a section that is not empty now is left alone for a while.
+    /// Called after the checkpoint behind cleaning: a section that is not empty now is left alone for a
+    /// while.
     pub(super) fn judge(&mut self, sit: &Sit, cleaned: &[Range<u32>]) -> Result<()> {
         for section in cleaned {
             if sit.valid_blocks(section.clone())? > 0 {
@@ -128,8 +130,9 @@ impl Victims {
         Ok(())
     }
 
-    /// The best section of some to clean: no log fills its holes until it is released. `None` when none of the
-    /// volume has stale blocks that are worth it. Takes `sentry_lock`, for a stretch at a time.
+    /// The best section to clean among some of the volume's: no log fills its holes until it is released.
+    /// `None` when no section of the volume has stale blocks that are worth cleaning. Takes `sentry_lock`,
+    /// for some segments at a time.
     pub(super) fn pick(&mut self, sit: &Sit, policy: Policy) -> Result<Option<Range<u32>>> {
         let freed = sit.blocks_freed();
         let known = |then: u64| freed < then + u64::from(BLOCKS_PER_SEG);
@@ -154,7 +157,7 @@ impl Victims {
         Ok(best.map(|b| b.1))
     }
 
-    /// Looks for a better section among the next `n`. The best is kept from the logs.
+    /// Looks for a better section among the next `n`. The best section is kept from the logs.
     fn look(&mut self, sit: &Sit, policy: Policy, n: u32, best: &mut Best) -> Result<()> {
         let mut s = sit.state.lock();
         let (per, sections) = (sit.segs_per_sec, sit.main_segments / sit.segs_per_sec);
@@ -214,7 +217,7 @@ impl Victims {
 }
 
 impl Sit {
-    /// A cleaned section goes back into the logs' reach.
+    /// Lets logs use a cleaned section again.
     pub(super) fn release(&self, section: &Range<u32>) {
         let mut s = self.state.lock();
         s.cleaning.retain(|x| !section.contains(x));

@@ -21,7 +21,7 @@ fn has_checksum(sb: &Superblock, page: &[u8]) -> bool {
         && usize::from(RawExtraAttr::of(page).i_extra_isize.get()) >= I_CHKSUM_OFFSET + 4 - I_ADDR_OFFSET
 }
 
-/// Whether an inode block as it was read has no checksum, or the right one.
+/// Whether an inode block, as it was read, has no checksum or the right one.
 pub(crate) fn checksum_holds(sb: &Superblock, page: &[u8]) -> bool {
     !has_checksum(sb, page) || checksum(sb, page) == RawExtraAttr::of(page).i_inode_checksum.get()
 }

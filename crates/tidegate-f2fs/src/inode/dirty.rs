@@ -26,16 +26,16 @@ impl State {
     }
 }
 
-/// Those that are noted.
+/// The inodes that are noted.
 pub(crate) struct DirtyInodes {
     list: Mutex<HashMap<u64, Arc<Inode>>>,
-    /// How many, to be looked at without the lock.
+    /// Number of noted inodes, read without the lock.
     len: AtomicU64,
-    /// A thread stores them beside operations.
+    /// A thread stores noted inodes beside operations.
     storing: AtomicBool,
 }
 
-/// The thread that stores them, until this goes.
+/// Marks the thread that stores noted inodes, until it is dropped.
 pub(super) struct Storing<'a>(&'a AtomicBool);
 
 impl Drop for Storing<'_> {
@@ -55,7 +55,7 @@ impl Default for DirtyInodes {
 }
 
 impl DirtyInodes {
-    /// How many are noted.
+    /// Number of noted inodes.
     pub(crate) fn len(&self) -> u64 {
         self.len.load(Relaxed)
     }
@@ -73,7 +73,7 @@ impl DirtyInodes {
         gone
     }
 
-    /// Takes an inode off the list if that is to be, with the list locked.
+    /// Takes an inode off the list if `gone` is true, called with the list locked.
     pub(super) fn remove_if(&self, ino: u64, gone: impl FnOnce() -> bool) {
         let mut list = self.list.lock();
         if gone() {
@@ -82,14 +82,15 @@ impl DirtyInodes {
         }
     }
 
-    /// All that are noted now, by number. They stay on the list.
+    /// All noted inodes, by number. They stay on the list.
     pub(super) fn all(&self) -> Vec<Arc<Inode>> {
         let mut all: Vec<_> = self.list.lock().values().cloned().collect();
         all.sort_by_key(|i| i.ino);
         all
     }
 
-    /// Makes the caller the one that stores them beside operations; `None` where another does.
+    /// Makes the caller the thread that stores noted inodes beside operations; `None` where another thread
+    /// does.
     pub(super) fn begin_storing(&self) -> Option<Storing<'_>> {
         (!self.storing.swap(true, SeqCst)).then(|| Storing(&self.storing))
     }

@@ -8,37 +8,37 @@ use tidegate_rt::{LockClass, Mutex};
 static DNODES: LockClass = LockClass::new("fi->dirty_dnodes", 705);
 static ONE: LockClass = LockClass::new("fi->i_fsync", 19);
 
-/// Direct nodes remembered for each inode; more are looked for.
+/// Direct nodes remembered for each inode; if there are more, fsync searches for them.
 const MAX_DNODES: usize = 1024;
 
 /// The state that fsync keeps of an inode in memory.
 pub(crate) struct FsyncState {
-    /// One fsync of a file at a time: the next may rely on what this one takes over.
+    /// Lets one fsync of a file run at a time: the next may rely on what this one takes over.
     pub(crate) one: Mutex<()>,
     /// Direct nodes changed since the last fsync, the inode and the xattr node not among them. `None`
     /// when they are not known.
     pub(crate) dnodes: Mutex<Option<BTreeSet<u32>>>,
-    /// Something changed without which its data cannot be read back.
+    /// A change without which the file's data cannot be read back.
     pub(crate) changed: AtomicBool,
     /// Number of the last completed write of its data, and of the last to a new place.
     pub(crate) written: AtomicU64,
     pub(crate) moved: AtomicU64,
     /// Pages that have a new place and are not there yet.
     pub(crate) moving: AtomicU64,
-    /// A page could not be written: from now on they go elsewhere.
+    /// A page could not be written in place: from now on the file's pages go elsewhere.
     pub(crate) in_place_failed: AtomicBool,
 }
 
 impl FsyncState {
-    /// For an inode that was just read, when `completed` writes were. It may have been in memory before:
-    /// any of them may be its own.
+    /// The state of an inode that was just read, when `completed` writes had completed. The inode may have
+    /// been in memory before, so any of these writes may be its own.
     pub(crate) fn of_read(completed: u64) -> Self {
         let s = Self::new(false);
         s.moved_alone(completed);
         s
     }
 
-    /// For an inode that was just made.
+    /// The state of an inode that was just made.
     pub(crate) fn of_made() -> Self {
         Self::new(true)
     }
@@ -94,13 +94,14 @@ impl FsyncState {
         }
     }
 
-    /// Notes a write of data to a new place, outside the page cache, that is done.
+    /// Notes a completed write of data to a new place, outside the page cache.
     pub(crate) fn moved_alone(&self, n: u64) {
         self.written.fetch_max(n, SeqCst);
         self.moved.fetch_max(n, SeqCst);
     }
 
-    /// Puts back what a failed fsync took over.
+    /// Undoes the effect of a failed fsync: the direct nodes are unknown now, and the inode counts as
+    /// changed.
     pub(crate) fn forget(&self) {
         *self.dnodes.lock() = None;
         self.changed.store(true, Relaxed);

@@ -1,8 +1,8 @@
 //! Inodes whose times or size are newer than their node block (the kernel's `inode_list[DIRTY_META]`).
 //!
-//! A write that changes nothing but times and the size, or a read, does not join the checkpoint for that: it notes
-//! the inode here. A checkpoint stores what is noted, and so does an fsync of the inode. Everything else an
-//! operation does to an inode is stored with it.
+//! A read, or a write that changes only times and the size, does not take `cp_rwsem` for that: it notes the
+//! inode here. A checkpoint stores the noted inodes, and an fsync stores its inode. An operation stores every
+//! other change of an inode itself.
 
 use crate::format::raw::BLOCKS_PER_SEG;
 use crate::inode::dirty::{GONE, NOTED, STORED};
@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use tidegate_vfs::{Inode, Result};
 
-/// Inodes noted at most before they are stored without a checkpoint: each is a node for the next one to write.
+/// Most inodes that are noted before they are stored without a checkpoint: each is a node for the next
+/// checkpoint to write.
 const MOST: u64 = BLOCKS_PER_SEG as u64;
 
 impl F2fs {
-    /// Notes that times or the size of `inode` have changed and its node has not (`f2fs_dirty_inode`). Takes
+    /// Notes that times or the size of `inode` have changed, but its node has not (`f2fs_dirty_inode`). Takes
     /// `inode_lock[DIRTY_META]`, no other lock.
     pub(crate) fn dirty_inode(&self, inode: &Arc<Inode>) {
         if fi(inode).meta.change(STORED, NOTED) {
@@ -24,13 +25,13 @@ impl F2fs {
         }
     }
 
-    /// Stores what is noted of `inode`. For callers that hold `cp_rwsem` and `i_dnode`.
+    /// Stores `inode` if it is noted. For callers that hold `cp_rwsem` and `i_dnode`.
     pub(crate) fn store_if_dirty(&self, inode: &Inode) -> Result<()> {
         if !fi(inode).meta.is_noted() {
             return Ok(());
         }
-        // It stays on the list until its node is dirty: a checkpoint that looks meanwhile finds one of the two. One that
-        // changes after its attributes are read is noted again, and stays.
+        // The inode stays on the list until its node is dirty: a checkpoint that looks meanwhile finds one of
+        // the two. An inode that changes after its attributes are read is noted again, and stays on the list.
         fi(inode).meta.change(NOTED, STORED);
         let r = self.store_times(inode);
         if r.is_err() {
@@ -40,15 +41,15 @@ impl F2fs {
         r
     }
 
-    /// Stores all that are noted (`f2fs_sync_inode_meta`), for a caller that has operations frozen.
+    /// Stores all noted inodes (`f2fs_sync_inode_meta`), for a caller that has operations frozen.
     ///
     /// # Errors
-    /// The first; the others are stored, and those that failed stay noted.
+    /// The first error; all other inodes are stored, and inodes that failed stay noted.
     pub(crate) fn sync_inode_meta(&self) -> Result<()> {
         self.store_each(|| ())
     }
 
-    /// Stores all that are noted beside operations: takes `cp_rwsem` shared for each.
+    /// Stores all noted inodes beside operations: takes `cp_rwsem` shared for each.
     pub(crate) fn store_inode_meta(&self) -> Result<()> {
         self.store_each(|| self.cp_rwsem.read())
     }
@@ -64,25 +65,25 @@ impl F2fs {
             first = first.and(self.store_if_dirty(&inode));
             drop(map);
             drop(op);
-            // Stored by another before it came onto the list.
+            // Another thread stored the inode before it came onto the list.
             self.dirty_inodes.remove_if(inode.ino.0, || !fi(&inode).meta.is_noted());
         }
         first
     }
 
-    /// Between operations: bounds what is noted. No lock held.
+    /// Bounds the number of noted inodes. Called between operations, with no lock held.
     pub(crate) fn balance_inode_meta(&self) -> Result<()> {
         if self.dirty_inodes.len() < MOST || self.why_read_only().is_some() {
             return Ok(());
         }
-        // One thread does it for all.
+        // One thread stores the inodes for all.
         match self.dirty_inodes.begin_storing() {
             Some(_storing) => self.store_inode_meta(),
             None => Ok(()),
         }
     }
 
-    /// Nothing of `inode` is to be stored any more: it is being freed. Takes `i_dnode`.
+    /// Drops the note of `inode`, which is being freed. Takes `i_dnode`.
     pub(crate) fn forget_inode_meta(&self, inode: &Inode) {
         let map = fi(inode).map.lock();
         fi(inode).meta.0.store(GONE, SeqCst);
@@ -96,7 +97,8 @@ mod tests {
     use crate::testing::new_volume;
     use tidegate_vfs::{Cred, OpenFlags};
 
-    /// A checkpoint may freeze operations between any two of them, and stores what is not stored then.
+    /// A checkpoint may freeze operations between any two inodes; it stores the inodes that are not stored
+    /// then.
     #[test]
     fn inodes_are_noted_until_they_are_stored() {
         let v = new_volume();

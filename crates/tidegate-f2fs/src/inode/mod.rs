@@ -1,7 +1,7 @@
 //! Inodes: from the node block to memory and back.
 //!
-//! An operation's changes of attributes are in the inode's node page before the operation ends. Excepted are
-//! changes of times and the size by a plain write or a read: these are noted (`imeta`).
+//! An operation's changes of attributes are in the inode's node page before the operation ends. The exception
+//! is changes of times and the size by a plain write or a read: these are noted (`imeta`).
 //!
 //! Locks owned: `fi->i_dnode` 200, `sbi->inode_lock[DIRTY_META]` 445, and of fsync's state `fi->i_fsync` 19
 //! and `fi->dirty_dnodes` 705. Orphans are under the volume's `ino_lock` 430. Callers: files, directories and
@@ -58,20 +58,21 @@ pub(crate) struct F2fsInode {
     pub pino: AtomicU32,
     /// 4-byte words that extra attributes take from `i_addr`.
     pub extra_words: usize,
-    /// 4-byte words that the inline xattr area takes from its end, as [`F2fsInode::inline_xattr_words`] has them.
+    /// 4-byte words that the inline xattr area takes from the end of `i_addr`;
+    /// [`F2fsInode::inline_xattr_words`] reads them.
     pub xattr_words: AtomicU32,
     pub compressed: bool,
     pub fsync: FsyncState,
     /// Whether its times or size are newer than its node.
     pub meta: dirty::State,
-    /// One more than the stream that its data goes to; 0 before the first.
+    /// One more than the stream of the file's data; 0 before the first.
     pub stream: AtomicU8,
     pub chosen: ChosenStreams,
     pub writer: Writer,
 }
 
 impl F2fsInode {
-    /// The stream that the file is pinned to; `first` says which, the first time.
+    /// The stream that the file is pinned to; `first` chooses it the first time.
     pub(crate) fn pin_stream(&self, first: impl FnOnce() -> u8) -> u8 {
         match self.stream.load(Relaxed) {
             0 => {
@@ -99,8 +100,8 @@ impl F2fsInode {
         self.advise.load(Relaxed) & bit != 0
     }
 
-    /// 4-byte words that the inline xattr area takes from the end of `i_addr`. A directory may give them up with its
-    /// inline entries.
+    /// 4-byte words that the inline xattr area takes from the end of `i_addr`. A directory may give up the
+    /// area with its inline entries.
     pub(crate) fn inline_xattr_words(&self) -> usize {
         self.xattr_words.load(Relaxed) as usize
     }
@@ -129,7 +130,7 @@ impl F2fsInode {
 
 /// An inode as a node.
 pub(crate) trait NodeId {
-    /// The id of the inode's node, which has the inode's number.
+    /// The id of the inode's node, which is the inode's number.
     fn nid(&self) -> Nid;
 }
 
@@ -187,8 +188,8 @@ impl F2fs {
         };
         self.check_inode(raw, file_type, &private).map_err(bad)?;
         if raw.i_links.get() == 0 && !self.orphans.lock().contains(nid) {
-            // The inode may have gone this moment; else its closing would free it, and the entry that names
-            // it may be right.
+            // The inode may have been freed at this moment. Without this check its close would free it, and
+            // the entry that names it may be right.
             self.node(Nid(nid))?;
             return Err(bad("i_links is 0, and it is no orphan"));
         }
@@ -250,7 +251,7 @@ impl F2fs {
         Ok((extra_bytes / 4, xattr_words))
     }
 
-    /// The rule that an inode of type `t` breaks whose layout is that of `f`.
+    /// The rule that an inode of type `t` with the layout of `f` breaks.
     pub(crate) fn check_inode(
         &self,
         raw: &RawInode,
@@ -288,7 +289,7 @@ impl F2fs {
         Ok(())
     }
 
-    /// The extent the inode remembers, if it can be true.
+    /// The extent that the inode remembers, if it is plausible.
     fn stored_extent(&self, raw: &RawInode, t: FileType) -> Extent {
         let e = raw.i_ext;
         let (blk, len) = (BlockAddr(e.blk.get()), e.len.get());
@@ -299,7 +300,7 @@ impl F2fs {
 
     /// Writes an inode's attributes and state to its node page.
     pub(crate) fn store_inode(&self, inode: &Inode) -> Result<()> {
-        // Held until the page has it, so that an older state cannot overtake a newer one.
+        // The lock is held until the page has the state, so that an older state cannot overtake a newer one.
         let map = fi(inode).map.lock();
         let attr = inode.attr().clone();
         self.store_inode_with(inode, &attr, map.largest)
@@ -314,13 +315,14 @@ impl F2fs {
             }
             write_fields(page, attr, fi(inode), largest);
             if attr.nlink == 0 && matches!(inode.file_type, FileType::CharDevice | FileType::BlockDevice) {
-                // Nobody asks an orphan's inode block for it, and fsck.f2fs takes it for an address.
+                // No user reads the device number of an orphan's inode block, and fsck.f2fs takes it for an
+                // address.
                 write_rdev(page, DeviceNumber::default(), fi(inode).extra_words);
             }
         })
     }
 
-    /// Writes an inode's times and size alone to its node page. For callers that hold `i_dnode`.
+    /// Writes only an inode's times and size to its node page. For callers that hold `i_dnode`.
     pub(crate) fn store_times(&self, inode: &Inode) -> Result<()> {
         let attr = inode.attr().clone();
         self.modify_node(inode.nid(), |page| {
@@ -331,7 +333,8 @@ impl F2fs {
         })
     }
 
-    /// The log for an inode's data. As in Linux, what is kept of a file comes before what its program says of its data.
+    /// The log for an inode's data. As in Linux, the file's stored temperature comes before its program's
+    /// hint.
     pub(crate) fn data_log(&self, inode: &Inode) -> Log {
         if inode.is_dir() || fi(inode).has_advise(advise::HOT) {
             return Log::HotData;
@@ -429,7 +432,7 @@ fn read_rdev(page: &[u8], t: FileType, extra_words: usize) -> DeviceNumber {
     }
 }
 
-/// Puts a device number where the first addresses would be: the short form where it fits.
+/// Puts a device number where the first addresses would be, in the short form where that fits.
 pub(crate) fn write_rdev(page: &mut [u8], d: DeviceNumber, extra_words: usize) {
     let base = I_ADDR_OFFSET / 4 + extra_words;
     let short = d.major < 256 && d.minor < 256;
@@ -451,7 +454,7 @@ pub(crate) fn name_of(page: &[u8]) -> Option<&[u8]> {
     RawInode::of(page).name()
 }
 
-/// A read failed because the inode is not there.
+/// Whether a read failed because the inode does not exist.
 pub(crate) fn is_gone(e: &Error) -> bool {
     e.kind() == ErrorKind::Stale
 }

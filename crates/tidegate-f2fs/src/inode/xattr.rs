@@ -58,7 +58,7 @@ fn full_name(index: u8, name: &[u8]) -> Option<Vec<u8>> {
     Some([prefix, name].concat())
 }
 
-/// Walks a list; a damaged one ends with an error.
+/// Walks a list; a damaged list ends with an error.
 fn parse<'a>(area: &'a [u8], ino: u64) -> Result<Vec<Stored<'a>>> {
     let bad = || Error::corrupt("its extended attributes are damaged").in_inode(ino);
     let mut out = Vec::new();
@@ -115,7 +115,7 @@ fn is_acl(index: u8) -> bool {
 /// An attribute's value as it is stored.
 ///
 /// # Errors
-/// `InvalidArgument` for an ACL that is none, `NoSpace` when it is longer than the format allows.
+/// `InvalidArgument` for a malformed ACL, `NoSpace` when the value is longer than the format allows.
 fn value_to_disk(index: u8, value: &[u8]) -> Result<Vec<u8>> {
     let v = if is_acl(index) {
         Acl::parse(value).ok_or(ErrorKind::InvalidArgument)?.to_disk()
@@ -178,8 +178,8 @@ impl F2fs {
     }
 
     /// Replaces the list of inode `ino`, which is a directory or not. The caller holds `cp_rwsem`, and stores
-    /// the inode's fields. `Busy` when it has nothing to put in the xattr node any more, but that is on its
-    /// way: nothing has changed then.
+    /// the inode's fields. `Busy` when the xattr node is to be freed but is on its way to the device: nothing
+    /// has changed then.
     ///
     /// # Errors
     /// `NoSpace` when there is no room for an xattr node, or when the list is longer than the format allows.
@@ -257,8 +257,8 @@ impl F2fs {
         Ok(())
     }
 
-    /// Sets or removes an attribute, with the name and the value as they are in the list, unless the node
-    /// that it is to free is on its way.
+    /// Sets or removes an attribute, with the name and the value as they are in the list. Changes nothing if
+    /// an xattr node that it has to free is on its way to the device.
     fn set_in_list(
         &self,
         inode: &Inode,

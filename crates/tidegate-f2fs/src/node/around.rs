@@ -1,33 +1,34 @@
-//! How many nodes are read for one that is wanted.
+//! The number of nodes that are read when one is wanted.
 //!
-//! Nodes that were made together are mostly wanted together, so a piece of a segment is read for one of them.
-//! Names of a large directory that come in the order of their hashes, or in none, want nodes from all over
-//! the volume: of sixteen that are read fifteen are dropped unseen, and cost several times what the one does.
+//! Nodes that were made together are mostly wanted together, so a read of one node reads a piece of its
+//! segment. But lookups of a large directory's names in the order of their hashes, or in none, want nodes
+//! from all over the volume. Then fifteen of the sixteen nodes of a piece are dropped unseen, and they cost
+//! several times as much as the one.
 //!
-//! So pieces are read on credit. A node that came with another and is wanted later earns some, and a piece
-//! spends more. Nodes of any kind do: the direct nodes of large files lie beside each other, too. Without
-//! credit a node is read alone, and its piece with the next node that is wanted of it: a reader of nodes in
-//! their order reads one of each piece twice, at most.
+//! So pieces are read on credit. A node that came with another and is wanted later earns credit, and a piece
+//! costs more. Nodes of any kind earn credit: the direct nodes of large files lie beside each other, too.
+//! Without credit a node is read alone, and the whole piece is read when the next node of it is wanted. So a
+//! reader of nodes in their order reads at most one node of each piece twice.
 
 use crate::format::units::Nid;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// The price of a piece; a node that came with another earns 1 when it is wanted. Several times what a single
-/// node costs in time.
+/// The price of a piece. A node that came with another earns 1 when it is wanted. The price reflects that a
+/// piece takes several times as long as a single node.
 const PIECE: u32 = 4;
-/// The most credit there is, and that at first.
+/// The most credit, and the credit at the start.
 const MOST: u32 = 256;
 /// Nodes that were read alone and are remembered.
 const ALONE: usize = 512;
 /// Nodes that came with others and are remembered until they are wanted.
 const BROUGHT: usize = 8192;
-/// No piece and no node: both end far below.
+/// No piece and no node: their numbers end far below.
 const NONE: u32 = u32::MAX;
 
-/// Knowledge of how nodes are wanted.
+/// Records of how nodes are wanted.
 pub(crate) struct Around {
     credit: AtomicU32,
-    /// Pieces of which a node was read alone lately.
+    /// Pieces from which a node was read alone lately.
     alone: Box<[AtomicU32]>,
     /// Nodes that came with others and were not wanted yet.
     brought: Box<[AtomicU32]>,
@@ -41,14 +42,14 @@ impl Default for Around {
 }
 
 impl Around {
-    /// A node came with another.
+    /// Notes a node that was read together with another.
     pub(super) fn brought(&self, nid: Nid) {
         if let Some(place) = self.brought.get(nid.0 as usize % BROUGHT) {
             place.store(nid.0, Relaxed);
         }
     }
 
-    /// A node that is wanted was in memory.
+    /// Notes that a wanted node was in memory.
     pub(super) fn found(&self, nid: Nid) {
         let Some(place) = self.brought.get(nid.0 as usize % BROUGHT) else { return };
         if place.load(Relaxed) != nid.0 || place.swap(NONE, Relaxed) != nid.0 {
@@ -77,7 +78,7 @@ impl Around {
 mod tests {
     use super::*;
 
-    /// Without credit left.
+    /// An `Around` without credit left.
     fn spent() -> Around {
         let around = Around::default();
         assert!((0..MOST / PIECE).all(|p| around.whole(p)), "at first pieces are read");
@@ -110,7 +111,8 @@ mod tests {
         assert!(reads < 1050, "{reads} reads of 1000 pieces");
     }
 
-    /// However often it is wanted: one that many look at says nothing about those beside it.
+    /// A node earns once, however often it is wanted: a node that many look at says nothing about its
+    /// neighbours.
     #[test]
     fn a_node_earns_once() {
         let around = spent();

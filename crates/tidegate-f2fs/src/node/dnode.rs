@@ -1,9 +1,10 @@
 //! The block map: from a page of a file to the place that holds its address.
 //!
 //! An inode holds addresses itself, then two direct nodes, two indirect nodes, one double-indirect node.
-//! Changes are made under the inode's `i_dnode` lock. Reading needs none, since a node is read as a whole and
-//! a new node is there before anything points to it. A page-in keeps its address from being freed: by
-//! `mapping->invalidate_lock` from truncation, and by having the page as being read in from a new place.
+//! Changes are made under the inode's `i_dnode` lock. A read needs no lock, since a node is read as a whole
+//! and a new node exists before anything points to it. A page-in keeps the address from being freed:
+//! `mapping->invalidate_lock` keeps truncation away, and the page's state "being read in" keeps the page from
+//! getting a new place.
 
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, Nid};
@@ -11,19 +12,19 @@ use crate::inode::{NodeId, fi};
 use crate::volume::sbi::F2fs;
 use tidegate_vfs::{Error, ErrorKind, Inode, Result};
 
-/// The way to an address: word indices in the nodes passed, and those nodes' offsets in the file.
+/// The way to an address: word indices in the nodes on the way, and the nodes' offsets in the file.
 struct Path {
-    /// Node ids to follow: index of the id's word in the node before, and the node's offset.
+    /// Node ids on the way: for each, the index of the id's word in the node before, and the node's offset.
     steps: [(usize, u32); 3],
     depth: usize,
-    /// Index of the address in the last node's array.
+    /// Index of the address in the array of the last node.
     slot: usize,
 }
 
 const N: u64 = NIDS_PER_BLOCK as u64;
 const A: u64 = ADDRS_PER_BLOCK as u64;
 
-/// The way to page `index` of a file whose inode holds `in_inode` addresses; `None` past the largest.
+/// The way to page `index` of a file whose inode holds `in_inode` addresses; `None` past the largest page.
 fn path(index: u64, in_inode: u64) -> Option<Path> {
     let nid_word = |i: usize| I_NID_OFFSET / 4 + i;
     let make = |steps: &[(usize, u64)], slot: u64| {
@@ -60,11 +61,11 @@ fn path(index: u64, in_inode: u64) -> Option<Path> {
     None
 }
 
-/// Addresses in one node, from a page of interest on.
+/// Addresses in one node, beginning with a given page's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dnode {
     pub nid: Nid,
-    /// Index of the first address in the node's array, which is what summaries name.
+    /// Index of the first address in the node's array; summaries name it.
     pub slot: usize,
     /// Word of the block where the array begins.
     base: usize,
@@ -78,21 +79,21 @@ impl Dnode {
         Dnode { nid, slot: 0, base: 0, room: ADDRS_PER_BLOCK }
     }
 
-    /// Its addresses from the `i`-th on.
+    /// The addresses from the `i`-th on.
     pub(crate) fn from(self, i: usize) -> Dnode {
         Dnode { slot: self.slot + i, room: self.room - i, ..self }
     }
 
-    /// The `i`-th of its addresses alone.
+    /// The `i`-th address alone.
     pub(crate) fn nth(self, i: usize) -> Dnode {
         Dnode { slot: self.slot + i, room: 1, ..self }
     }
 }
 
-/// Where a page's address is.
+/// The place of a page's address.
 pub(crate) enum Found {
     At(Dnode),
-    /// No node for it: this many pages from it on are a hole.
+    /// There is no node for the page: this many pages, beginning with it, are a hole.
     Hole(u64),
 }
 
@@ -112,8 +113,8 @@ impl F2fs {
         Ok(Found::At(self.dnode_at(inode, nid, &p)))
     }
 
-    /// Finds the node that holds the address of page `index`, and makes nodes that are missing. The caller
-    /// holds `i_dnode` and `cp_rwsem`.
+    /// Finds the node that holds the address of page `index`, and makes the nodes that are missing. The
+    /// caller holds `i_dnode` and `cp_rwsem`.
     ///
     /// # Errors
     /// `NoSpace`; nodes made so far stay, empty.
@@ -148,15 +149,15 @@ impl F2fs {
         Dnode { nid, slot: p.slot, base, room: end - p.slot }
     }
 
-    /// The addresses of `n` pages from `d`'s on.
+    /// The addresses of `n` pages, beginning with the page of `d`.
     pub(crate) fn addresses(&self, inode: &Inode, d: &Dnode, n: usize) -> Result<Vec<BlockAddr>> {
         let page = self.node_of(d.nid, inode.ino.0)?;
         let n = n.min(d.room);
         Ok((0..n).map(|i| BlockAddr(word(page.bytes(), d.base + d.slot + i))).collect())
     }
 
-    /// Sets the addresses of pages from `d`'s on; `f` gets each old one with its index and gives the
-    /// new. One change of the node for all of them.
+    /// Sets the addresses of pages, beginning with the page of `d`; `f` gets each index and old address and
+    /// returns the new address. All of them are one change of the node.
     pub(crate) fn update_addresses(
         &self,
         inode: &Inode,
@@ -166,7 +167,8 @@ impl F2fs {
     ) -> Result<()> {
         let n = n.min(d.room);
         self.modify_node(d.nid, |page| {
-            // With the page locked: an fsync that does not see the note does not see the change either.
+            // The note is made with the page locked: an fsync that does not see the note does not see the
+            // change either.
             if d.nid.0 as u64 != inode.ino.0 {
                 fi(inode).fsync.dnode_changed(d.nid);
             } else {
@@ -183,7 +185,7 @@ impl F2fs {
         })
     }
 
-    /// Whether the inode has nodes for addresses beside its own.
+    /// Whether the inode has nodes for addresses beside the addresses in itself.
     pub(crate) fn has_dnodes(&self, inode: &Inode) -> Result<bool> {
         let page = self.node_of(inode.nid(), inode.ino.0)?;
         Ok(RawInodeBlock::nids(page.bytes()).iter().any(|nid| nid.get() != 0))
@@ -212,9 +214,9 @@ pub(crate) fn start_of_node(ofs: u32, in_inode: u64) -> Option<u64> {
     }
 }
 
-/// Pages from `index` on that have no node when the id at step `depth` of their way is missing.
+/// The number of pages from `index` on that have no node when the id at step `depth` of their way is missing.
 fn hole_from(p: &Path, depth: usize, index: u64) -> u64 {
-    // The pages below the missing node, counted, and the place of this page among them.
+    // The number of pages below the missing node, and the position of this page among them.
     let mut span = A;
     let mut at = p.slot as u64;
     for d in (depth + 1..p.depth).rev() {

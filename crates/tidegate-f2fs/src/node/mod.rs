@@ -1,9 +1,9 @@
 //! Node blocks in memory: reading, making, changing, freeing them.
 //!
 //! Nodes are pages of the node inode's mapping, by node id. A change of one node is atomic (under its
-//! `i_pages` shard). Changes over several nodes of an inode are serialised by its `i_dnode` lock, and kept
-//! together against checkpoints by `cp_rwsem`. No lock is owned; the callers (inodes, files, directories,
-//! cleaning) hold both.
+//! `i_pages` shard). The inode's `i_dnode` lock serialises changes over several nodes of the inode, and
+//! `cp_rwsem` keeps checkpoints from splitting them. This folder owns no lock; the callers (inodes, files,
+//! directories, cleaning) hold both.
 //!
 //! | module | holds |
 //! |---|---|
@@ -25,10 +25,10 @@ use tidegate_block::{BioFlags, Errno, PageBuf};
 use tidegate_rt::device_wait;
 use tidegate_vfs::{At, Error, ErrorKind, PageRun, Result};
 
-/// Blocks in the piece of a segment that is read for a node.
+/// Blocks in a piece of a segment, the unit of reads around a node.
 const PIECE: usize = 16;
 
-/// Block `i` of those in `blocks`.
+/// Block `i` of a buffer of blocks.
 fn block(blocks: &[u8], i: usize) -> &[u8] {
     &blocks[i * BLOCK_SIZE..(i + 1) * BLOCK_SIZE]
 }
@@ -75,16 +75,16 @@ pub(crate) fn is_dnode(ofs: u32) -> bool {
 pub(crate) enum Freed {
     /// They are free.
     Gone,
-    /// This one is on its way to the device. The caller lets go of `cp_rwsem`, waits for it
+    /// This node is on its way to the device. The caller releases `cp_rwsem`, waits for the node
     /// ([`F2fs::wait_on_node`]) and begins again.
     Busy(Nid),
 }
 
 impl F2fs {
-    /// The node `nid`, from memory or the volume; checked to be that node.
+    /// The node `nid`, from memory or the volume. Its footer is checked.
     ///
     /// # Errors
-    /// `Stale` when the id is free, `Corrupt` when something else is there, those of the device.
+    /// `Stale` when the id is free, `Corrupt` when the block is not this node, those of the device.
     pub(crate) fn node(&self, nid: Nid) -> Result<PageRun> {
         if let Some(run) = self.node_inode.mapping.get(nid.0 as u64, 1) {
             self.around.found(nid);
@@ -107,21 +107,21 @@ impl F2fs {
                 return Err(Error::new(ErrorKind::Stale, "is free").at(nid.place()));
             }
             if entry.addr == BlockAddr::NEW {
-                continue; // made this moment; its page follows
+                continue; // another thread is making the node; its page follows
             }
             if !self.sb.in_main(entry.addr) {
                 let what = "is outside the main area";
                 return Err(Error::corrupt(what).at_block(entry.addr).at(nid.place()).at(At::The("NAT")));
             }
-            // Another thread may have read it in meanwhile, and changed it. A node that is not in memory is
-            // not on its way either: it has arrived at the place that the NAT named before.
+            // Another thread may have read the node in meanwhile, and changed it. A node that is not in
+            // memory is not on its way either: it is on the device at the place that the NAT named before.
             if mapping.get(nid.0 as u64, 1).is_some() {
                 continue;
             }
             let moves = self.nat.moves();
             let settled = mapping.nr_writeback() == 0;
             let (blocks, at) = match self.read_node_blocks(nid, entry.addr) {
-                // The node moved meanwhile, and its old block may be somebody else's by now.
+                // The node moved meanwhile, and its old block may have another owner by now.
                 Err(_) if self.nat.lookup(&self.meta, nid)?.addr != entry.addr => continue,
                 r => r?,
             };
@@ -130,8 +130,8 @@ impl F2fs {
         }
     }
 
-    /// Reads the node `nid`, and the blocks around it where that is likely to be of use; also which of them
-    /// it is.
+    /// Reads the node `nid`, and the blocks around it where they are likely to be of use. Returns the blocks
+    /// and the node's index among them.
     fn read_node_blocks(&self, nid: Nid, addr: BlockAddr) -> Result<(PageBuf, usize)> {
         let at = self.sit.place(addr).1 % PIECE;
         let first = addr.0 - at as u32;
@@ -139,7 +139,7 @@ impl F2fs {
         let whole = self.around.whole(first / PIECE as u32).then(|| read(first, PIECE));
         let (buf, at) = match whole {
             Some(Ok(buf)) => (buf, at),
-            // Others may be what cannot be read.
+            // The unreadable block may be another one.
             Some(Err(_)) | None => (read(addr.0, 1).map_err(|e| unreadable(e, nid, addr))?, 0),
         };
         let page = block(&buf, at);
@@ -153,9 +153,9 @@ impl F2fs {
         Ok((buf, at))
     }
 
-    /// Caches block `at` of those read, which is at `addr`, and the others that are current nodes: if no node
-    /// has moved since there were `moves`, and none was being written then. One read before it was written
-    /// may pass for current.
+    /// Caches block `at` of the blocks read, which is at `addr`. Caches the other blocks that are current
+    /// nodes, too, if no node has moved since the count was `moves`, and none was being written then: a block
+    /// that was read before its node was written may pass for current.
     fn keep_nodes(&self, blocks: PageBuf, (at, addr): (usize, BlockAddr), moves: Option<u64>) -> Result<()> {
         let mapping = &self.node_inode.mapping;
         let place = |i: usize| BlockAddr(addr.0 - at as u32).plus(i as u32);
@@ -173,7 +173,7 @@ impl F2fs {
                 nodes.push((nid, i));
             }
         }
-        // A few are not to hold the memory of all.
+        // A few nodes must not hold the memory of all blocks.
         let sparse = 2 * nodes.len() < blocks.pages();
         let blocks = Arc::new(blocks);
         for (nid, i) in nodes {
@@ -181,10 +181,11 @@ impl F2fs {
                 true => PageRun { buf: Arc::new(PageBuf::from_slice(block(&blocks, i))), first: 0, pages: 1 },
                 false => PageRun { buf: blocks.clone(), first: i, pages: 1 },
             };
-            // Only if the node is there still: another thread may have read, changed and written it.
+            // A node is cached only if it is still there: another thread may have read, changed and written
+            // it.
             let keep = || mapping.insert_clean(nid.0 as u64, &node);
             let kept = self.nat.if_at(&self.meta, (nid, place(i)), moves.filter(|_| i != at), keep);
-            // A neighbour that tells nothing does not concern this node.
+            // An error about a neighbour does not concern this node.
             if i == at {
                 kept?;
             } else {
@@ -216,8 +217,8 @@ impl F2fs {
         }
     }
 
-    /// Makes a node for offset `ofs` of inode `ino` (`None`: an inode node, whose id is the inode's).
-    /// `cold` says that it is not a directory's. The block is booked.
+    /// Makes a node for offset `ofs` of inode `ino` (`None`: an inode node, whose id is the inode's). `cold`:
+    /// the inode is no directory. The block is booked.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -247,17 +248,18 @@ impl F2fs {
         Ok(nid)
     }
 
-    /// Puts a node into memory, dirty.
+    /// Puts a node into memory and marks it dirty.
     pub(crate) fn insert_node(&self, nid: Nid, page: PageBuf) {
         let run = PageRun { buf: Arc::new(page), first: 0, pages: 1 };
         self.node_inode.mapping.insert_dirty(nid.0 as u64, &run);
         self.bdi.mark_dirty(&self.node_inode);
     }
 
-    /// Frees a node: its page, its id after the next checkpoint, its block. One that is on its way stays: the
-    /// next content of its block must not be there before it.
+    /// Frees a node: its page, its block, and, after the next checkpoint, its id. A node that is on its way
+    /// stays: the next content of its block must not reach the device before it.
     pub(crate) fn free_node(&self, nid: Nid, is_inode: bool) -> Result<Freed> {
-        // In one look: between them its page could be taken for writing, or be read in again.
+        // Check and removal are one step: between two steps another thread could take the page for writing or
+        // read it in again.
         let remove = || self.node_inode.mapping.remove_idle(nid.0.into());
         let Some(old) = self.nat.free_if(&self.meta, nid, remove)? else { return Ok(Freed::Busy(nid)) };
         if old.is_data() {
@@ -267,7 +269,7 @@ impl F2fs {
         Ok(Freed::Gone)
     }
 
-    /// Frees a node that the operation has made itself and takes back.
+    /// Frees a node that the operation itself has made and takes back.
     pub(crate) fn unmake_node(&self, nid: Nid, is_inode: bool) -> Result<()> {
         while let Freed::Busy(nid) = self.free_node(nid, is_inode)? {
             let _leave = device_wait::permit("an operation that fails has begun, and must leave nothing");
@@ -276,7 +278,7 @@ impl F2fs {
         Ok(())
     }
 
-    /// Waits for a node that is on its way. For callers that hold no lock which others want.
+    /// Waits for a node that is on its way. For callers that hold no lock which other threads want.
     pub(crate) fn wait_on_node(&self, nid: Nid) {
         self.node_inode.mapping.wait_writeback(nid.0.into(), u64::from(nid.0) + 1);
     }

@@ -1,4 +1,4 @@
-//! Nodes on their way to a device that is busy keep nobody else waiting.
+//! Nodes on their way to a busy device must not make other threads wait.
 
 use crate::file::write_io::{Grown, Sender};
 use crate::format::raw::{ADDRS_PER_BLOCK, BLOCK_SIZE, I_NID_OFFSET, word};
@@ -60,7 +60,7 @@ fn no_lock_is_held_while_an_fsync_waits_for_a_node_on_its_way() {
         let again = f.clone();
         let fsync = thread::spawn("fsync", move || again.fsync(false).unwrap());
         a_while();
-        // Its data arrives, and then it looks at the node.
+        // The fsync's data arrives, and then the fsync looks at the node.
         let data: Vec<Request> = device.held.lock().drain(nodes..).collect();
         assert!(!data.is_empty());
         data.into_iter().for_each(|rq| device.below.submit(rq));
@@ -102,7 +102,7 @@ fn no_lock_is_held_while_a_file_goes_whose_node_is_on_its_way() {
     });
 }
 
-/// A node that is on its way in a bio which this batch fills: nobody else would send it.
+/// The node is on its way in a bio which this batch fills: no other thread would send the bio.
 #[test]
 fn a_checkpoint_sends_what_it_waits_for() {
     sim::run(1, 2, || {
@@ -148,8 +148,8 @@ fn node_at(open: &Open, f: &File, page: u64) -> Nid {
     }
 }
 
-/// Does `change` while a node is on its way to a device that does not take it: no lock is held meanwhile that
-/// checkpoints want. `look` is called then.
+/// Runs `change` while a node is on its way to a device that does not take it, then calls `look`. No lock
+/// that checkpoints want may be held meanwhile.
 fn change_beside(
     (device, open): &(Arc<Hold>, Open),
     node: Nid,
@@ -188,7 +188,7 @@ fn no_lock_is_held_while_a_file_is_cut_whose_nodes_are_on_their_way() {
     });
 }
 
-/// The node that begins where the file is to end: it has nothing in it when it is waited for.
+/// The node on its way begins where the file is to end: it is empty when the truncation waits for it.
 #[test]
 fn a_file_that_is_cut_to_where_a_tree_begins_keeps_no_node_of_the_tree() {
     sim::run(1, 2, || {

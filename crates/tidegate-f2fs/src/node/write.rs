@@ -1,4 +1,4 @@
-//! Writing nodes out: by log, a run of blocks at a time.
+//! Writes nodes out: by log, a run of blocks at a time.
 
 use crate::durable::since_cp::Since;
 use crate::file::write_io::{Bios, FullBios, Pages, Placed};
@@ -21,16 +21,16 @@ const BATCH: usize = 512;
 
 /// The outcome of a batch of nodes.
 enum Batch {
-    /// It was written, and there may be more.
+    /// The batch was written, and there may be more nodes.
     Written,
-    /// Nodes were written up to this one, which is on its way.
+    /// Nodes were written up to this node, which is on its way.
     Busy(u64),
-    /// There were none.
+    /// No node was left.
     End,
 }
 
 impl F2fs {
-    /// Writes dirty nodes out; does not wait for them. Takes `cp_rwsem` shared and `node_write` for a batch
+    /// Writes dirty nodes out; does not wait for them. Takes `cp_rwsem` shared and `node_write` for one batch
     /// at a time, and waits for the device with both released.
     pub(crate) fn write_nodes(&self, wbc: &mut WritebackControl) -> Result<()> {
         let _span = SYNC_NODE_PAGES.enter([]);
@@ -44,7 +44,7 @@ impl F2fs {
         }
     }
 
-    /// The next batch, beside operations.
+    /// Writes the next batch, beside operations.
     fn write_nodes_beside(&self, wbc: &mut WritebackControl, at: &mut u64) -> Result<Batch> {
         let mut full = self.write_io.full_bios();
         let _op = self.cp_rwsem.read();
@@ -56,7 +56,7 @@ impl F2fs {
         let _span = SYNC_NODE_PAGES.enter([]);
         let mut at = wbc.start;
         loop {
-            // Sent before the wait: the node that is on its way may be in one.
+            // The bios are sent before the wait: the node that is on its way may be in one.
             let batch = {
                 let mut full = self.write_io.full_bios();
                 self.write_node_batch(wbc, &mut at, &mut full)?
@@ -69,8 +69,8 @@ impl F2fs {
         }
     }
 
-    /// Writes the next dirty nodes from `at` on, up to one that is on its way when somebody waits for all of
-    /// them. Takes `node_write`; for a thread that holds `cp_rwsem`.
+    /// Writes the next dirty nodes from `at` on. Stops at a node that is on its way if the caller waits for
+    /// all nodes. Takes `node_write`; for a thread that holds `cp_rwsem`.
     fn write_node_batch(
         &self,
         wbc: &mut WritebackControl,
@@ -122,7 +122,7 @@ impl F2fs {
         full: &mut FullBios<'_>,
     ) -> Result<()> {
         let _span = FSYNC_NODE_PAGES.enter([ino.0.into(), nids.len() as u64]);
-        // Dirty whatever happened to it, so that it is taken and marked.
+        // The inode's node is dirty after this in any case, so that it is taken and marked.
         self.modify_node(ino, |_| ())?;
         let mut rest = nids;
         while !rest.is_empty() {
@@ -132,8 +132,8 @@ impl F2fs {
         Ok(())
     }
 
-    /// Writes the first nodes of `nids` to one run of blocks; how many. `fsynced` is the inode that gets the
-    /// fsync mark. For callers that hold `node_write`.
+    /// Writes the first nodes of `nids` to one run of blocks; returns their number. `fsynced` is the inode
+    /// that gets the fsync mark. For callers that hold `node_write`.
     fn write_node_run(
         &self,
         log: Log,
@@ -180,7 +180,7 @@ impl F2fs {
         };
         let olds = self.guard(self.nat.relocate(&self.meta, &moves)).map_err(give_up)?;
         let mut freed: Vec<BlockAddr> = olds.iter().flatten().copied().filter(|b| b.is_data()).collect();
-        // Nodes that went away between being found and being taken leave their new block unused.
+        // A node may be freed after it was found and before it was taken: its new block stays unused.
         freed.extend((0..n).filter(|i| taken[*i].is_none()).map(|i| a.start.plus(i as u32)));
         freed.extend(moves.iter().zip(&olds).filter(|(_, old)| old.is_none()).map(|(m, _)| m.1));
         freed.sort_unstable();
@@ -194,7 +194,7 @@ impl F2fs {
                     let old = olds.next().unwrap_or(BlockAddr::NULL);
                     (seg, Some(Pages { inode, index, pages: 1, old, moved: false, cleaned: false }))
                 }
-                // Recovery goes from block to block: none may be left out.
+                // Recovery follows the chain from block to block: no block of it may be left out.
                 None if log == Log::WarmNode => {
                     let next = if i + 1 < n { blk.plus(1) } else { a.next };
                     (self.filler(version, next), None)
@@ -210,7 +210,7 @@ impl F2fs {
         Ok(n)
     }
 
-    /// The marks of an inode written by fsync: of one that no checkpoint has, recovery adds the name.
+    /// The marks of an inode written by fsync. If no checkpoint has the inode, recovery also adds its name.
     fn fsync_marks(&self, ino: Nid) -> u32 {
         let since = self.since_cp.of(ino.0);
         let named = since.contains(Since::NEW) && !since.contains(Since::FSYNCED);
@@ -221,7 +221,7 @@ impl F2fs {
         }
     }
 
-    /// Sets what a node says of its place in the log and of fsync, and an inode's checksum over that.
+    /// Sets a node's place in the log and its fsync marks, then the checksum of an inode, which covers them.
     fn sign_node(&self, page: &mut [u8], marks: u32, version: u64, next: BlockAddr) {
         let flag = flag_of(page) & !(FSYNC_BIT_MASK | DENT_BIT_MASK) | marks;
         set_footer(page, flag, version, next);
@@ -230,7 +230,7 @@ impl F2fs {
         }
     }
 
-    /// A block that is nobody's node and only leads on to `next`.
+    /// A block that is no node and only leads on to `next`.
     fn filler(&self, version: u64, next: BlockAddr) -> Segment {
         let mut page = PageBuf::zeroed(1);
         set_footer(&mut page, COLD_BIT_MASK, version, next);
@@ -240,7 +240,7 @@ impl F2fs {
     /// Writes every dirty node and waits. For callers that hold `cp_rwsem` exclusive.
     ///
     /// # Errors
-    /// `Io` when one could not be written.
+    /// `Io` when a node could not be written.
     pub(crate) fn sync_nodes(&self) -> Result<()> {
         let before = self.node_inode.mapping.errseq();
         while self.node_inode.mapping.nr_dirty() > 0 {
@@ -266,7 +266,7 @@ fn set_footer(page: &mut [u8], flag: u32, version: u64, next: BlockAddr) {
     }
 }
 
-/// The log a node goes to: indirect nodes are cold, others warm, those of directories hot.
+/// The log of a node: indirect nodes are cold, other nodes warm, other nodes of directories hot.
 fn node_log(page: &[u8]) -> Log {
     debug_assert!(nid_of(page).0 != 0);
     if !is_dnode(ofs_of(page)) {

@@ -3,14 +3,14 @@
 use crate::format::gate::Superblock;
 use crate::format::raw::*;
 
-/// Bytes of extra attributes up to and with the inline xattr size.
+/// Bytes of extra attributes up to and including the inline xattr size.
 const MIN_EXTRA: usize = 4;
-/// Bytes that the inline area must leave for entries.
+/// Fewest bytes of an inline area that holds entries.
 const MIN_INLINE_DENTRY: usize = 40;
 /// 4-byte words of `i_addr`, `i_nid` excluded.
 const WORDS: usize = DEF_ADDRS_PER_INODE;
 
-/// Where things lie in an inode block.
+/// The places of the parts of an inode block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Areas {
     /// Bytes of extra attributes.
@@ -20,7 +20,7 @@ pub(super) struct Areas {
 }
 
 impl Areas {
-    /// Those that an inode block tells.
+    /// The areas that an inode block describes.
     ///
     /// # Errors
     /// A sentence, where they do not fit.
@@ -55,7 +55,7 @@ impl Areas {
         WORDS - self.extra / 4 - self.words
     }
 
-    /// Where they begin.
+    /// The word where the block addresses begin.
     pub(super) fn base(self) -> usize {
         I_ADDR_OFFSET + self.extra
     }

@@ -1,6 +1,6 @@
 //! A bitmap that takes memory only where bits are set.
 
-/// Bits in a piece: one segment's blocks, so that a piece is what a SIT entry describes.
+/// Bits in a piece. A piece has the blocks of one segment, as a SIT entry does.
 const PIECE_BITS: usize = 512;
 type Piece = [u64; PIECE_BITS / 64];
 
@@ -15,7 +15,7 @@ impl Bits {
         Bits { pieces: vec![None; (bits as usize).div_ceil(PIECE_BITS)] }
     }
 
-    /// Sets bit `n`; whether it was clear before. Bits out of range count as set.
+    /// Sets bit `n`; true if it was clear before. Bits out of range count as set.
     pub(super) fn set(&mut self, n: u32) -> bool {
         let Some(slot) = self.pieces.get_mut(n as usize / PIECE_BITS) else { return false };
         let at = n as usize % PIECE_BITS;

@@ -1,8 +1,8 @@
-//! Volumes as a whole, without the engine: made, checked, repaired.
+//! Volumes as a whole, without the engine: mkfs, check, repair.
 //!
-//! No lock is owned. Caller: the facade. A check shares [`crate::format`] with the engine and next to nothing
-//! else: one that used the engine's code would find the engine's mistakes right. A repair has the engine roll
-//! forward what was fsynced.
+//! This folder owns no lock. Caller: the facade. A check shares [`crate::format`] with the engine and next to
+//! nothing else: a check that used the engine's code would repeat the engine's mistakes. A repair lets the
+//! engine roll forward what was fsynced.
 //!
 //! | module | holds |
 //! |---|---|

@@ -1,10 +1,10 @@
-//! Telling the device which blocks hold nothing.
+//! Discards: the device is told which blocks hold nothing.
 //!
-//! A discard in flight must never meet a write to the same blocks. Blocks are written only by logs, and
-//! a log gets blocks only in the segment it is in. So a segment is held (`SitState::busy`, under
-//! `sentry_lock`, while no log is in it) before its blocks are looked at, and given back when the device
-//! has answered; nobody enters it meanwhile. Writes from before are over: the checkpoint that freed the
-//! blocks waited for all of them.
+//! A discard in flight must never meet a write to the same blocks. Blocks are written only by logs, and a log
+//! gets blocks only in the segment it is in. So a segment is held (`SitState::busy`, under `sentry_lock`,
+//! while no log is in it) before its blocks are looked at, and released when the device has answered; no log
+//! enters it meanwhile. Earlier writes to the blocks are over: the checkpoint that freed the blocks waited
+//! for all of them.
 
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, SegNo};
@@ -20,8 +20,8 @@ use tidegate_vfs::{Error, ErrorKind, Result};
 const BATCH: usize = 16;
 
 impl Sit {
-    /// Holds up to `max` of the segments `among` that are wholly free and no log is in, in ascending order,
-    /// taking them off the list; a segment that is not free any more goes off it, too.
+    /// Holds up to `max` segments of `among`, in ascending order, that are wholly free and that no log is in.
+    /// Takes them off the list, and also takes off the segments that are not free any more.
     fn hold_free(&self, among: &mut BTreeSet<u32>, max: usize) -> Result<Vec<u32>> {
         let mut s = self.state.lock();
         let mut held = Vec::new();
@@ -35,7 +35,7 @@ impl Sit {
         Ok(held)
     }
 
-    /// Holds a segment that no log is in; its runs of blocks that are free now and in the checkpoint.
+    /// Holds a segment that no log is in; returns its runs of blocks that are free now and in the checkpoint.
     fn hold_holes(&self, segno: u32) -> Result<Option<Vec<Range<usize>>>> {
         let mut s = self.state.lock();
         if s.is_taken(segno) {
@@ -56,7 +56,7 @@ impl Sit {
 }
 
 impl Sit {
-    /// Discarded segments go back into the logs' reach.
+    /// Releases discarded segments to the logs.
     fn discarded(&self, segments: &[u32]) {
         let mut s = self.state.lock();
         s.busy.retain(|n| !segments.contains(n));
@@ -66,8 +66,9 @@ impl Sit {
 }
 
 impl F2fs {
-    /// After a checkpoint: the thread discards what it freed, or resets those zones, so that nobody who asked for the
-    /// checkpoint waits for that. A volume without one whose bytes must not depend on the clock does so at once.
+    /// Called after a checkpoint: the thread discards the freed segments, or resets the freed zones, so that
+    /// no thread waits for that after its checkpoint. Without the thread, a volume whose bytes must not
+    /// depend on the clock does this at once.
     pub(crate) fn discard_freed(&self) {
         if self.is_zoned() {
             self.gc.to_discard.lock().clear();
@@ -81,8 +82,8 @@ impl F2fs {
         }
     }
 
-    /// Discards segments that checkpoints freed, now, though others want the device: a thread is short of
-    /// space below.
+    /// Discards freed segments now, even if other bios want the device: a user of the device below is short
+    /// of space.
     pub fn discard_now(&self) {
         if self.is_zoned() {
             return;
@@ -90,7 +91,7 @@ impl F2fs {
         while self.discard_some() {}
     }
 
-    /// At unmount: discards all that is on the list, or resets the zones that are free.
+    /// At unmount: discards all segments on the list, or resets the zones that are free.
     pub(crate) fn discard_all_freed(&self) {
         if self.is_zoned() {
             self.reset_zones();
@@ -98,7 +99,7 @@ impl F2fs {
         while !self.is_zoned() && !self.gc.to_discard.lock().is_empty() && self.discard_batch(BATCH) {}
     }
 
-    /// Discards some of the freed segments, as many as logs can spare for a moment; whether there may be
+    /// Discards some of the freed segments, as many as logs can spare for a moment; true if there may be
     /// more.
     pub(crate) fn discard_some(&self) -> bool {
         let spare = self.sit.free_segments().free.saturating_sub(self.ssr_threshold()) / 2;
@@ -119,7 +120,7 @@ impl F2fs {
         let mut at = 0;
         while at < held.len() {
             let n = (1..held.len() - at).take_while(|i| held[at + i] == held[at] + *i as u32).count() + 1;
-            // A device that fails here has lost nothing that anybody wants.
+            // A device that fails here has lost nothing of value.
             let _ = self.send_discard(self.sit.segment_start(SegNo(held[at])), n as u32 * BLOCKS_PER_SEG);
             at += n;
         }
@@ -144,8 +145,8 @@ impl F2fs {
     }
 
     /// FITRIM: discards every run of at least `minlen` free bytes within the byte range `range` of the
-    /// volume, and says how many bytes that was. Blocks that only the last checkpoint still uses are left
-    /// alone, as is what logs are writing to. No lock held; takes `sentry_lock`.
+    /// volume, and returns the number of bytes discarded. It leaves alone blocks that only the last
+    /// checkpoint still uses, and segments that logs are in. No lock held; takes `sentry_lock`.
     ///
     /// # Errors
     /// `ReadOnly`, `Unsupported` when the device takes no discards, those of the device.

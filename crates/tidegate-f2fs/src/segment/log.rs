@@ -15,17 +15,17 @@ pub(crate) enum Log {
     ColdNode = 5,
 }
 
-/// Most logs of a volume: three of nodes, and streams of data.
+/// Most logs of a volume: three of nodes, the rest streams of data.
 pub(crate) const MAX_LOGS: usize = 16;
 
-/// Most streams of one kind of data: the others have one each.
+/// Most streams of one kind of data; each other kind has one then.
 pub(crate) const MAX_STREAMS: usize = MAX_LOGS - (NR_CURSEG_TYPE - 1);
 
-/// Places for logs: those that a checkpoint names, then the extra streams of each kind of data.
+/// Slots for logs: the logs that a checkpoint names, then the extra streams of each kind of data.
 pub(crate) const LOG_SLOTS: usize = NR_CURSEG_TYPE + (MAX_STREAMS - 1) * NR_CURSEG_DATA_TYPE;
 
-/// A log: the only one of its kind, or one of several streams. Stream 0 is the one that a checkpoint names;
-/// of the others nothing is kept on the device but their blocks.
+/// A log: the only one of its kind, or one of several streams. A checkpoint names stream 0; the device keeps
+/// nothing of the other streams but their blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogId {
     pub kind: Log,
@@ -33,7 +33,7 @@ pub(crate) struct LogId {
 }
 
 impl LogId {
-    /// Its place among all logs, below [`LOG_SLOTS`].
+    /// The log's slot among all logs, below [`LOG_SLOTS`].
     pub(crate) fn slot(self) -> usize {
         match self.stream {
             0 => self.kind as usize,
@@ -41,12 +41,12 @@ impl LogId {
         }
     }
 
-    /// Its bit in a set of logs.
+    /// The log's bit in a set of logs.
     pub(crate) fn bit(self) -> u64 {
         1 << self.slot()
     }
 
-    /// No checkpoint names it.
+    /// Whether no checkpoint names the log.
     pub(crate) fn is_extra(self) -> bool {
         self.stream > 0
     }

@@ -1,14 +1,14 @@
 //! The logs, and the segments that they leave behind.
 //!
 //! Lock owned: `curseg->curseg_mutex` 500, one for each log. Zones are reset and finished under the volume's
-//! `zone_mgmt` 480, segments discarded under cleaning's `cmd_lock` 525. Callers: all that places a block, with
-//! `cp_rwsem` held shared, or exclusive by the checkpoint.
+//! `zone_mgmt` 480, segments discarded under cleaning's `cmd_lock` 525. Callers: all code that places a
+//! block, with `cp_rwsem` held shared, or exclusive by the checkpoint.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `log`, `curseg` | the logs: by name, and runs of blocks allocated in them; extra streams of data, opened and closed |
-//! | `streams` | how many of them there may be, as options say it |
-//! | `policy` | free segments that are kept, and for whom |
+//! | `log`, `curseg` | the logs: their names, and the runs of blocks allocated in them; extra streams of data, opened and closed |
+//! | `streams` | the number of streams, as options give it |
+//! | `policy` | free segments that are kept, and their purpose |
 //! | `zones`, `reset` | sections that are zones: what the device says; resets and finishes |
 //! | `discard` | telling the device which blocks hold nothing |
 

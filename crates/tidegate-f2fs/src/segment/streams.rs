@@ -1,4 +1,4 @@
-//! How many streams a kind of data has, as options say it.
+//! The number of streams of each kind of data, as options give it.
 
 use crate::segment::log::{Log, MAX_LOGS, MAX_STREAMS};
 use crate::volume::options::F2fsOptions;
@@ -10,10 +10,10 @@ use tidegate_vfs::{Error, ErrorKind, Result};
 pub struct Streams(u8);
 
 impl Streams {
-    /// One log, as Linux has it.
+    /// One log, as in Linux.
     pub const ONE: Streams = Streams(1);
 
-    /// So many; `None` when that is none, or more than a volume can have.
+    /// `n` streams; `None` when that is none, or more than a volume can have.
     pub fn new(n: u8) -> Option<Streams> {
         (1..=MAX_STREAMS).contains(&usize::from(n)).then_some(Streams(n))
     }
@@ -47,10 +47,10 @@ impl SwitchValue for Streams {
 }
 
 impl F2fsOptions {
-    /// Holds the numbers of streams against what a volume can have.
+    /// Checks that the numbers of streams are possible together.
     ///
     /// # Errors
-    /// `InvalidArgument` when they are too many together.
+    /// `InvalidArgument` when there are too many streams in all.
     pub(crate) fn check_streams(&self) -> Result<()> {
         let data = [self.hot_streams, self.warm_streams, self.cold_streams].map(Streams::get);
         let (data, most): (u8, usize) = (data.iter().sum(), MAX_LOGS - Log::NODES.len());

@@ -1,8 +1,8 @@
 //! Sections that are zones of a device (`blkzoned`).
 //!
-//! Such a volume only ever appends: a log has whole sections to itself, writes each from its start on without
-//! a gap, and takes a section again when all in it is free in a durable checkpoint and its zone was reset.
-//! Facts: the kernel's documentation of F2FS, mkfs.f2fs's manual, zonedstorage.io.
+//! Such a volume only ever appends: a log has whole sections to itself, and writes each from its start on
+//! without a gap. A log takes a section again only when all of it is free in a durable checkpoint and its
+//! zone was reset. Facts: the kernel's documentation of F2FS, mkfs.f2fs's manual, zonedstorage.io.
 
 use crate::format::gate::Superblock;
 use crate::format::raw::*;
@@ -13,36 +13,39 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use tidegate_block::{Device, RequestQueue, SECTOR_SIZE, Zone, ZoneState};
 use tidegate_vfs::{At, Error, ErrorKind, Result};
 
-/// Zones that a device must let be partly written: one for each log, and one that a log has left.
+/// Fewest active zones that a device must allow: one for each log, and one that a log has left.
 pub(crate) const MIN_ACTIVE: usize = Log::ALL.len() + 1;
 
-/// The device's zones, as sections of a volume, in the state when this was opened. The table of segments and
-/// that of sections share it.
+/// The device's zones as sections of a volume, in the state when the volume was opened. The tables of
+/// segments and of sections share it.
 pub(crate) struct ZoneMap {
     /// Segments in a section.
     per: u32,
-    /// Blocks of a section that can be written, where it is written in order.
+    /// Writable blocks of a section that must be written in order.
     capacity: u32,
-    /// The first section that is written in order; those before it can be written anywhere.
+    /// The first section that must be written in order; earlier sections can be written anywhere.
     first: u32,
-    /// Blocks written from each section's start on, with one that is written in part; of conventional ones 0.
+    /// Blocks written from each section's start on, a partly written block included; 0 for conventional
+    /// zones.
     pub written: Vec<u32>,
-    /// Sections whose last written block is so in part, as a power cut leaves it on a device of smaller blocks.
+    /// Sections whose last written block is only partly written. A power cut leaves them on a device with
+    /// smaller blocks.
     torn: BTreeSet<u32>,
-    /// Sections that are neither empty nor full, as the device counts them.
+    /// Sections whose zones are active, as the device counts them.
     pub active: Vec<u32>,
-    /// Zones that may be neither empty nor full.
+    /// Most zones that may be active.
     pub max_active: usize,
-    /// Sections whose zones the device has given up.
+    /// Sections whose zones are dead.
     dead: Dead,
 }
 
-/// Zones that the device has given up. They count as full: no log goes there, and none is reset or finished.
+/// Dead zones: the device reports them as read-only or offline. They count as full: no log goes there, and
+/// none is reset or finished.
 #[derive(Default)]
 struct Dead {
-    /// Their sections, and whether these can be read.
+    /// The sections of dead zones, and whether they can be read.
     sections: BTreeMap<u32, bool>,
-    /// The first byte and the state of the first of them.
+    /// The first byte and the state of the first dead zone.
     first: Option<(u64, ZoneState)>,
 }
 
@@ -51,7 +54,7 @@ struct Dead {
 pub(crate) struct ActiveAtOpen<'a> {
     /// Their sections.
     pub sections: &'a [u32],
-    /// So many may be active.
+    /// Most zones that may be active.
     pub most: usize,
 }
 
@@ -75,8 +78,8 @@ impl LeftInSections {
 }
 
 impl ZoneMap {
-    /// The zones of the device behind `queue`; `None` of a volume that has no zones. One with zones in an
-    /// image that has none can be written anywhere, and is written in order all the same.
+    /// The zones of the device behind `queue`; `None` for a volume without zones. A zoned volume in an image
+    /// without zones can be written anywhere, but is written in order all the same.
     ///
     /// # Errors
     /// `Unsupported` where volume and device do not fit together; those of the device.
@@ -121,7 +124,7 @@ impl ZoneMap {
         Ok(Some(map))
     }
 
-    /// Refuses a device on which the logs have no room beside each other. It can be read all the same.
+    /// Refuses a device on which the logs have no room beside each other. The volume can still be read.
     ///
     /// # Errors
     /// `Unsupported`.
@@ -152,7 +155,7 @@ impl ZoneMap {
                 self.dead.sections.insert(n, z.state == ZoneState::ReadOnly);
                 continue;
             }
-            // As Linux: the usable part of a section is known for all.
+            // As in Linux, one capacity must hold for all sections.
             if *capacity.get_or_insert(z.capacity) != z.capacity {
                 return Err(misfit("zones of several capacities"));
             }
@@ -172,7 +175,7 @@ impl ZoneMap {
         Ok(())
     }
 
-    /// Whether the device has given up a section's zone.
+    /// Whether a section's zone is dead.
     pub(crate) fn is_dead(&self, section: u32) -> bool {
         self.dead.sections.contains_key(&section)
     }
@@ -182,13 +185,13 @@ impl ZoneMap {
         self.dead.sections.get(&self.section_of(segno)) == Some(&false)
     }
 
-    /// How many zones the device has given up.
+    /// Number of dead zones.
     pub(crate) fn dead(&self) -> usize {
         self.dead.sections.len()
     }
 
-    /// The sentence that names the zones which the device has given up, if there are any; with the sector by which
-    /// its tools name a zone.
+    /// The sentence that names the dead zones, if there are any; with the sector by which the device's tools
+    /// name a zone.
     pub(crate) fn why_dead(&self, sb: &Superblock) -> Option<String> {
         let (mut start, state) = self.dead.first?;
         let mut device = String::new();
@@ -217,23 +220,23 @@ impl ZoneMap {
         segno / self.per
     }
 
-    /// Whether the device has it written in order.
+    /// Whether the device has the section written in order.
     pub(crate) fn is_sequential(&self, section: u32) -> bool {
         section >= self.first
     }
 
-    /// Blocks of a section that can be written.
+    /// Writable blocks of a section.
     pub(crate) fn usable_in_section(&self, section: u32) -> u32 {
         if self.is_sequential(section) { self.capacity } else { self.per * BLOCKS_PER_SEG }
     }
 
-    /// Blocks of a segment that can be written: fewer, or none, where a zone's capacity ends.
+    /// Writable blocks of a segment: fewer, or none, behind the end of a zone's capacity.
     pub(crate) fn usable(&self, segno: u32) -> u32 {
         let before = segno % self.per * BLOCKS_PER_SEG;
         self.usable_in_section(self.section_of(segno)).saturating_sub(before).min(BLOCKS_PER_SEG)
     }
 
-    /// Blocks of a segment that are wholly written, where its zone is written in order.
+    /// Fully written blocks of a segment whose zone is written in order.
     pub(crate) fn written_in(&self, segno: u32) -> Option<u32> {
         let section = self.section_of(segno);
         let before = segno % self.per * BLOCKS_PER_SEG;
@@ -241,17 +244,17 @@ impl ZoneMap {
         self.is_sequential(section).then(|| whole().saturating_sub(before).min(BLOCKS_PER_SEG))
     }
 
-    /// Whether a zone's write pointer is within a block: no block can be written there before a reset.
+    /// Whether a zone's write pointer is within a block: no block can be written to the zone before a reset.
     pub(crate) fn is_torn(&self, section: u32) -> bool {
         self.torn.contains(&section)
     }
 
-    /// Segments of a section of which anything can be written.
+    /// Segments of a section that have writable blocks.
     pub(crate) fn segments_in(&self, section: u32) -> u32 {
         self.usable_in_section(section).div_ceil(BLOCKS_PER_SEG)
     }
 
-    /// How far into its section a block is.
+    /// The offset of a block in its section.
     pub(crate) fn offset(&self, segno: SegNo, off: usize) -> u32 {
         segno.0 % self.per * BLOCKS_PER_SEG + off as u32
     }
@@ -264,22 +267,22 @@ impl ZoneMap {
         self.usable_in_section(self.section_of(segno.0)).saturating_sub(self.offset(segno, off))
     }
 
-    /// Whether the device has any of the sections written in order.
+    /// Whether any section is on a zone that the device has written in order.
     pub(crate) fn is_on_device(&self) -> bool {
         self.first < self.sections()
     }
 
-    /// Sections.
+    /// Number of sections.
     pub(crate) fn sections(&self) -> u32 {
         self.written.len() as u32
     }
 
-    /// Sections that are written in order.
+    /// Number of sections that are written in order.
     pub(crate) fn sequential(&self) -> u32 {
         self.sections() - self.first.min(self.sections())
     }
 
-    /// Blocks that can be written of all sections.
+    /// Writable blocks of all sections.
     pub(crate) fn all_usable(&self) -> u64 {
         let [anywhere, in_order] = [self.sections() - self.sequential(), self.sequential()].map(u64::from);
         anywhere * u64::from(self.per * BLOCKS_PER_SEG) + in_order * u64::from(self.capacity)
@@ -295,7 +298,7 @@ impl ZoneMap {
         self.per
     }
 
-    /// Blocks that can be written of a section that is written in order.
+    /// Writable blocks of a section that is written in order.
     pub(crate) fn capacity(&self) -> u32 {
         self.capacity
     }

@@ -1,37 +1,37 @@
-//! Promising blocks and node ids: the volume's store of both, and the need of roll-forward.
+//! Bookings of blocks and node ids: the volume's store of both, and the need of roll-forward.
 //!
-//! A block is promised when it is booked, and that is the only place where a volume is full. Recovery books,
-//! too, and from where the last checkpoint left it: blocks that were freed since are still in use there. So
-//! an fsync is left to roll-forward only while the checkpoint's blocks and all that were booked since fit
-//! side by side.
+//! A booking reserves a block, and only a booking finds the volume full. Recovery books blocks, too, on top
+//! of the last checkpoint: blocks that were freed since are still in use there. So an fsync relies on
+//! roll-forward only while the checkpoint's blocks and all blocks booked since fit side by side.
 
 use crate::format::gate::Checkpoint;
 use crate::format::raw::*;
 use crate::volume::sbi::F2fs;
 use tidegate_vfs::{ErrorKind, Result};
 
-/// Blocks that a recovered name may take where it took none when it was made, since names that are gone
-/// are there again: those that an inline directory becomes, one for the name, and the nodes on the way to it.
+/// Blocks that the recovery of a name may take even if the name took none when it was made, since removed
+/// names are back in the directory then: the blocks that an inline directory becomes, one block for the name,
+/// and the nodes on the way to it.
 const NAME_BLOCKS: u64 = 2 + 1 + NAME_NODES as u64;
 const NAME_NODES: u32 = 3;
 
-/// The part of all node ids that may change between checkpoints, and how many of them may in any case.
+/// The part of all node ids that may change between checkpoints, and the number that may change in any case.
 const DIRTY_NATS_RATIO: u32 = 10;
 const MAX_DIRTY_NATS: u32 = 1 << 18;
 
-/// The counters the checkpoint keeps, and the limits they stay under. In blocks, but for the inodes.
+/// The counters that the checkpoint keeps, and their limits. In blocks, except for the inodes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub valid_blocks: u64,
     pub valid_nodes: u32,
     pub valid_inodes: u32,
     pub user_blocks: u64,
-    /// Most nodes there can be.
+    /// Most nodes that the volume can have.
     max_nodes: u32,
     /// The count in the last checkpoint.
     last_valid_blocks: u64,
     last_valid_nodes: u32,
-    /// Booked since, whether it was taken back or not.
+    /// Blocks booked since the last checkpoint, also those whose booking was taken back.
     alloc_valid_blocks: u64,
     alloc_valid_nodes: u32,
     alloc_valid_inodes: u32,
@@ -52,7 +52,7 @@ impl Counts {
         c
     }
 
-    /// A checkpoint has it all. Called with operations frozen.
+    /// Starts the counts anew after a checkpoint. Called with operations frozen.
     pub(crate) fn checkpointed(&mut self) {
         (self.last_valid_blocks, self.last_valid_nodes) = (self.valid_blocks, self.valid_nodes);
         (self.alloc_valid_blocks, self.alloc_valid_nodes, self.alloc_valid_inodes) = (0, 0, 0);
@@ -76,8 +76,8 @@ impl Counts {
         Ok(())
     }
 
-    /// Whether recovery could book again, on the last checkpoint, whatever was booked since, and whether
-    /// the `placed` blocks that were written since fit beside the checkpoint's.
+    /// Whether recovery, on top of the last checkpoint, could repeat all bookings since, and whether the
+    /// `placed` blocks that were written since fit beside the checkpoint's blocks.
     fn has_room_for_roll_forward(&self, placed: u64) -> bool {
         let inodes = u64::from(self.alloc_valid_inodes);
         let blocks = self.alloc_valid_blocks + NAME_BLOCKS * inodes;
@@ -104,23 +104,23 @@ impl F2fs {
         c.valid_inodes = c.valid_inodes.saturating_sub(inodes);
     }
 
-    /// Whether recovery would find the blocks, node ids and segments to roll forward all that was done
-    /// since the last checkpoint.
+    /// Whether recovery would find enough blocks, node ids and segments to roll forward everything since the
+    /// last checkpoint.
     pub(crate) fn has_space_for_roll_forward(&self) -> bool {
         let placed = self.cursegs.allocated_since_cp();
         let fits = self.counts.lock().has_room_for_roll_forward(placed);
         fits && self.has_segments_for_roll_forward(self.nat.nr_dirty().0)
     }
 
-    /// Whether there are free segments for what recovery writes anew: of the `dirty` nodes none may go to where
-    /// the chain is. A few find room where the logs go.
+    /// Whether there are free segments for the blocks that recovery writes: none of the `dirty` nodes may go
+    /// to the chain's segments. A few nodes find room where the logs go.
     fn has_segments_for_roll_forward(&self, dirty: u32) -> bool {
         let segments = dirty / BLOCKS_PER_SEG;
         segments == 0 || self.sit.free_segments().free >= segments + NR_CURSEG_TYPE as u32
     }
 
-    /// Whether a checkpoint is due for the node ids that changed: they are many, or more of them wait to be
-    /// free than are, or recovering them would take too many segments.
+    /// Whether a checkpoint is due because of changed node ids: there are many of them, or more ids wait to
+    /// be free than are free, or their recovery would take too many segments.
     pub(crate) fn excess_dirty_nats(&self) -> bool {
         let (dirty, freed) = self.nat.nr_dirty();
         let most = (self.sb.max_nid / DIRTY_NATS_RATIO).min(MAX_DIRTY_NATS);

@@ -1,4 +1,4 @@
-//! Journals: entries of the NAT and the SIT that travel in the checkpoint pack and have not gone to their table yet.
+//! Journals: entries of the NAT and the SIT that are in the checkpoint pack and not in their table yet.
 //!
 //! ```text
 //! byte 0     2         2 + n                 507
@@ -13,13 +13,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 pub(crate) trait JournalEntry: FromBytes + IntoBytes + Immutable {
     /// The journal's name in errors.
     const JOURNAL: &'static str;
-    /// Entries that fit.
+    /// Most entries of the journal.
     const MOST: usize;
 
-    /// The index of the table that the entry is of.
+    /// The table index of the entry.
     fn index(&self) -> u32;
 
-    /// That index, as the place of an error.
+    /// The table index, as the place of an error.
     fn place(&self) -> At;
 }
 
@@ -49,7 +49,7 @@ impl JournalEntry for RawSitJournalEntry {
     }
 }
 
-/// The journal's bytes in a summary block, of at most [`JournalEntry::MOST`] entries.
+/// The journal's bytes in a summary block, for at most [`JournalEntry::MOST`] entries.
 pub(crate) fn bytes_of<E: JournalEntry>(entries: impl ExactSizeIterator<Item = E>) -> [u8; SUM_JOURNAL_SIZE] {
     assert!(entries.len() <= E::MOST, "an entry that has no room would be lost");
     let mut out = [0; SUM_JOURNAL_SIZE];
@@ -61,7 +61,7 @@ pub(crate) fn bytes_of<E: JournalEntry>(entries: impl ExactSizeIterator<Item = E
     out
 }
 
-/// The entries of a journal whose table has `end` of them.
+/// The entries of a journal whose table has `end` entries.
 ///
 /// # Errors
 /// `Corrupt` for a count or an index out of range.

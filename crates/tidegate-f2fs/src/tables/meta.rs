@@ -1,7 +1,7 @@
 //! The metadata area (checkpoint, SIT, NAT, SSA) through the page cache: pages by block address.
 //!
-//! Dirty pages here are next copies that nothing points to before a checkpoint does (SIT and NAT
-//! alternate) or that may change at any time (SSA), so the flusher may write them when it likes.
+//! A dirty page here is a next copy that nothing points to before a checkpoint does (SIT and NAT alternate),
+//! or may change at any time (SSA). So the flusher may write dirty pages whenever it likes.
 
 use crate::format::raw::RawNodeFooter;
 use crate::format::units::BlockAddr;
@@ -15,10 +15,10 @@ use tidegate_vfs::{At, Bdi, Error, ErrorKind, Inode, PageRun, Result, WritebackC
 
 static AHEAD: LockClass = LockClass::new("meta->ahead", 720);
 
-/// Blocks read at once where neighbours are likely wanted too.
+/// Blocks read at once where the neighbours are likely wanted, too.
 const READ_AHEAD: u32 = 8;
 
-/// Blocks that are being read, in the order they were asked for.
+/// Blocks that are being read, in the order of the request.
 pub(crate) struct BlocksAhead(Arc<Ahead>);
 
 struct Ahead {
@@ -27,7 +27,7 @@ struct Ahead {
 }
 
 impl Ahead {
-    /// A bio for some of them has ended; `first` is its first block.
+    /// Ends a bio for some of the blocks; `first` is its first block.
     fn end(&self, range: Range<usize>, first: u32, r: std::result::Result<(), Errno>, data: BioData) {
         let buf = match (r, data) {
             (Ok(()), BioData::Read(mut v)) if v.len() == 1 => Ok(Arc::new(v.remove(0))),
@@ -45,7 +45,7 @@ impl Ahead {
 }
 
 impl BlocksAhead {
-    /// The blocks, when all are there.
+    /// The blocks, once all of them are read.
     ///
     /// # Errors
     /// Those of the device.
@@ -61,7 +61,7 @@ pub(crate) struct Meta {
     pub(crate) inode: Arc<Inode>,
     queue: Arc<RequestQueue>,
     bdi: Arc<Bdi>,
-    /// Counts the bios.
+    /// Counts bios.
     pub(crate) stats: Arc<Counters>,
     /// First block past the area.
     end: u32,
@@ -84,8 +84,8 @@ impl Meta {
             return Err(Error::corrupt("not in the metadata area").at_block(addr));
         }
         let mapping = &self.inode.mapping;
-        // Only missing blocks: the device's content may be older than a dirty block, and must not come into
-        // the cache when that is written and dropped meanwhile.
+        // Only missing blocks are read: the device's content may be older than a dirty block, and must not
+        // come into the cache when the block is written and dropped meanwhile.
         let n = loop {
             if let Some(run) = mapping.get(addr as u64, 1) {
                 return Ok(run);
@@ -100,15 +100,15 @@ impl Meta {
             .map_err(|e| Error::device_at(e, "reading metadata", At::Block(addr.into())))?;
         let run = PageRun { buf: Arc::new(buf), first: 0, pages: n };
         mapping.insert_clean(addr as u64, &run);
-        // Taken before reclaim may drop it again.
+        // The page is taken before reclaim may drop it again.
         let page = mapping.get(addr as u64, 1).unwrap_or(PageRun { pages: 1, ..run });
         self.bdi.cached(&self.inode);
         self.bdi.shrink();
         Ok(page)
     }
 
-    /// Starts to read blocks that memory does not have, neighbours in one bio. They do not come into the cache by
-    /// themselves: a copy that is written and dropped meanwhile would be replaced by what it was.
+    /// Starts to read blocks that memory does not have, neighbours in one bio. They do not enter the cache by
+    /// themselves: they could replace a block that was written and dropped meanwhile by its old content.
     pub(crate) fn read_ahead(&self, addrs: &[u32]) -> BlocksAhead {
         let ahead =
             Arc::new(Ahead { state: Mutex::new(&AHEAD, vec![None; addrs.len()]), ended: WaitQueue::new() });
@@ -132,7 +132,7 @@ impl Meta {
         BlocksAhead(ahead)
     }
 
-    /// Caches a block that was read ahead. The caller knows that it has not been written since.
+    /// Caches a block that was read ahead. The caller knows that the block was not written since.
     pub(crate) fn keep(&self, addr: u32, block: &PageRun) {
         self.inode.mapping.insert_clean(u64::from(addr), block);
         self.bdi.cached(&self.inode);
@@ -148,14 +148,14 @@ impl Meta {
         Ok((nid != 0).then_some(nid))
     }
 
-    /// Replaces the block at `addr`; it goes out with the next write-back.
+    /// Replaces the block at `addr`; the next write-back writes it.
     pub(crate) fn write(&self, addr: u32, block: PageBuf) {
         let run = PageRun { buf: Arc::new(block), first: 0, pages: 1 };
         self.inode.mapping.insert_dirty(addr as u64, &run);
         self.bdi.mark_dirty(&self.inode);
     }
 
-    /// Changes the block at `addr`; it goes out with the next write-back.
+    /// Changes the block at `addr`; the next write-back writes it.
     pub(crate) fn modify(&self, addr: u32, mut f: impl FnMut(&mut [u8])) -> Result<()> {
         while self.inode.mapping.modify(addr as u64, &mut f).is_none() {
             self.read(addr)?;
@@ -174,7 +174,7 @@ impl Meta {
             match mapping.take_dirty(at, wbc.end, Tag::Dirty, max) {
                 Taken::None => break,
                 Taken::Busy(i) if wbc.sync_all => {
-                    plug.send(); // what we wait for may be in it
+                    plug.send(); // the page that this thread waits for may be in it
                     mapping.wait_writeback(i, i + 1);
                 }
                 Taken::Busy(i) => at = i + 1,
@@ -185,8 +185,8 @@ impl Meta {
                     self.stats.meta_bio(run.index as u32, run.pages as u64);
                     let inode = self.inode.clone();
                     let (index, pages) = (run.index, run.pages);
-                    // Also when the flusher sends them: the next checkpoint waits for them while operations stand
-                    // still. Linux does the same (`f2fs_do_write_meta_page`).
+                    // The bio is synchronous also when the flusher sends it: the next checkpoint waits for it
+                    // with operations frozen. Linux does the same (`f2fs_do_write_meta_page`).
                     let flags = BioFlags::META | BioFlags::SYNC;
                     let bio = Bio::write(BlockAddr(index as u32).sector(), run.segments, flags);
                     plug.add(bio.on_end(move |r, _| {
@@ -198,10 +198,10 @@ impl Meta {
         }
     }
 
-    /// Writes everything dirty and waits for it.
+    /// Writes all dirty pages and waits for them.
     ///
     /// # Errors
-    /// `Io` when a block could not be written; it is dirty still.
+    /// `Io` when a block could not be written; the block stays dirty.
     pub(crate) fn sync(&self) -> Result<()> {
         let before = self.inode.mapping.errseq();
         self.writepages(&mut WritebackControl::sync());

@@ -1,8 +1,8 @@
 //! The tables of the metadata area, and the volume's counts.
 //!
 //! Locks owned: `nm_i->build_lock` 395, `nm_i->nat_tree_lock` 400, `sit_i->sentry_lock` 510, `meta->ahead`
-//! 720. Callers: nodes, logs, cleaning and the checkpoint. Of those above, it
-//! knows the logs by their names and counts, and zones as the bounds of sections.
+//! 720. Callers: nodes, logs, cleaning and the checkpoint. Of the folders above, it knows the logs by their
+//! names and counts, and zones as the bounds of sections.
 //!
 //! | module | holds |
 //! |---|---|

@@ -13,7 +13,7 @@ use tidegate_block::PageBuf;
 use tidegate_vfs::{Error, Result};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// The content of the pack's summaries.
+/// The content of a pack's summaries.
 pub(crate) struct PackSummaries {
     pub nat_journal: BTreeMap<u32, NatEntry>,
     pub sit_journal: BTreeMap<u32, RawSitEntry>,
@@ -30,7 +30,7 @@ fn summary_block(bytes: &[u8]) -> Result<Box<RawSummaryBlock>> {
     RawSummaryBlock::read_from_bytes(bytes).map(Box::new).map_err(|_| Error::corrupt("summary block"))
 }
 
-/// Reads the summaries of checkpoint `cp`. Nodes in those of `zones` that have lost their content get none.
+/// Reads the summaries of checkpoint `cp`. A node log in one of `zones` that has lost its content gets none.
 ///
 /// # Errors
 /// `Corrupt` for journals out of range, those of the device.
@@ -42,7 +42,7 @@ pub(crate) fn load(
 ) -> Result<PackSummaries> {
     let mut sums = Log::ALL.map(empty);
     let start = cp.start + cp.raw.cp_pack_start_sum.get();
-    // Counted back from the tail: node summaries are last, data summaries before them.
+    // The position counts back from the tail: node summaries are last, data summaries before them.
     let tail = cp.start + cp.raw.cp_pack_total_block_count.get() - 1;
     let (nat_bytes, sit_bytes) = if cp.flags.contains(CpFlags::COMPACT_SUM) {
         load_compact(cp, meta, start, &mut sums)?
@@ -70,8 +70,8 @@ pub(crate) fn load(
     })
 }
 
-/// Without node summaries in the pack, the SSA has the entries of the time when the log came to the segment;
-/// the nodes written since name themselves to a reader that needs to know.
+/// Rebuilds a node summary. If the pack has none, the SSA has the entries of the time when the log came to
+/// the segment. Nodes written since then name themselves to a reader that needs their owner.
 fn rebuild_node_summary(
     sb: &Superblock,
     cp: &Checkpoint,
@@ -96,8 +96,8 @@ fn rebuild_node_summary(
 
 type Journals = (Vec<u8>, Vec<u8>);
 
-/// Compact form: both journals, then the data logs' summaries one behind the other, each block but for
-/// its footer.
+/// Compact form: both journals, then the data logs' summary blocks without their footers, one behind the
+/// other.
 fn load_compact(
     cp: &Checkpoint,
     meta: &Meta,
@@ -126,7 +126,8 @@ fn load_compact(
     Ok((nat, sit))
 }
 
-/// Blocks the data logs' summaries take in compact form; 3 or more means that the normal form is used.
+/// Number of blocks that the data logs' summaries take in compact form; with 3 or more the normal form is
+/// used.
 pub(crate) fn compact_blocks(logs: &[&Curseg]) -> usize {
     let n: usize = logs.iter().map(|c| c.summaries()).sum();
     let first = (BLOCK_SIZE - 2 * SUM_JOURNAL_SIZE - SUM_FOOTER_SIZE) / SUMMARY_SIZE;

@@ -1,4 +1,4 @@
-//! A volume on a device that is busy for as long as a test wants.
+//! A volume on a device that is busy as long as a test wants.
 
 use super::{Open, new_volume_behind};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tidegate_rt::{LockClass, Mutex, thread};
 
 static HELD: LockClass = LockClass::new("test->held", 998);
 
-/// A device that keeps writes back until it is let go.
+/// A device that holds writes until [`Hold::let_go`].
 pub(crate) struct Hold {
     pub below: MemoryDevice,
     pub holds: AtomicBool,
@@ -17,7 +17,7 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// Does what it kept back, and keeps nothing more back.
+    /// Carries out the held writes, and holds none any more.
     pub(crate) fn let_go(&self) {
         let held = {
             let mut held = self.held.lock();
@@ -57,12 +57,12 @@ pub(crate) fn held_volume() -> (Arc<Hold>, Open) {
     (device, open)
 }
 
-/// Long enough for whatever can go on without the device.
+/// A wait that is long enough for everything that can go on without the device.
 pub(crate) fn a_while() {
     thread::sleep(Duration::from_millis(50));
 }
 
-/// Nobody holds what checkpoints and fsyncs of other files want.
+/// Asserts that no lock is held that checkpoints and fsyncs of other files want.
 pub(crate) fn nothing_is_held(open: &Open) {
     assert!(open.fs.cp_rwsem.try_write().is_some(), "a checkpoint may begin");
     assert!(open.fs.node_write.try_lock().is_some(), "an fsync may write nodes");

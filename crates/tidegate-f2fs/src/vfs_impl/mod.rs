@@ -1,7 +1,7 @@
-//! F2FS as the VFS sees it: [`tidegate_vfs::FileSystem`], each method in terms of the engine's.
+//! F2FS as the VFS sees it: [`tidegate_vfs::FileSystem`], implemented with the engine's methods.
 //!
-//! It owns no lock, and nothing in this crate calls it. `writepages` has the passes over an inode's dirty pages, with
-//! room made between them.
+//! This folder owns no lock, and nothing in this crate calls it. `writepages` has the passes over an inode's
+//! dirty pages, with room made between them.
 
 mod ops;
 mod writepages;
@@ -21,11 +21,11 @@ use tidegate_vfs::{
     SeekTarget, StatFs, WritebackControl, XattrFlags,
 };
 
-/// The longest that changes wait for a checkpoint when nobody asks for one (`cp_interval`).
+/// The longest time that changes wait for a checkpoint when no thread asks for one (`cp_interval`).
 const CP_INTERVAL: Duration = Duration::from_secs(60);
 /// Inodes and names that may change between checkpoints.
 const MAX_SINCE_CP: usize = 1 << 18;
-/// Direct nodes that one operation on a range makes dirty: a fraction of the segments kept free.
+/// Most direct nodes that one operation on a range makes dirty: a fraction of the segments kept free.
 const DNODES_AT_ONCE: u64 = 128;
 
 /// The pages that hold `bytes`. A page is a block.
@@ -209,7 +209,7 @@ impl FileSystem for F2fs {
         self.free_pages(inode, pages.start, pages.end)
     }
 
-    /// As Linux: somebody relies on where a pinned file's blocks are.
+    /// As in Linux: a user relies on the places of a pinned file's blocks.
     fn can_punch(&self, inode: &Inode) -> Result<()> {
         if inode.file_type == FileType::Regular && fi(inode).has_inline(inline::PIN_FILE) {
             return Err(Error::new(ErrorKind::Unsupported, "is pinned").in_inode(inode.ino));
@@ -236,7 +236,7 @@ impl FileSystem for F2fs {
         let (pages, block) = (pages_of(&bytes), BLOCK_SIZE as u64);
         let unwritten = |index: u64| unwritten(index * block);
         let found = self.seek_pages(inode, pages.start, pages.end, target, &unwritten)?;
-        // A page that is found may begin before the range, and a hole behind its end.
+        // A page that is found may begin before the range, and a hole may end behind it.
         Ok(found.map(|index| (index * block).clamp(bytes.start, bytes.end)))
     }
 
@@ -255,11 +255,11 @@ impl FileSystem for F2fs {
     fn balance(&self) -> Result<()> {
         self.balance_inode_meta()?;
         self.balance_segments()?;
-        // A thread that takes an id is told of errors.
+        // The thread that takes an id gets the errors.
         let _ = self.nat.refill(&self.meta);
         // Notes of inodes for fsync are kept until the next checkpoint.
         let many = self.since_cp.len() > MAX_SINCE_CP;
-        // Pages that cannot be written now may be later.
+        // Pages that cannot be written now may be written later.
         let excess = || self.write_io.failed_pages.is_empty() && self.excess_dirty_nats();
         if (many || excess()) && self.why_read_only().is_none() {
             return self.issue_checkpoint();
@@ -269,9 +269,9 @@ impl FileSystem for F2fs {
 
     fn periodic(&self) {
         let due = self.stats.since_checkpoint() >= CP_INTERVAL && self.is_dirty();
-        // Pages that cannot be written now may be later; a checkpoint cannot wait for that.
+        // Pages that cannot be written now may be written later; a checkpoint would have to write them.
         if due && self.write_io.failed_pages.is_empty() && self.why_read_only().is_none() {
-            // The next sync is told what failed.
+            // The next sync reports the failure.
             let _ = self.issue_checkpoint();
         }
     }

@@ -1,4 +1,4 @@
-//! Writing an inode's dirty pages: passes over them, with room made where there is none.
+//! Write-out of an inode's dirty pages: passes over them, and cleaning where there is no room.
 
 use crate::volume::sbi::F2fs;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use tidegate_vfs::{ErrorKind, Inode, Result, WritebackControl};
 
 static WRITEPAGES: SpanPoint<3> = SpanPoint::new("f2fs_writepages", ["ino", "dirty", "sync"]);
 
-/// Dirty pages up to which an fsync is soon done with writing.
+/// An fsync with at most this many dirty pages is soon done with writing.
 const SOON: u64 = 16;
-/// Times that room is made for a pass that gets no further.
+/// Times that cleaning is tried for a pass that makes no progress.
 const ROOM_TRIES: u32 = 4;
 
 impl F2fs {
-    /// Writes an inode's dirty pages out; does not wait for them. No lock held by the caller.
+    /// Writes an inode's dirty pages out; does not wait for them. The caller holds no lock.
     ///
     /// # Errors
     /// `NoSpace` when no segment has room even after cleaning; the pages stay dirty.
@@ -22,7 +22,7 @@ impl F2fs {
             inode.mapping.tag_towrite(wbc.start, wbc.end);
         }
         let _span = WRITEPAGES.enter([inode.ino.0, inode.mapping.nr_dirty(), wbc.sync_all as u64]);
-        // While more than this is written, others had better flush.
+        // If this fsync has more to write, other fsyncs should not wait for it with their flush.
         let soon = wbc.fsync.is_some() && inode.mapping.nr_dirty() <= SOON;
         let _coming = soon.then(|| self.flushes.approach());
         let mut tries = ROOM_TRIES;

@@ -1,4 +1,4 @@
-//! A volume put together from what was read of it, and its locks.
+//! A volume, put together from the structures read, and its locks.
 
 use crate::durable::ckpt_stat::CkptStat;
 use crate::durable::ckpt_thread::CkptThread;

@@ -1,7 +1,8 @@
-//! Whether the devices of a volume on several are its own, each in its place.
+//! The check that the devices of a volume on several are its own, each in its place.
 //!
-//! Nothing on the devices behind the first names the volume. But the NAT says which node lies at which block, and each
-//! node names itself: a device on which none of them does is another one.
+//! Nothing on the devices behind the first names the volume. But the NAT says which node lies at which block,
+//! and each node's footer names the node. A device on which no node is where the NAT says is not the
+//! volume's.
 
 use crate::format::gate::{Checkpoint, Superblock};
 use crate::format::raw::*;
@@ -13,26 +14,27 @@ use zerocopy::FromBytes;
 
 /// Nodes that are looked at on each device.
 const SAMPLES: u32 = 8;
-/// NAT blocks that are searched for them: of some 30,000 nodes.
+/// NAT blocks that are searched for such nodes; they describe some 30,000 nodes.
 const MOST_BLOCKS: u32 = 64;
-/// Nodes out of place from which on the device is taken for another one, and not for a damaged one.
+/// A device with at least this many nodes missing, and none found, counts as another device and not as a
+/// damaged one.
 pub(crate) const TELLING: u32 = 4;
 
 /// A device behind the first.
 struct Part {
     path: String,
-    /// Its blocks of the volume.
+    /// The volume's blocks on the device.
     blocks: Range<u64>,
-    /// Nodes that were there, and nodes that were not.
+    /// The number of nodes that were found, and of nodes that were not.
     right: u32,
     wrong: u32,
 }
 
-/// Refuses devices behind the first where at least `telling` nodes were looked for and none was found. `journal` has
-/// the entries that override those of the NAT. Blocks that cannot be read tell nothing.
+/// Refuses a device behind the first if at least `telling` nodes were looked for on it and none was found.
+/// `journal` has the entries that override the NAT's. Blocks that cannot be read tell nothing.
 ///
 /// # Errors
-/// `InvalidArgument`: it is not the volume's, or not in its place.
+/// `InvalidArgument`: the device is not the volume's, or not in its place.
 pub(crate) fn check_devices(
     queue: &RequestQueue,
     sb: &Superblock,
@@ -86,7 +88,7 @@ fn misplaced(number: usize, part: &Part) -> Error {
     Error::new(ErrorKind::InvalidArgument, what)
 }
 
-/// The address of the current copy of NAT block `n`: copies alternate by segment.
+/// The address of the current copy of NAT block `n`; copies alternate by segment.
 fn nat_block(sb: &Superblock, cp: &Checkpoint, n: u32) -> u32 {
     let pair = n / BLOCKS_PER_SEG * 2 * BLOCKS_PER_SEG + n % BLOCKS_PER_SEG;
     let second = test_bit_msb(&cp.nat_bitmap, n as usize);

@@ -1,11 +1,11 @@
-//! Whether the volume takes changes, and the events that end that.
+//! Whether the volume takes changes, and the events that stop it.
 
 use crate::volume::sbi::F2fs;
 use std::sync::atomic::Ordering::SeqCst;
 use tidegate_vfs::{Error, ErrorKind, Inode, ReadOnly, Result, Unseen};
 
 impl F2fs {
-    /// Why changes are refused, if they are.
+    /// The reason why changes are refused, if they are.
     pub(crate) fn why_read_only(&self) -> Option<ReadOnly> {
         if !self.failed.load(SeqCst)
             && let Some(e) = self.lost_metadata()
@@ -22,7 +22,7 @@ impl F2fs {
         })
     }
 
-    /// Whether an error has stopped it.
+    /// Whether an error has stopped the volume.
     pub(crate) fn is_stopped(&self) -> bool {
         self.failed.load(SeqCst)
     }
@@ -32,8 +32,8 @@ impl F2fs {
         self.read_only.get().is_some()
     }
 
-    /// Why a node, a directory's block or a block of the metadata area could not be written, if so. Memory is
-    /// newer than the state that recovery would find, so nothing more may be promised.
+    /// The error of a write of a node, a directory's block or a block of the metadata area, if one failed.
+    /// Memory is newer than the state that recovery would find then, so nothing more may be promised.
     pub(crate) fn lost_metadata(&self) -> Option<Error> {
         let of =
             |i: &Inode, what: &'static str| (i.mapping.errseq() != 0).then(|| i.mapping.last_error(what));
@@ -52,7 +52,7 @@ impl F2fs {
     }
 
     /// Stops all further changes, since memory and volume may not agree. On zones, blocks that came early
-    /// fail: for callers that hold no lock of a log's order or bio, nor one behind those.
+    /// fail. For callers that hold no lock of a log's order or bio, nor a lock of a higher rank.
     pub(crate) fn stop(&self, why: &Error) {
         {
             let mut f = self.failure.lock();
@@ -61,11 +61,11 @@ impl F2fs {
             }
             *f = Some(why.clone());
         }
-        // Threads wait for blocks that wait for others, which may never come.
+        // Threads wait for blocks that came early, and the blocks before these may never come.
         self.write_io.give_up_order();
     }
 
-    /// Passes a result on; an error that leaves metadata half changed stops the volume.
+    /// Passes a result on; an error stops the volume, as it leaves metadata half changed.
     pub(crate) fn guard<T>(&self, r: Result<T>) -> Result<T> {
         if let Err(e) = &r
             && (e.errno().is_some() || matches!(e.kind(), ErrorKind::Io | ErrorKind::Corrupt))
@@ -75,8 +75,8 @@ impl F2fs {
         r
     }
 
-    /// Does what follows the first step of a change. The caller holds `cp_rwsem`, so that no checkpoint has
-    /// the one without the other.
+    /// Runs the rest of a change after its first step. The caller holds `cp_rwsem`, so that no checkpoint has
+    /// one without the other.
     ///
     /// # Errors
     /// Those of `rest`; the volume takes no more changes then.

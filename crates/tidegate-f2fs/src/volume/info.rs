@@ -26,13 +26,13 @@ pub struct VolumeInfo {
     pub main_segments: u32,
     /// Segments in a section.
     pub segs_per_sec: u32,
-    /// Which made it, as it says.
+    /// The system that made it, in its own words.
     pub made_by: String,
     /// Version of the current checkpoint.
     pub checkpoint_version: u64,
-    /// Which pack holds it.
+    /// The pack that holds the checkpoint.
     pub checkpoint_pack: u32,
-    /// Its flags, by name.
+    /// The checkpoint's flags, by name.
     pub checkpoint_flags: Vec<String>,
     /// Blocks for files and directories.
     pub user_blocks: u64,
@@ -54,19 +54,19 @@ pub struct VolumeInfo {
     pub dirty_segments: u32,
     /// Segments with nothing but valid blocks.
     pub full_segments: u32,
-    /// Segments in use, by the log that wrote them: segments and valid blocks.
+    /// Segments in use by the log that wrote them: name, segments, valid blocks.
     pub by_log: [(&'static str, u32, u64); NR_CURSEG_TYPE],
-    /// Where each log is: segment, next block in it, fills holes.
+    /// The place of each log: segment, next block in it, whether it fills holes.
     pub logs: [(&'static str, u32, u32, bool); NR_CURSEG_TYPE],
-    /// Where each open extra stream is: its number within its kind, segment, next block in it.
+    /// The place of each open extra stream: its number within its kind, segment, next block in it.
     pub streams: Vec<(&'static str, u8, u32, u32)>,
-    /// Extra streams that could be opened with the free segments there are.
+    /// Extra streams that could be opened with the present free segments.
     pub streams_to_spare: u32,
-    /// The devices of a volume on several, as its superblock lists them: the path of each, and the bytes of it.
+    /// The devices of a volume on several, as its superblock lists them: the path and the bytes of each.
     pub devices: Vec<(String, u64)>,
-    /// Of a volume on zones.
+    /// The sections of a volume on zones.
     pub zones: Option<ZonesInfo>,
-    /// Unlinked inodes that are still there.
+    /// Unlinked inodes that still exist.
     pub orphans: u32,
     /// NAT entries in the journal.
     pub nat_journal: u32,
@@ -79,15 +79,15 @@ pub struct VolumeInfo {
 pub struct ZonesInfo {
     /// Sections of the main area.
     pub sections: u32,
-    /// Those of them that the device has written in order.
+    /// Sections that the device has written in order.
     pub sequential: u32,
-    /// Blocks of such a one that can be written.
+    /// Writable blocks of such a section.
     pub capacity: u32,
-    /// Those that a log can go to: free as a whole, with a zone that was reset.
+    /// Sections that a log can go to: wholly free, with a zone that was reset.
     pub ready: u32,
-    /// Those whose zones the device has given up.
+    /// Sections whose zones are dead.
     pub dead: usize,
-    /// Zones that may be neither empty nor full at once, where the device says.
+    /// Most zones that may be active at once, if the device reports a limit.
     pub max_active: Option<usize>,
 }
 

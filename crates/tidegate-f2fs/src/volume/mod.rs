@@ -1,4 +1,4 @@
-//! The volume in memory: how it gets there, its switches, and its reports.
+//! The volume in memory: opening it, its switches, and its reports.
 //!
 //! Locks owned: `sbi->cp_global_sem` 90, `sbi->writepages` 95, `sbi->cp_rwsem` 100, `sbi->node_write` 110,
 //! `im->ino_lock` 430, `sbi->inode_lock[DIR_INODE]` 440, `sbi->zone_mgmt` 480, `sbi->stat_lock` 520,
@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`sbi`], `assemble` | the volume's parts and locks; putting them together |
 //! | `devices` | whether the devices of a volume on several are its own |
-//! | `health` | whether it takes changes; stopping it |
+//! | `health` | whether the volume takes changes; stopping it |
 //! | [`open`](mod@open) | superblock, checkpoint, summaries and orphans, read in this order |
 //! | [`options`] | mount options and switches |
 //! | [`info`], `stats` | description and statistics |

@@ -24,7 +24,7 @@ use tidegate_block::{BioFlags, RequestQueue};
 use tidegate_vfs::{At, Bdi, Error, ErrorKind, FileType, Ino, Inode, ReadOnly, Result};
 use zerocopy::FromBytes;
 
-/// Shards of the node mapping: how many threads can work on unrelated nodes at once.
+/// Shards of the node mapping: the number of threads that can work on unrelated nodes at once.
 const NODE_SHARDS: usize = 16;
 
 /// Whether the device holds an F2FS superblock in either place.
@@ -35,8 +35,8 @@ pub fn is_f2fs(queue: &RequestQueue) -> bool {
     })
 }
 
-/// The devices that the volume is on, in order, where its superblock lists several: the path of each and the bytes
-/// of it that the volume takes. The queue's need only be the first of them.
+/// The devices of the volume, in order, if its superblock lists several: the path of each and the bytes of it
+/// that the volume takes. The queue's device need only be the first of them.
 pub fn devices(queue: &RequestQueue) -> Vec<(String, u64)> {
     let copy = |n: u32| {
         let block = queue.read_wait(BlockAddr(n).sector(), 1, BioFlags::META).ok()?;
@@ -45,10 +45,10 @@ pub fn devices(queue: &RequestQueue) -> Vec<(String, u64)> {
     copy(0).or_else(|| copy(1)).map_or(Vec::new(), |sb| sb.devices())
 }
 
-/// Reads the superblock: the first copy, or the second when the first is no good.
+/// Reads the superblock: the first copy, or the second when the first is invalid.
 ///
 /// # Errors
-/// The first copy's fault, when both are bad.
+/// The first copy's fault, when both are invalid.
 pub fn load_superblock(queue: &RequestQueue) -> Result<Superblock> {
     let blocks = queue.device().size() / BLOCK_SIZE as u64;
     let copy = |n: u32| {
@@ -61,7 +61,7 @@ pub fn load_superblock(queue: &RequestQueue) -> Result<Superblock> {
         Ok(sb) => Ok(sb),
         Err(first) => match copy(1) {
             Ok(sb) => Ok(sb),
-            // The more telling of the two errors.
+            // Of the two errors, the one that tells more.
             Err(second) if first.kind() == ErrorKind::InvalidArgument => Err(second),
             Err(_) => Err(first),
         },
@@ -82,8 +82,9 @@ pub fn load_checkpoint(queue: &RequestQueue, sb: &Superblock) -> Result<Checkpoi
 }
 
 impl F2fs {
-    /// Turns the volume's switches to what `options` says. Options that only opening looks at are left alone.
-    /// Returns when requests that no longer have a checkpoint thread have been served.
+    /// Sets the volume's switches as in `options`. Options that matter only when the volume is opened are
+    /// ignored. Returns when the requests for a checkpoint have been served that no longer have a checkpoint
+    /// thread.
     pub fn turn(&self, options: &F2fsOptions) {
         self.switches.turn(options);
         if !options.checkpoint_merge {
@@ -95,13 +96,13 @@ impl F2fs {
     /// unless the volume is read-only.
     ///
     /// # Errors
-    /// `Corrupt` with what is wrong, `Unsupported` with the feature, those of the device.
+    /// `Corrupt` with the fault, `Unsupported` with the feature, those of the device.
     pub fn open(queue: Arc<RequestQueue>, bdi: Arc<Bdi>, options: F2fsOptions) -> Result<Arc<F2fs>> {
         Self::open_as(queue, bdi, options, false)
     }
 
-    /// Opens a volume for writing even where an earlier error is recorded in it, for a repair that has
-    /// looked at it.
+    /// Opens a volume for writing even if an earlier error is recorded in it. For a repair that has looked at
+    /// the volume.
     pub(crate) fn open_hurt(
         queue: Arc<RequestQueue>,
         bdi: Arc<Bdi>,
@@ -191,7 +192,7 @@ impl F2fs {
             let _ = fs.read_only.set(ReadOnly::Zones(behind_pointer(&fs.sb, at)));
         }
         fs.begin_order();
-        // A repair recovers first, and mends the root after.
+        // A repair recovers first, and corrects the root afterwards.
         if !even_hurt {
             fs.check_root()?;
         }
@@ -199,7 +200,7 @@ impl F2fs {
         Ok(fs)
     }
 
-    /// Refuses a volume whose root is no directory: nothing in it has a name.
+    /// Refuses a volume whose root is not a directory: nothing in it has a name.
     fn check_root(&self) -> Result<()> {
         let root = self.load_inode(Ino(self.sb.root_ino as u64)).map_err(|e| e.of("the root directory"))?;
         match root.attr.file_type {
@@ -208,8 +209,8 @@ impl F2fs {
         }
     }
 
-    /// Brings the volume to the state that was promised: orphans go, fsynced files come back. Opened
-    /// read-only, files come back in memory only.
+    /// Brings the volume to the state that was promised: orphans are freed, fsynced files are recovered; in
+    /// memory only if the volume is opened read-only.
     fn recover(&self, even_hurt: bool) -> Result<()> {
         let hurt = {
             let cp = &self.ckpt.lock().cp;
@@ -224,7 +225,7 @@ impl F2fs {
             self.unrecovered.store(self.has_fsynced_files().unwrap_or(true), SeqCst);
             return Ok(());
         }
-        // A chain that makes no sense is still one.
+        // A chain that makes no sense still counts as a chain.
         let disabled = self.recovery == Recovery::Disabled;
         let given_up = disabled && writable && self.has_fsynced_files().unwrap_or(true);
         if writable && !self.bring_logs_and_zones_together(!disabled).map_err(of_recovery)? {
@@ -239,13 +240,13 @@ impl F2fs {
         let found = if disabled { given_up } else { self.roll_forward().map_err(of_recovery)? };
         let clean = self.ckpt.lock().cp.flags.contains(CpFlags::UMOUNT);
         if writable && (found || !clean) {
-            // Also when nothing came of them: later writes must not lead to nodes that a power cut left
-            // behind.
+            // This is done even if nothing was recovered: later writes must not lead to nodes that a power
+            // cut left behind.
             self.orphans_changed.store(true, SeqCst);
             self.checkpoint(false)?;
         }
         if writable {
-            // The durable state leads to nothing in sections that it has free.
+            // The durable state leads to nothing in its free sections.
             self.reset_zones();
         }
         Ok(())
@@ -254,7 +255,8 @@ impl F2fs {
     /// Frees the inodes that had lost their last name when the checkpoint was made.
     ///
     /// # Errors
-    /// `Corrupt`, also where a number cannot be an orphan's: nothing vouches for those blocks' content.
+    /// `Corrupt`, also for a number that cannot be an orphan's: nothing vouches for the content of the orphan
+    /// blocks.
     fn recover_orphans(&self) -> Result<()> {
         let inos: Vec<u32> = self.orphans.lock().iter().copied().collect();
         if let Some(ino) = inos.iter().find(|i| **i <= self.sb.root_ino || **i >= self.sb.max_nid) {
@@ -279,7 +281,7 @@ impl F2fs {
     }
 }
 
-/// Says what to do about an error of roll-forward.
+/// Adds to an error of roll-forward what the user can do about it.
 fn of_recovery(e: Error) -> Error {
     match e.kind() {
         ErrorKind::Corrupt | ErrorKind::Stale | ErrorKind::FileTooBig => e.as_kind(ErrorKind::Corrupt).of(
@@ -289,7 +291,8 @@ fn of_recovery(e: Error) -> Error {
     }
 }
 
-/// The sentence for a block in use that its zone has not: what is written there is lost, or on another device.
+/// The sentence for a block in use behind its zone's write pointer: its content is lost, or on another
+/// device.
 fn behind_pointer(sb: &Superblock, at: BlockAddr) -> String {
     let order = match sb.devices().len() {
         0..3 => "",
@@ -298,7 +301,7 @@ fn behind_pointer(sb: &Superblock, at: BlockAddr) -> String {
     format!("block {at} is in use, and lies behind its zone's write pointer{order}: check tells more")
 }
 
-/// Why this volume may not be changed, if so.
+/// The reason why this volume may not be changed, if there is one.
 fn why_read_only(
     queue: &RequestQueue,
     sb: &Superblock,
@@ -342,7 +345,7 @@ fn load_orphans(sb: &Superblock, cp: &Checkpoint, meta: &Meta) -> Result<BTreeSe
     Ok(out)
 }
 
-/// Reads nat_bits if the pack has them and they belong to it.
+/// Reads nat_bits if the pack has them and their key matches.
 fn load_nat_bits(sb: &Superblock, cp: &Checkpoint, meta: &Meta) -> Result<Option<NatBits>> {
     if !cp.flags.contains(CpFlags::NAT_BITS) {
         return Ok(None);

@@ -122,7 +122,8 @@ pub struct IoPriority {
 
 const CLASSES: [(u8, &str); 3] = [(1, "rt"), (2, "be"), (3, "idle")];
 
-/// Spelled as class and level, such as `be/3`; `idle` alone has the last level. (A comma would end the option.)
+/// The spelling is class and level, such as `be/3`; `idle` alone has the last level. (A comma would end the
+/// option.)
 impl SwitchValue for IoPriority {
     fn parse(text: &str) -> Option<Self> {
         let (class, level) = text.split_once('/').unwrap_or((text, "7"));
@@ -159,11 +160,11 @@ switches! {
         pub deterministic: bool = false,
         /// The treatment of files that were fsynced after the last checkpoint.
         pub recovery: Recovery = Recovery::RollForward,
-        /// The bugs that are planted, for tests.
+        /// The planted bugs, for tests.
         pub planted: Planted = Planted::default(),
     }
 
-    /// The switches of an open volume. Each may be turned at any time.
+    /// The switches of an open volume. Each may be changed at any time.
     pub(crate) struct Switches {
         /// The writes that fsync waits for.
         fsync_mode: FsyncMode = FsyncMode::Posix,
@@ -204,7 +205,7 @@ switches! {
     }
 }
 
-/// An option as this crate spells it: `warm_streams=4` of `warm_data_streams=4`.
+/// An option in this crate's spelling: `warm_streams=4` for `warm_data_streams=4`.
 pub(crate) fn spelling(option: &str) -> Cow<'_, str> {
     match option.split_once("_data_streams") {
         Some((kind, value)) => format!("{kind}_streams{value}").into(),
@@ -216,7 +217,8 @@ impl F2fsOptions {
     /// Applies options spelled as for mount(8), such as `fsync_mode=strict,nocheckpoint_merge`.
     ///
     /// # Errors
-    /// `InvalidArgument` naming the first that is unknown or has a wrong value; those before it are set.
+    /// `InvalidArgument` naming the first option that is unknown or has a wrong value; the options before it
+    /// are set.
     pub fn parse(&mut self, list: &str) -> Result<()> {
         for option in list.split(',').filter(|o| !o.is_empty()) {
             if !self.set(option)? {
@@ -227,7 +229,7 @@ impl F2fsOptions {
         Ok(())
     }
 
-    /// Applies one option; false if there is none of this name.
+    /// Applies one option; false if there is no option of this name.
     ///
     /// # Errors
     /// `InvalidArgument` when its value is wrong.
@@ -235,7 +237,7 @@ impl F2fsOptions {
         Ok(set_word(WORDS, self, option)? || self.set_switch(&spelling(option))?)
     }
 
-    /// The words that are no switches, with their effects.
+    /// The options that are not switches, with their effects.
     pub fn words() -> impl Iterator<Item = (&'static str, &'static str)> {
         shown(WORDS)
     }

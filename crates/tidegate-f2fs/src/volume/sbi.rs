@@ -30,7 +30,7 @@ use tidegate_rt::{Mutex, RwLock};
 use tidegate_vfs::planted::Planted;
 use tidegate_vfs::{Bdi, Error, Inode, PageRun, ReadOnly, Result};
 
-/// The checkpoint on the volume, as the next one and the nodes written meanwhile need it.
+/// The facts about the volume's checkpoint that the next checkpoint and the nodes written meanwhile need.
 pub(crate) struct CpState {
     pub cp: Checkpoint,
     /// Version of the checkpoint being made, and the stamp of node footers: version and CRC.
@@ -42,9 +42,9 @@ pub struct F2fs {
     pub(crate) sb: Superblock,
     pub(crate) queue: Arc<RequestQueue>,
     pub(crate) bdi: Arc<Bdi>,
-    /// Why it was opened so, if it was.
+    /// The reason why the volume was opened read-only, if it was.
     pub(super) read_only: OnceLock<ReadOnly>,
-    /// Files were fsynced after the last checkpoint, and it is not known how to bring them back.
+    /// Files were fsynced after the last checkpoint, and their recovery is not supported.
     pub(crate) unrecovered: AtomicBool,
     /// Blocks of the metadata area, by address.
     pub(crate) meta: Meta,
@@ -56,31 +56,32 @@ pub struct F2fs {
     pub(crate) cursegs: Cursegs,
     pub(crate) flushes: Arc<FlushControl>,
     pub(crate) write_io: WriteIo,
-    /// Counts the streams that runs of blocks or files were given.
+    /// Counts the assignments of streams to runs of blocks or files.
     pub(crate) next_stream: AtomicU32,
     pub(crate) affinity: Affinity,
     pub(crate) since_cp: SinceCp,
     pub(crate) ckpt: Mutex<CpState>,
-    /// One checkpoint at a time.
+    /// Lets one checkpoint run at a time.
     pub(crate) cp_mutex: Mutex<()>,
-    /// Shared by operations that change the volume, exclusive for the moment of a checkpoint.
+    /// Held shared by operations that change the volume, exclusive while a checkpoint freezes them.
     pub(crate) cp_rwsem: RwLock<()>,
-    /// Keeps one file's placing and sending together, where the switch `writepages` says so.
+    /// Keeps placing and sending of one file together, where the switch `writepages` asks for it.
     pub(crate) writepages: Mutex<()>,
-    /// One such lock for the files that are pinned to a stream, by its slot.
+    /// One such lock for the files that are pinned to a stream, by the stream's slot.
     pub(crate) stream_writepages: [Mutex<()>; LOG_SLOTS],
-    /// One writer of node pages at a time.
+    /// Lets one thread write node pages at a time.
     pub(crate) node_write: Mutex<()>,
-    /// One thread at a time resets and finishes zones: a log goes to a zone that was left only once it was reset.
+    /// Lets one thread reset and finish zones at a time: a log goes to a zone that was left only once the
+    /// zone was reset.
     pub(crate) zone_mgmt: Mutex<()>,
     pub(crate) counts: Mutex<Counts>,
     pub(crate) orphans: Mutex<Orphans>,
     pub(crate) orphans_changed: AtomicBool,
     /// Directories with dirty pages: a checkpoint writes them.
     pub(crate) dirty_dirs: Mutex<HashMap<u64, Arc<Inode>>>,
-    /// Memory of what is known of directories' names.
+    /// The memory for the indexes of directories' names.
     pub(crate) names: Arc<names::Budget>,
-    /// Inodes with times or a size that their nodes do not have: a checkpoint stores them.
+    /// Inodes with times or a size that are newer than their nodes: a checkpoint stores them.
     pub(crate) dirty_inodes: DirtyInodes,
     pub(crate) stats: Arc<Counters>,
     pub(crate) ckpt_stat: CkptStat,
@@ -104,12 +105,12 @@ impl F2fs {
         self.queue.stats()
     }
 
-    /// How many fsynced files opening the volume recovered.
+    /// The number of fsynced files that were recovered when the volume was opened.
     pub fn recovered(&self) -> u64 {
         self.recovered.load(SeqCst)
     }
 
-    /// Checks an address read from a node before anybody goes there.
+    /// Checks an address that was read from a node, before it is used.
     pub(crate) fn check_data_addr(&self, addr: BlockAddr, ino: u64) -> Result<()> {
         if !addr.is_data() || self.sb.in_main(addr) {
             return Ok(());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate_rt::{Nanos, clock};
 use tidegate_vfs::{VolumeStats, Written};
 
-/// Kinds of blocks that are written, as statistics tell them apart.
+/// Kinds of blocks that are written, as statistics count them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockKind {
     Data,
@@ -20,13 +20,13 @@ pub(crate) enum BlockKind {
 pub(crate) struct Counters {
     bios: [AtomicU64; 3],
     blocks: [AtomicU64; 3],
-    /// Where SIT, NAT and SSA begin; packs of checkpoints are in front.
+    /// The first blocks of SIT, NAT and SSA; the packs of checkpoints are in front.
     areas: [u32; 3],
     /// Blocks written to packs, SIT, NAT and SSA.
     area_blocks: [AtomicU64; 4],
     pub checkpoints: AtomicU64,
     pub checkpoint_ns: AtomicU64,
-    /// When the last one ended, or the volume was opened, on the monotonic clock.
+    /// The end of the last checkpoint, or the time when the volume was opened, on the monotonic clock.
     last_checkpoint: AtomicU64,
     pub in_place: AtomicU64,
     pub ssr_segments: AtomicU64,
@@ -48,7 +48,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Nothing done yet; `areas`: the first blocks of SIT, NAT and SSA.
+    /// Statistics of a volume that is being opened; `areas`: the first blocks of SIT, NAT and SSA.
     pub(crate) fn opened_now(areas: [u32; 3]) -> Self {
         Counters { areas, last_checkpoint: AtomicU64::new(clock::now().0), ..Counters::default() }
     }
@@ -58,25 +58,25 @@ impl Counters {
         self.blocks[kind as usize].fetch_add(blocks, Relaxed);
     }
 
-    /// Blocks in front of the main area, from `addr` on, are written by one bio.
+    /// Counts a bio that writes blocks in front of the main area, from `addr` on.
     pub(crate) fn meta_bio(&self, addr: u32, blocks: u64) {
         self.bio(BlockKind::Meta, blocks);
         let area = self.areas.iter().take_while(|first| **first <= addr).count();
         self.area_blocks[area].fetch_add(blocks, Relaxed);
     }
 
-    /// Data blocks got a place: moved by cleaning, or written for users.
+    /// Counts data blocks that got a place: moved by cleaning, or written for users.
     pub(crate) fn placed(&self, moved: bool, blocks: u64) {
         let counter = if moved { &self.gc_data } else { &self.user_blocks };
         counter.fetch_add(blocks, Relaxed);
     }
 
-    /// A bio that was growing is sent; `split`, since another writer's pages do not continue it.
+    /// Counts a growing bio that is sent; `split`: another writer's pages do not continue it.
     pub(crate) fn sent_early(&self, split: bool) {
         self.split_bios.fetch_add(split as u64, Relaxed);
     }
 
-    /// A bio of a log is sent as it is: a pass ends, or somebody waits.
+    /// Counts a bio of a log that is sent before it is full: a pass ends, or a thread waits.
     pub(crate) fn stream_sent(&self, log: LogId) {
         self.streams_sent.fetch_add(!log.kind.is_node() as u64, Relaxed);
     }
@@ -114,25 +114,28 @@ impl Counters {
         }
     }
 
-    /// Figures that F2FS alone has.
+    /// Figures that only F2FS has.
     fn own(&self) -> BTreeMap<Cow<'static, str>, u64> {
         let counts = [
-            // Data blocks written where they were.
+            // Data blocks written in place.
             ("in_place_blocks", &self.in_place),
             // Segments reused with valid blocks in them.
             ("ssr_segments", &self.ssr_segments),
-            // Extra streams that got a segment and that left theirs, and runs of blocks that found none to open.
+            // Extra streams that got a segment; extra streams that left theirs; runs of blocks that could
+            // open no stream.
             ("streams_opened", &self.streams_opened),
             ("streams_closed", &self.streams_closed),
             ("streams_refused", &self.streams_refused),
-            // Bios of data that were sent before they were full, since a pass over a file ended or somebody waited.
+            // Bios of data that were sent before they were full, since a pass over a file ended or a thread
+            // waited.
             ("streams_sent", &self.streams_sent),
-            // Times that somebody cleaned because room was short, and times that the thread did.
+            // Times that a thread cleaned because room was short, and times that the background thread
+            // cleaned.
             ("gc_foreground", &self.gc_foreground),
             ("gc_background", &self.gc_background),
             // Segments cleaned.
             ("gc_segments", &self.gc_segments),
-            // Data blocks that cleaning moved, and nodes that it had written elsewhere.
+            // Data blocks that cleaning moved, and nodes that cleaning marked dirty.
             ("gc_data_blocks", &self.gc_data),
             ("gc_node_blocks", &self.gc_nodes),
             // Blocks written in front of the main area.

@@ -1,5 +1,5 @@
-//! A small volume with some of everything, damaged by patches, then opened, walked, read and changed: the
-//! part that the tests and the fuzz target share.
+//! A small volume with some of everything, damaged by patches, then opened, walked, read and changed. The
+//! tests and the fuzz target share this part.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -19,10 +19,10 @@ const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 const SIZE: u64 = 64 << 20;
 const PIECE: usize = BLOCK_SIZE;
 
-/// Bytes to put at a place of the volume.
+/// Bytes to write at a byte offset of the volume.
 pub type Patch = (u64, Vec<u8>);
 
-/// A filled volume and where its parts lie.
+/// A filled volume and the places of its parts.
 pub struct Sample {
     /// The blocks that are not zero.
     blocks: BTreeMap<u64, Vec<u8>>,
@@ -30,11 +30,11 @@ pub struct Sample {
     pub cp: Checkpoint,
     /// Inode numbers by name.
     pub inos: BTreeMap<&'static str, u32>,
-    /// Where each node in use lies, in blocks.
+    /// The block of each node in use.
     pub nodes: BTreeMap<u32, u32>,
 }
 
-/// How the volume was left.
+/// The state in which the volume was left.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Left {
     /// Unmounted.
@@ -47,7 +47,7 @@ fn queue(device: Arc<dyn Device>) -> Arc<RequestQueue> {
     Arc::new(RequestQueue::new(device, QueueLimits::default()))
 }
 
-/// Opens and mounts; nothing happens by the clock, so that a case goes the same way each time.
+/// Opens and mounts a volume; nothing depends on the clock, so that a case runs alike each time.
 pub fn mount(device: Arc<dyn Device>) -> Result<Arc<Vfs>> {
     let bdi = Bdi::new(MemoryLimits::default());
     let options = F2fsOptions { deterministic: true, ..Default::default() };
@@ -117,7 +117,7 @@ impl Sample {
         Sample { blocks, sb, cp, inos, nodes }
     }
 
-    /// A device of its own with the volume on it.
+    /// A separate device with the volume on it.
     pub fn device(&self) -> Arc<MemoryDevice> {
         let device = MemoryDevice::new(SIZE);
         for (at, block) in &self.blocks {
@@ -126,7 +126,7 @@ impl Sample {
         Arc::new(device)
     }
 
-    /// The volume with patches; with `fix`, checksums are made to match again.
+    /// The volume with patches; with `fix`, checksums are corrected afterwards.
     pub fn damaged(&self, patches: &[Patch], fix: bool) -> Arc<MemoryDevice> {
         let device = self.device();
         for (at, bytes) in patches.iter().filter(|(at, b)| at + b.len() as u64 <= SIZE) {
@@ -139,7 +139,7 @@ impl Sample {
         device
     }
 
-    /// A block as it is without damage.
+    /// A block without damage.
     pub fn block(&self, at: u32) -> Vec<u8> {
         self.blocks.get(&(at as u64 * BLOCK_SIZE as u64)).cloned().unwrap_or(vec![0; BLOCK_SIZE])
     }
@@ -170,7 +170,7 @@ fn word(b: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(*b[at..].first_chunk().unwrap())
 }
 
-/// The node table: the blocks that count, then the journal over them.
+/// The node table: the current blocks, then the journal over them.
 fn nodes(device: &MemoryDevice, sb: &Superblock, cp: &Checkpoint) -> BTreeMap<u32, u32> {
     let mut found = BTreeMap::new();
     for n in 0..sb.nat_blocks {
@@ -198,7 +198,7 @@ fn fix_superblocks(device: &MemoryDevice) {
     }
 }
 
-/// Fixes head, tail and nat_bits of both packs, as far as their fields say where these are.
+/// Corrects head, tail and nat_bits of both packs, as far as their fields say where these are.
 fn fix_checkpoints(device: &MemoryDevice, sb: &Superblock) {
     for start in [sb.cp_blkaddr, sb.cp_blkaddr + BLOCKS_PER_SEG] {
         let head = block(device, start);
@@ -228,7 +228,7 @@ fn fix_head(device: &MemoryDevice, at: u32) -> Option<u32> {
     Some(crc)
 }
 
-/// All features that do not hide damage behind a checksum.
+/// All features that do not protect damaged bytes with a checksum.
 pub const UNSUMMED: Features = Features::EXTRA_ATTR
     .union(Features::FLEXIBLE_INLINE_XATTR)
     .union(Features::INODE_CRTIME)
@@ -241,8 +241,8 @@ pub fn clean() -> &'static Sample {
     MADE.get_or_init(|| Sample::build(UNSUMMED, Left::Clean))
 }
 
-/// Reads patches out of `input`: four bytes of place, one of length, the bytes. Places count in the blocks
-/// in use only, so that hardly a patch goes into free space.
+/// Reads patches out of `input`: four bytes of offset, one of length, the bytes. Offsets count only blocks in
+/// use, so that hardly a patch goes into free space.
 pub fn patches(sample: &Sample, mut input: &[u8]) -> Vec<Patch> {
     let blocks = sample.used(0..(SIZE / BLOCK_SIZE as u64) as u32);
     let mut found = Vec::new();
@@ -256,7 +256,7 @@ pub fn patches(sample: &Sample, mut input: &[u8]) -> Vec<Patch> {
     found
 }
 
-/// Checks a volume, then mounts it, reads all of it and changes it.
+/// Checks a volume, then mounts it, reads all of it, and changes it.
 pub fn exercise(device: Arc<dyn Device>) -> Seen {
     let mut seen = Seen::default();
     seen.keep(check(&queue(device.clone()), CheckOptions::default()));
@@ -264,7 +264,7 @@ pub fn exercise(device: Arc<dyn Device>) -> Seen {
     seen
 }
 
-/// The volume with the patches that `input` stands for, checksums fixed, goes through everything.
+/// Applies the patches that `input` encodes, corrects checksums, and runs [`exercise`] on the volume.
 pub fn run(input: &[u8]) {
     let sample = clean();
     exercise(sample.damaged(&patches(sample, input), true));

@@ -1,4 +1,4 @@
-//! Cases of damage: each is a sample, with bytes of it changed.
+//! Cases of damage: each is a sample with some bytes changed.
 
 use crate::fuzz_body::{Left, Patch, Sample, UNSUMMED};
 use std::sync::OnceLock;
@@ -9,7 +9,7 @@ pub struct Case {
     pub name: String,
     pub sample: &'static Sample,
     pub patches: Vec<Patch>,
-    /// Checksums are made to match again.
+    /// Checksums are corrected after the damage.
     pub fix: bool,
 }
 
@@ -19,13 +19,13 @@ pub fn orphaned() -> &'static Sample {
     MADE.get_or_init(|| Sample::build(UNSUMMED, Left::WithOrphans))
 }
 
-/// A volume whose inodes carry checksums, which most damage breaks.
+/// A volume whose inodes carry checksums, which most damage makes wrong.
 pub fn summed() -> &'static Sample {
     static MADE: OnceLock<Sample> = OnceLock::new();
     MADE.get_or_init(|| Sample::build(UNSUMMED | Features::INODE_CHKSUM, Left::Clean))
 }
 
-/// Bytes by a seed (splitmix64), the same on each run.
+/// A generator of random bytes from a seed (splitmix64).
 pub struct Random(pub u64);
 
 impl Random {
@@ -45,7 +45,7 @@ impl Random {
     }
 }
 
-/// A place in a block: name, offset, width.
+/// A field of a block: name, offset, width.
 pub type Field = (&'static str, usize, usize);
 
 macro_rules! fields {
@@ -55,7 +55,7 @@ macro_rules! fields {
 }
 pub(crate) use fields;
 
-/// Values for a field: bounds, neighbours of its value, chance, and numbers that may point to itself.
+/// Values for a field: bounds, neighbours of its value, random values, and numbers that may point to itself.
 fn values(old: u64, own: &[u32], seed: u64) -> Vec<u64> {
     let mut all = vec![0, 1, u64::MAX, i32::MAX as u64, old.wrapping_add(1), old.wrapping_sub(1)];
     all.push(Random(seed).next());
@@ -66,7 +66,7 @@ fn values(old: u64, own: &[u32], seed: u64) -> Vec<u64> {
     all
 }
 
-/// A case for each value of each field, set in all of `blocks` alike.
+/// A case for each value of each field, set alike in all of `blocks`.
 pub fn field_cases(
     what: &str,
     sample: &'static Sample,
@@ -89,7 +89,7 @@ pub fn field_cases(
     cases
 }
 
-/// A block range overwritten in four ways.
+/// Cases that overwrite a range of a block in four ways.
 pub fn block_cases(what: &str, sample: &'static Sample, at: u32, range: std::ops::Range<usize>) -> Vec<Case> {
     let place = at as u64 * BLOCK_SIZE as u64 + range.start as u64;
     let old = sample.block(at)[range.clone()].to_vec();

@@ -1,11 +1,11 @@
-//! Changes by chance, in many places at once.
+//! Random changes, in many places at once.
 
 use crate::cases::{Case, Random, orphaned, summed};
 use crate::fuzz_body::{self, Sample, clean};
 use crate::runner::{growth, guarded, keep_panics, report, run_all, wanted};
 use tidegate_f2fs::raw::BLOCK_SIZE;
 
-/// Up to 24 random changes of up to 16 bytes in blocks out of `blocks`.
+/// Up to 24 random changes of up to 16 bytes each, in `blocks`.
 fn random_case(what: &str, sample: &'static Sample, blocks: &[u32], seed: u64) -> Case {
     let mut random = Random(seed);
     let mut patches = Vec::new();
@@ -20,7 +20,7 @@ fn random_case(what: &str, sample: &'static Sample, blocks: &[u32], seed: u64) -
     Case { name: format!("{what} seed {seed}"), sample, patches, fix: true }
 }
 
-/// How many volumes a test damages: `usual`, or `TIDEGATE_DAMAGED`.
+/// The number of volumes that a test damages: `usual`, or `TIDEGATE_DAMAGED`.
 fn volumes(usual: usize) -> std::ops::Range<usize> {
     let told = std::env::var("TIDEGATE_DAMAGED").ok();
     0..told.map_or(usual, |n| n.parse().expect("TIDEGATE_DAMAGED is a number"))
@@ -49,7 +49,7 @@ fn random_nodes() {
     run_all(cases);
 }
 
-/// Inputs as the fuzz target gets them.
+/// Inputs in the form of the fuzz target's.
 #[test]
 fn fuzz_inputs() {
     keep_panics();

@@ -64,7 +64,7 @@ fn directories() {
         }
     }
     for dir in ["inline-dir", "root"] {
-        // As many entries as fit behind the extra attributes and before the inline attributes.
+        // The area holds as many entries as fit behind the extra attributes and before the inline attributes.
         let bytes = (DEF_ADDRS_PER_INODE - 6 - DEFAULT_INLINE_XATTR_ADDRS - DEF_INLINE_RESERVED_SIZE) * 4;
         let slots = bytes * 8 / ((SIZE_OF_DIR_ENTRY + F2FS_SLOT_LEN) * 8 + 1);
         let map = slots.div_ceil(8);
@@ -76,7 +76,7 @@ fn directories() {
     run_all(cases);
 }
 
-/// The areas that hold attributes: in the inode and in a node of its own.
+/// The areas that hold attributes: in the inode, and in an xattr node.
 #[test]
 fn attributes() {
     let s = clean();

@@ -7,17 +7,17 @@ use tidegate_block::{Errno, Fault, Faulty, MemoryDevice, Op, QueueLimits, Reques
 use tidegate_f2fs::check::{CheckOptions, check};
 use tidegate_vfs::ErrorKind;
 
-/// Which requests fail.
+/// The requests that fail.
 #[derive(Clone, Copy, Debug)]
 enum Fails {
-    /// One of its kind.
+    /// One request of its kind.
     One(Op, u64),
-    /// All from this one on.
+    /// All requests of its kind from this one on.
     From(Op, u64),
 }
 
 impl Fails {
-    /// A device that fails them.
+    /// A device that fails these requests.
     fn on(self, inner: Arc<MemoryDevice>) -> Arc<Faulty> {
         let (op, which) = match self {
             Fails::One(op, n) => (op, n..n + 1),
@@ -27,8 +27,8 @@ impl Fails {
     }
 }
 
-/// Goes through everything on a device that fails. When requests failed, somebody is told, or what they were
-/// for was done in another way and the volume is good.
+/// Runs [`exercise`] on a device that fails. When requests failed, either an error is returned, or their
+/// purpose was reached in another way and the volume is good.
 fn faulty(fails: Fails) -> Result<(), String> {
     let inner = clean().device();
     let device = fails.on(inner.clone());
@@ -47,7 +47,7 @@ fn is_clean(device: Arc<MemoryDevice>) -> bool {
     check(&queue, CheckOptions::default()).is_ok_and(|report| report.is_clean())
 }
 
-/// Requests fail one at a time, and from one on: that ends in errors which say so, and nothing worse.
+/// Requests fail one at a time, or from one on: the only result is errors that say so.
 #[test]
 fn failing_devices() {
     keep_panics();
@@ -65,7 +65,7 @@ fn failing_devices() {
     report(&failures);
 }
 
-/// Where nothing can be read, or nothing written, the error is the device's.
+/// When nothing can be read, or nothing written, the error is the device's.
 #[test]
 fn dead_devices() {
     for op in [Op::Read, Op::Write] {

@@ -1,5 +1,5 @@
-//! Damage of each kind of block, one place at a time and at random: a volume may be refused, but nothing
-//! may panic, hang or take memory without end.
+//! Damage of each kind of block, one place at a time and at random: a volume may be refused, but nothing may
+//! panic, hang or use unbounded memory.
 //!
 //! A failure names its cases; `TIDEGATE_CASE=text` runs only those whose names contain the text.
 
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use tidegate_f2fs::raw::CpFlags;
 use tidegate_vfs::{Cred, ErrorKind};
 
-/// Without damage all is there, so that the other tests try what they say.
+/// The undamaged volume is seen whole, so the other tests really test damage.
 #[test]
 fn undamaged_volumes_are_seen_whole() {
     for (sample, orphans) in [(clean(), 0), (orphaned(), 1)] {
@@ -36,7 +36,7 @@ fn undamaged_volumes_are_seen_whole() {
     }
 }
 
-/// A volume's memory goes with it: nothing keeps it when nobody can reach it any more.
+/// A volume's memory is freed when nothing can reach the volume any more.
 #[test]
 fn an_unmounted_volume_leaves_no_memory() {
     let v = fuzz_body::mount(clean().device()).unwrap();

@@ -29,7 +29,7 @@ const CHECKPOINT: [Field; 18] = fields!(RawCheckpoint, 0;
     cur_data_blkoff 2, ckpt_flags 4, cp_pack_total_block_count 4, cp_pack_start_sum 4, valid_node_count 4,
     valid_inode_count 4, next_free_nid 4, sit_ver_bitmap_bytesize 4, nat_ver_bitmap_bytesize 4);
 
-/// Heads and tails of both packs, as far as both are whole.
+/// Heads and tails of those packs that are whole.
 fn heads(s: &Sample) -> Vec<u32> {
     let packs = [s.cp.start, s.sb.cp_blkaddr * 2 + BLOCKS_PER_SEG - s.cp.start];
     let total = offset_of!(RawCheckpoint, cp_pack_total_block_count);
@@ -43,7 +43,7 @@ fn checkpoint_heads() {
     for (what, s) in [("checkpoint", clean()), ("orphaned checkpoint", orphaned())] {
         let heads = heads(s);
         cases.extend(field_cases(what, s, &heads, &CHECKPOINT, &[0x100, 0x4ff], true));
-        // Each flag alone.
+        // Each flag is changed by itself.
         let flags = [("ckpt_flags", offset_of!(RawCheckpoint, ckpt_flags), 4)];
         let bits: Vec<u32> = (0..16).map(|n| s.cp.flags.bits() ^ 1 << n).collect();
         cases.extend(field_cases(what, s, &heads[..2], &flags, &bits, true));
@@ -57,7 +57,7 @@ fn checkpoint_heads() {
     run_all(cases);
 }
 
-/// All of a pack behind its head: orphans, summaries, nat_bits.
+/// The whole pack behind its head: orphans, summaries, nat_bits.
 #[test]
 fn checkpoint_packs() {
     let mut cases = Vec::new();
@@ -65,7 +65,7 @@ fn checkpoint_packs() {
         let end = s.cp.start + BLOCKS_PER_SEG;
         cases.extend(whole_blocks(what, s, &s.used(s.cp.start..end)));
         let sums = s.cp.start + s.cp.raw.cp_pack_start_sum.get();
-        // The journals' counts and first entries, in both forms.
+        // The damage is to the counts and first entries of the journals, in both forms.
         for at in [0, SUM_JOURNAL_SIZE, ENTRIES_IN_SUM * SUMMARY_SIZE] {
             let fields = [("n", at, 2), ("id", at + 2, 4), ("ino", at + 7, 4), ("addr", at + 11, 4)];
             for block in sums..sums + 3 {
@@ -99,8 +99,7 @@ fn tables() {
     run_all(cases);
 }
 
-/// An orphan block is not believed about the root, about numbers that are no inode, and about directories
-/// with names.
+/// An orphan block is not trusted if it lists the root, numbers that are no inode, or directories with names.
 #[test]
 fn orphans_that_can_be_none() {
     let s = orphaned();

@@ -12,7 +12,7 @@ const INODE: [Field; 17] = fields!(RawInode, 0;
     i_flags 4, i_pino 4, i_namelen 4, i_dir_level 1, i_ext 4, i_atime_nsec 4, i_mtime 8, i_generation 4,
     i_uid 4);
 
-/// Places in an inode behind its fixed part, and its footer.
+/// Fields of an inode behind its fixed part, and its footer.
 const BEHIND: [Field; 12] = [
     ("i_extra_isize", I_ADDR_OFFSET, 2),
     ("i_inline_xattr_size", I_ADDR_OFFSET + 2, 2),
@@ -28,7 +28,7 @@ const BEHIND: [Field; 12] = [
     ("footer.flag", FOOTER_OFFSET + 8, 4),
 ];
 
-/// Each named inode's block, with what a field of it might be made to point to.
+/// Each named inode's block, with the numbers that one of its fields might be made to point to.
 fn inodes() -> impl Iterator<Item = (&'static str, u32, Vec<u32>)> {
     let s = clean();
     s.inos.iter().map(move |(name, ino)| (*name, s.nodes[ino], vec![*ino, s.nodes[ino], s.inos["holes"]]))
@@ -60,7 +60,7 @@ fn inode_addresses() {
     run_all(cases);
 }
 
-/// The nodes that are no inodes: addresses, node ids and attributes.
+/// The nodes that are not inodes: they hold addresses, node ids or attributes.
 #[test]
 fn other_nodes() {
     let s = clean();
@@ -81,7 +81,7 @@ fn other_nodes() {
     run_all(cases);
 }
 
-/// An inode that has a name and says it has none is not freed by a thread that looks at it.
+/// A lookup does not free an inode that has a name but a link count of 0.
 #[test]
 fn inodes_without_links() {
     let s = clean();

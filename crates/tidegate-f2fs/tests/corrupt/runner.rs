@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(10);
 const MAX_GROWTH: usize = 300 << 20;
-/// Failures after which a test gives up; hangs end it sooner, by their time.
+/// Failures after which a test gives up; after hangs, which take time, it gives up sooner.
 const ENOUGH: usize = 20;
 
 static PANICS: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
 
-/// Keeps the place of each panic with the name of its thread, since a joined thread no longer tells it.
+/// Keeps the place of each panic with the name of its thread, since a joined thread does not tell it.
 pub fn keep_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             let name = thread::current().name().unwrap_or("?").to_string();
-            // Panics of the tests themselves go the usual way.
+            // Panics of the tests themselves take the usual way.
             if info.location().is_none_or(|at| at.file().contains("tests/corrupt/")) {
                 return before(info);
             }
@@ -31,7 +31,7 @@ pub fn keep_panics() {
     });
 }
 
-/// Takes the panics of a thread out, or of all threads that are no case's.
+/// Takes the panics of a thread, or of all threads that run no case.
 fn panics_of(name: Option<&str>) -> String {
     let mut all = PANICS.lock().unwrap();
     let mine = |who: &str| name.map_or(!who.starts_with("case "), |n| who == n);
@@ -47,7 +47,7 @@ fn memory() -> usize {
     text.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-/// Growth since the volumes were made.
+/// Growth of this process's memory since the volumes were made.
 pub fn growth() -> usize {
     static START: AtomicUsize = AtomicUsize::new(0);
     if START.load(Relaxed) == 0 {
@@ -69,7 +69,7 @@ fn leaking(name: &str) -> Result<(), String> {
     Err(format!("up to {name}, the cases of all tests together left {} MiB in use", grown >> 20))
 }
 
-/// Runs `f` in a thread called after the case; what is wrong with how it went. A thread that hangs is left
+/// Runs `f` in a thread named after the case; returns the fault of the run. A thread that hangs is left
 /// behind, since nothing can end it.
 pub fn guarded<T: Send + 'static>(name: &str, f: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
     let (send, done) = channel();
@@ -106,7 +106,7 @@ pub fn wanted(name: &str) -> bool {
     std::env::var("TIDEGATE_CASE").map_or(true, |text| name.contains(&text))
 }
 
-/// Runs all cases and fails with the names of those that did not end in an answer.
+/// Runs all cases and fails with the names of the cases that got no answer.
 pub fn run_all(cases: Vec<Case>) {
     keep_panics();
     growth();

@@ -1,4 +1,4 @@
-//! A directory's default ACL comes with everything made in it, or nothing is made.
+//! A directory's default ACL comes with everything that is made in it, or nothing is made.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -25,7 +25,7 @@ fn mount(device: &Arc<MemoryDevice>) -> Arc<Vfs> {
     Vfs::mount(fs, bdi, options).unwrap()
 }
 
-/// A list that names so many users. More than about twenty do not fit into an inode.
+/// A list that names `users` users. More than about twenty do not fit into an inode.
 fn list(users: u32) -> Vec<u8> {
     let plain = |tag, perm| Entry { tag, perm, id: NO_ID };
     let mut all = vec![plain(acl::USER_OBJ, 7)];
@@ -44,7 +44,7 @@ fn volume(users: u32) -> (Arc<MemoryDevice>, Arc<Vfs>, Arc<Inode>) {
     (device, v, dir)
 }
 
-/// It has the ACL of its directory, narrowed to the mode it was made with.
+/// Asserts that the inode has the ACL of its directory, narrowed to the mode it was made with.
 fn has_acl(v: &Vfs, inode: &Inode, users: u32, what: &str) {
     let mut want = Acl::parse(&list(users)).unwrap();
     want.restrict(if inode.is_dir() { 0o750 } else { 0o640 }, true);
@@ -60,7 +60,7 @@ fn judge(device: &Arc<MemoryDevice>, what: &str) {
     assert!(report.is_clean(), "{what}: {:#?}", report.problems);
 }
 
-/// Room for the inode is not room for its ACL.
+/// There is room for the inode, but not for its ACL.
 #[test]
 fn where_there_is_no_room_for_an_acl_nothing_is_made() {
     const USERS: u32 = 40;
@@ -110,8 +110,8 @@ fn where_there_is_no_room_for_an_acl_nothing_is_made() {
     v.unmount().unwrap();
 }
 
-/// Does `change` to the directory of a volume beside somebody who syncs: what a power cut after each sync
-/// leaves.
+/// Runs `change` on the directory of a volume beside a thread that syncs. Returns the state that a power cut
+/// leaves after each sync.
 fn cuts(seed: u64, users: u32, change: fn(&Vfs, &Arc<Inode>)) -> Vec<MemoryDevice> {
     let config = Config { seed, cpus: 3, quantum: Nanos(0), jitter: 16, ..Config::default() };
     let run = move || {
@@ -136,7 +136,7 @@ fn cuts(seed: u64, users: u32, change: fn(&Vfs, &Arc<Inode>)) -> Vec<MemoryDevic
     sim::run_with(&config, run).unwrap_or_else(|d| panic!("seed {seed}: {d}")).value
 }
 
-/// Shows `look` the directory of each state, mounted.
+/// Calls `look` with the directory of each state, mounted.
 fn each_cut(
     seed: u64,
     users: u32,
@@ -152,7 +152,7 @@ fn each_cut(
     }
 }
 
-/// No checkpoint has a file or directory without its ACL, whether that fits into the inode or not.
+/// No checkpoint has a file or directory without its ACL, whether the ACL fits into the inode or not.
 #[test]
 fn a_power_cut_leaves_nothing_without_its_acl() {
     let change = |v: &Vfs, dir: &Arc<Inode>| {
@@ -173,7 +173,7 @@ fn a_power_cut_leaves_nothing_without_its_acl() {
     }
 }
 
-/// No checkpoint has a mode that is not its access ACL's.
+/// No checkpoint has a mode that differs from the access ACL's.
 #[test]
 fn a_power_cut_parts_no_mode_from_its_acl() {
     let change = |v: &Vfs, dir: &Arc<Inode>| {

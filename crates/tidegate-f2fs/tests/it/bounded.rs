@@ -1,5 +1,5 @@
-//! Operations over thousands of nodes on a volume that is nearly full: each makes only so many nodes dirty
-//! at a time that the next checkpoint has room for them.
+//! Operations over thousands of nodes on a nearly full volume: each dirties only so many nodes at a time that
+//! the next checkpoint has room for them.
 
 use crate::common::volume;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const SIZE: u64 = NODES * DNODE * PAGE;
 
 const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
 
-/// A volume with a sparse file that has all the nodes it can, and another file in all the rest.
+/// A volume with a sparse file that has as many nodes as possible, and another file in the rest.
 struct Full {
     vfs: Arc<Vfs>,
     device: Arc<MemoryDevice>,
@@ -28,7 +28,7 @@ struct Full {
 
 fn mount(device: &Arc<MemoryDevice>, mode: AllocMode) -> Arc<Vfs> {
     let options = F2fsOptions { mode, ..Default::default() };
-    // Nothing is written before somebody asks, and then all at once.
+    // Nothing is written before it is asked for, and then everything at once.
     let limits = MemoryLimits { cache: 1 << 30, dirty: 1 << 29, background: 1 << 29, ..Default::default() };
     let mount = MountOptions { no_periodic_writeback: true, ..Default::default() };
     mount_with(device.clone(), limits, options, mount).unwrap().1
@@ -42,7 +42,7 @@ fn assert_clean(device: &Arc<MemoryDevice>) {
 }
 
 impl Full {
-    /// `spare` blocks are left.
+    /// A full volume with `spare` blocks left.
     fn new(mode: AllocMode, spare: u64) -> Option<Full> {
         if tidegate_testing::oracle::skip_or_fail("mkfs.f2fs") {
             return None;
@@ -51,7 +51,7 @@ impl Full {
         let sparse = full.open("/sparse");
         for n in 0..NODES {
             sparse.write_at(at(n), &page(n)).unwrap();
-            // Nodes lie among data, and nodes of one file among those of others.
+            // Nodes lie among data, and nodes of one file lie among nodes of others.
             if n % 50 == 0 {
                 full.open(&format!("/small{n}")).write_at(0, &page(n)).unwrap();
             }
@@ -105,7 +105,7 @@ impl Full {
         }
     }
 
-    /// The other files are as they were, the volume is good, and so it is after mounting it again.
+    /// Asserts that the other files are unchanged and the volume is good, also after it is mounted again.
     fn judge(self) {
         self.small_files_are_as_they_were();
         self.vfs.sync().unwrap();
@@ -117,7 +117,7 @@ impl Full {
     }
 }
 
-/// Where block `n` is: somewhere in the `n`-th direct node.
+/// The position of block `n`: somewhere in the `n`-th direct node.
 fn at(n: u64) -> u64 {
     (n * DNODE + n * 7 % 100) * PAGE
 }
@@ -152,7 +152,7 @@ fn truncating_in_the_middle_and_removing() {
         let before = full.vfs.statfs().blocks_free;
         let half = at(NODES / 2) + 1;
         f.truncate(half).unwrap();
-        // A block and a node for each, and what of the indirect nodes went.
+        // Each gave back a block and a node; indirect nodes were freed, too.
         let gone = full.vfs.statfs().blocks_free - before;
         let (least, indirect) = (2 * (NODES / 2 - 1), NODES / 1018);
         assert!(gone >= least && gone <= least + indirect, "{gone}");
@@ -170,7 +170,7 @@ fn truncating_in_the_middle_and_removing() {
     }
 }
 
-/// Every page is booked: no overwrite may fail, whatever nodes change with it.
+/// Every page is booked: no overwrite may fail, whichever nodes it changes.
 #[test]
 fn overwriting_all() {
     for mode in MODES {
@@ -186,13 +186,13 @@ fn overwriting_all() {
     }
 }
 
-/// All the space there is goes to a range with thousands of nodes before it and a few behind.
+/// All free space goes to a range with thousands of nodes before it and a few behind.
 #[test]
 fn allocating_all_that_is_left() {
     for mode in MODES {
         let Some(full) = Full::new(mode, 3000) else { return };
         let f = full.open("/sparse");
-        // Three nodes' worth, with the one block in each of them.
+        // The range covers three nodes, each of which has one block already.
         let (start, pages) = ((NODES - 4) * DNODE, 2 * DNODE + 500);
         f.fallocate(FallocateFlags::empty(), start * PAGE, pages * PAGE).unwrap();
         let e = f.fallocate(FallocateFlags::empty(), 0, 10 * DNODE * PAGE).unwrap_err();
@@ -208,8 +208,8 @@ fn allocating_all_that_is_left() {
     }
 }
 
-/// One change of attributes makes one node dirty; thousands of them must not wait for a checkpoint that has
-/// no room for all.
+/// One change of attributes makes one node dirty; thousands of dirty nodes must not wait for a checkpoint
+/// that has no room for all.
 #[test]
 fn changing_attributes_of_all_files() {
     if tidegate_testing::oracle::skip_or_fail("mkfs.f2fs") {
@@ -227,7 +227,7 @@ fn changing_attributes_of_all_files() {
             full.vfs.setxattr(ROOT, &inode(n), b"user.n", Some(&n.to_le_bytes()), none).unwrap();
         }
         full.vfs.sync().unwrap();
-        // Reading them changes the times of access.
+        // The reads change the times of access.
         let before = inode(NODES - 1).attr().atime;
         for n in 0..NODES {
             full.read(&full.open(&format!("/small{n}")), 0);
@@ -241,8 +241,8 @@ fn changing_attributes_of_all_files() {
     }
 }
 
-/// Pages of thousands of nodes get places in one pass, most of them in the holes of segments in use, which
-/// takes no free segment and yet makes all those nodes dirty.
+/// Pages of thousands of nodes get places in one pass, most of them in holes of segments in use. That takes
+/// no free segment, yet it makes all those nodes dirty.
 #[test]
 fn writing_into_holes() {
     if tidegate_testing::oracle::skip_or_fail("mkfs.f2fs") {

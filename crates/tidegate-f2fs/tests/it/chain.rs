@@ -1,5 +1,5 @@
-//! Chains of fsynced nodes that no honest writer leaves: opening ends with an error that says what to do,
-//! or recovers what can be; it never panics, hangs, or leaves a volume that is not clean.
+//! Chains of fsynced nodes that no correct writer leaves: opening ends with an error that says what to do, or
+//! recovers what can be recovered. It never panics, hangs, or leaves a volume that is not clean.
 
 use crate::common::volume;
 use crate::common::watch;
@@ -34,15 +34,16 @@ struct Crashed {
     chain: Vec<u32>,
     main: u32,
     end: u32,
-    /// A block with a valid node, one with valid data.
+    /// A block with a valid node, and a block with valid data.
     node: u32,
     data: u32,
-    /// Inode numbers of a directory and of a file that no fsync was about.
+    /// Inode numbers of a directory and of a file that were not fsynced.
     dir: u32,
     bystander: u32,
 }
 
-/// An old file with direct nodes, then fsyncs: of new files `a`, `b`, of the old one, of new `c` in `d`.
+/// An old file with direct nodes, then fsyncs: of new files `a` and `b`, of the old file, of the new file `c`
+/// in `d`.
 fn crashed(features: &'static str) -> Crashed {
     let device = template(64, features).device();
     let v = open(device.clone(), "").unwrap();
@@ -86,7 +87,7 @@ fn crashed(features: &'static str) -> Crashed {
 }
 
 impl Crashed {
-    /// This crash on a device of its own.
+    /// A copy of this crash on a separate device.
     fn copy(&self) -> Crashed {
         Crashed { device: Image::of(&self.device).device(), ..self.clone() }
     }
@@ -110,7 +111,7 @@ impl Crashed {
         self.device.write_at(u64::from(n) * BLOCK_SIZE as u64, &b);
     }
 
-    /// Gives an inode the checksum of what it holds now.
+    /// Corrects the checksum of an inode.
     fn sign(&self, b: &mut [u8]) {
         let queue = RequestQueue::new(self.device.clone(), QueueLimits::default());
         let sb = load_superblock(&queue).unwrap();
@@ -128,7 +129,7 @@ impl Crashed {
         self.change(n, |b| put(b, at, v));
     }
 
-    /// The places in the chain of direct nodes and of inodes.
+    /// The block of the `i`-th direct node in the chain; below, of an inode.
     fn dnode(&self, i: usize) -> u32 {
         self.chain[i * 2]
     }
@@ -163,9 +164,9 @@ fn set_ofs(b: &mut [u8], to: u32) {
 enum Want {
     /// An error that says what to do.
     Error,
-    /// It opens.
+    /// The volume opens.
     Opens,
-    /// Either.
+    /// Either outcome.
     Any,
 }
 
@@ -262,7 +263,7 @@ fn garbage(b: &mut [u8]) {
     tidegate_testing::fill::Rng::new(b.len() as u64).fill(b);
 }
 
-/// Opens a copy with `list`, judges what comes of it.
+/// Opens a copy with the options `list`, and judges the outcome.
 fn try_open(c: &Crashed, list: &str, want: Want) -> std::result::Result<(), String> {
     let device = Image::of(&c.device).device();
     let v = match open(device.clone(), list) {
@@ -282,7 +283,7 @@ fn try_open(c: &Crashed, list: &str, want: Want) -> std::result::Result<(), Stri
     if list == "ro" { Ok(()) } else { fsck(&device).map_err(|e| e.chars().take(500).collect()) }
 }
 
-/// Every file that a name leads to can be read.
+/// Reads every file that a name leads to.
 fn read_all(v: &Arc<Vfs>) -> std::result::Result<(), String> {
     let mut dirs = vec![v.root().unwrap()];
     while let Some(dir) = dirs.pop() {

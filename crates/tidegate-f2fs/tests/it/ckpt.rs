@@ -1,5 +1,5 @@
-//! Checkpoints for many who ask at once: each gets one that began after it asked, none is lost, and an
-//! error reaches all.
+//! Checkpoints for many threads at once: each thread gets a checkpoint that began after its request, no
+//! request is lost, and an error reaches all.
 
 use crate::util;
 use crate::util::gate;
@@ -14,7 +14,7 @@ use tidegate_vfs::*;
 const ROOT: &Cred = &Cred::ROOT;
 const THREADS: u32 = 8;
 const FILES: u32 = 50;
-/// Every so many files a thread looks at what a power cut would leave.
+/// After every `SAMPLE` files a thread looks at the state that a power cut would leave.
 const SAMPLE: u32 = 20;
 
 static ACKED: LockClass = LockClass::new("acked", 5);
@@ -27,8 +27,8 @@ fn options(list: &str) -> F2fsOptions {
     o
 }
 
-/// Makes files, fsyncs the directory after each, and looks at some moments whether all that was
-/// acknowledged by then is there.
+/// Makes files, and fsyncs the directory after each. At some moments it checks that all files acknowledged by
+/// then are there.
 fn make_files(bed: &Bed, acked: &Acked, t: u32) {
     let v = &bed.vfs;
     let dir = v.mkdir(ROOT, &v.root().unwrap(), format!("t{t}").as_bytes(), 0o755).unwrap();
@@ -47,7 +47,7 @@ fn make_files(bed: &Bed, acked: &Acked, t: u32) {
     }
 }
 
-/// All threads at once, and `beside` beside them until they are done.
+/// Runs all threads at once, and `beside` until they are done.
 fn load(bed: &Arc<Bed>, beside: impl Fn(&Bed)) {
     let acked: Acked = Arc::new(Mutex::new(&ACKED, Vec::new()));
     let workers: Vec<_> = (0..THREADS)
@@ -67,7 +67,7 @@ fn load(bed: &Arc<Bed>, beside: impl Fn(&Bed)) {
     assert!(s.issued >= 1 && s.issued <= s.total, "{s:?}");
 }
 
-/// Unmounts; the stock check and a new mount find all files.
+/// Unmounts; the stock checker must be content and a new mount must find all files.
 fn finish(bed: &Bed) {
     bed.vfs.unmount().unwrap();
     let image = bed.device.image();
@@ -88,7 +88,7 @@ fn fsck(image: &[u8]) {
     util::fsck(file.path());
 }
 
-/// Threads that ask for a checkpoint each, while the device is held; all have asked when this returns.
+/// Starts threads that each ask for a checkpoint while the device is held; returns when all have asked.
 fn ask(bed: &Arc<Bed>, n: u64) -> Vec<thread::JoinHandle<Result<()>>> {
     let before = bed.fs.ckpt_stats().queued;
     let asking = (0..n).map(|_| {
@@ -203,7 +203,7 @@ fn an_error_reaches_everybody() {
         bed.device.release();
         first.into_iter().for_each(|a| a.join().unwrap());
         let kinds: Vec<_> = asking.into_iter().map(|a| a.join().unwrap_err().kind()).collect();
-        // Alone, one has the error itself and the others find a volume that has stopped.
+        // Without merging, one thread gets the error itself and the others find a stopped volume.
         let io = kinds.iter().filter(|k| **k == ErrorKind::Io).count();
         assert_eq!(io, if merge == "checkpoint_merge" { 5 } else { 1 }, "{kinds:?}");
         assert!(kinds.iter().all(|k| matches!(k, ErrorKind::Io | ErrorKind::ReadOnly)), "{kinds:?}");

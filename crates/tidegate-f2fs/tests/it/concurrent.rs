@@ -1,5 +1,5 @@
-//! Several threads on one volume: each in a directory of its own, all renaming through a shared one, with
-//! sync beside them and little memory. Each finds what it wrote; fsck.f2fs finds nothing.
+//! Several threads on one volume, each in a directory of its own, all renaming through a shared one, with
+//! syncs beside them and little memory. Each thread must find what it wrote; fsck.f2fs must find nothing.
 
 use crate::util;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ const ROOT: &Cred = &Cred::ROOT;
 const THREADS: u64 = 4;
 const ROUNDS: u64 = 1500;
 
-/// A small generator; the seed is the thread's number, so a run's operations can be had again.
+/// A small generator; the seed is the thread's number, so the operations of a run are reproducible.
 struct Rng(u64);
 
 impl Rng {

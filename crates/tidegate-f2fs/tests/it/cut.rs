@@ -1,4 +1,4 @@
-//! A large file is cut in steps: at each checkpoint on the way it is a good file, between old and new.
+//! A large file is truncated in steps: at each checkpoint on the way it is a good file, between old and new.
 
 use crate::common::volume;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ const ROOT: &Cred = &Cred::ROOT;
 const PAGE: u64 = 4096;
 /// Pages of a direct node.
 const DNODE: u64 = 1018;
-/// Direct nodes of the file, a block in each: several steps' worth.
+/// Direct nodes of the file, one block in each: enough for several steps.
 const NODES: u64 = 4000;
 const SIZE: u64 = NODES * DNODE * PAGE;
-/// Tries to have a checkpoint fall between two steps.
+/// Tries to make a checkpoint fall between two steps.
 const TRIES: u32 = 20;
-/// States looked at in each.
+/// States checked in each try.
 const STATES: usize = 12;
 
 fn at(n: u64) -> u64 {
@@ -54,7 +54,7 @@ fn base() -> Image {
     Image::of(&device)
 }
 
-/// Does `change` while somebody syncs all the time; what reached the device.
+/// Runs `change` beside a thread that syncs all the time; returns the requests that reached the device.
 fn record(base: &Image, change: impl FnOnce(&Arc<Vfs>)) -> Vec<Record> {
     let recorder = Arc::new(Recorder::new(base.device()));
     let v = mount(recorder.clone());
@@ -114,7 +114,7 @@ fn a_file_that_is_cut_is_good_at_each_checkpoint() {
                 f.read_at(at(n), &mut b).unwrap();
                 assert!(b == page(n), "block {n} of a file of {size} bytes");
             }
-            // Nothing is behind the end that would come up again.
+            // Nothing behind the end may show when the file grows again.
             f.truncate(SIZE).unwrap();
             for n in (cut..NODES).step_by(37) {
                 f.read_at(at(n), &mut b).unwrap();
@@ -134,7 +134,7 @@ fn a_file_that_is_cut_is_good_at_each_checkpoint() {
     panic!("no checkpoint came between two steps in {TRIES} tries");
 }
 
-/// An unlinked file that is not all gone yet is an orphan still: mounting finishes it.
+/// An unlinked file that is only partly freed is still an orphan: a mount finishes the work.
 #[test]
 fn a_file_that_goes_is_an_orphan_until_it_is_gone() {
     if tidegate_testing::oracle::skip_or_fail("mkfs.f2fs") {
@@ -151,7 +151,7 @@ fn a_file_that_goes_is_an_orphan_until_it_is_gone() {
             between += u64::from(report.orphans == 1 && report.nodes > 100 && report.nodes < NODES);
             let v = mount(device.clone());
             if report.files == 0 {
-                // The last state, which comes first, has it all gone.
+                // In the last state, which comes first, the file is gone.
                 let free = v.statfs().blocks_free;
                 assert_eq!(*used.get_or_insert(free), free, "{} nodes were left", report.nodes);
             }

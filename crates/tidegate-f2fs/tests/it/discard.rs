@@ -1,4 +1,4 @@
-//! When freed segments are discarded, in simulated time.
+//! The time when freed segments are discarded, in simulated time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tidegate_vfs::*;
 const ROOT: &Cred = &Cred::ROOT;
 const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 
-/// Bytes discarded: while somebody fsyncs every second for half a minute, and in a quarter of a minute after it.
+/// Bytes discarded: during half a minute with an fsync every second, and in the quarter of a minute after it.
 fn discarded(options: &'static str) -> (u64, u64) {
     sim::run(1, 2, move || {
         let queue =

@@ -1,5 +1,5 @@
-//! Fsynced content is there after the power fails: the device is copied at that moment, opened again,
-//! compared, and judged by the reference checker.
+//! Fsynced content is there after a power cut: the device is copied at that moment, opened again, compared,
+//! and judged by the reference checker.
 
 use crate::common::mounted::{Mounted, ROOT, RW};
 use crate::common::volume::{FEATURES, Image};
@@ -10,8 +10,8 @@ use tidegate_vfs::*;
 
 const PAGE: usize = 4096;
 
-/// Crashes now, and has the volume that comes up looked at and judged, twice: recovery changes nothing
-/// more the second time.
+/// Cuts the power now; the volume that opens is compared and judged, twice: recovery must change nothing more
+/// the second time.
 fn crash(rig: &Mounted, look: impl Fn(&Mounted)) {
     let up = rig.after_crash();
     look(&up);
@@ -66,7 +66,7 @@ fn an_old_file_comes_back_as_it_was_fsynced() {
     f.write_at(0, &bytes(1, PAGE * 3000)).unwrap();
     rig.vfs.sync().unwrap();
     let mut want = bytes(1, PAGE * 3000);
-    // Overwritten here and there, a hole punched, grown past an indirect node.
+    // The file is overwritten here and there, gets a hole, and grows past an indirect node.
     for (at, len) in [(100, 50), (PAGE * 900, PAGE * 20), (PAGE * 2950 + 5, PAGE * 60)] {
         let new = bytes(at, len);
         f.write_at(at as u64, &new).unwrap();
@@ -107,7 +107,7 @@ fn a_file_that_was_cut_and_grew_again_has_no_old_bytes() {
         assert_eq!(&got[PAGE * 3400..PAGE * 3400 + 3], b"end");
         assert!(got[..PAGE * 3400].iter().all(|&b| b == 0));
     });
-    // Within the inode's own addresses no checkpoint is needed.
+    // While the file fits the inode's own addresses, no checkpoint is needed.
     let g = rig.file("/small");
     g.write_at(0, &bytes(2, PAGE * 20)).unwrap();
     rig.vfs.sync().unwrap();
@@ -148,7 +148,7 @@ fn inline_data_becomes_blocks_and_attributes_follow() {
         assert_eq!(up.vfs.listxattr(ROOT, &i).unwrap(), [b"user.small".to_vec()]);
     };
     crash(&rig, look);
-    // And with an xattr node that no checkpoint has.
+    // The file also gets an xattr node that no checkpoint has.
     rig.vfs.setxattr(ROOT, &inode, b"user.long", Some(&[7; 3000]), XattrFlags::empty()).unwrap();
     f.fsync(false).unwrap();
     crash(&rig, |up| {
@@ -158,7 +158,7 @@ fn inline_data_becomes_blocks_and_attributes_follow() {
     rig.finish();
 }
 
-/// The pages' node is new, their inode is not.
+/// The node of the pages is new, the inode is not.
 #[test]
 fn a_new_node_of_an_old_file_comes_back() {
     if lacking() {
@@ -188,13 +188,13 @@ fn names_are_recovered_or_left_alone() {
     rig.file("/moved").write_at(0, b"moved").unwrap();
     rig.file("/gone").write_at(0, b"gone").unwrap();
     rig.vfs.sync().unwrap();
-    // Its name was a removed file's.
+    // A removed file had its name before.
     rig.vfs.unlink(ROOT, &rig.root(), b"gone").unwrap();
     let f = rig.file("/gone");
     f.write_at(0, b"another").unwrap();
     f.fsync(false).unwrap();
     crash(&rig, |up| assert_eq!(up.read("/gone"), b"another"));
-    // Its name was that of a file which lives on elsewhere.
+    // A file that lives on elsewhere had its name before.
     rig.rename("moved", "elsewhere");
     let f = rig.file("/moved");
     f.write_at(0, b"new").unwrap();
@@ -203,7 +203,7 @@ fn names_are_recovered_or_left_alone() {
         assert_eq!(up.read("/moved"), b"new");
         assert_eq!(up.read("/elsewhere"), b"moved");
     });
-    // The usual way to replace a file.
+    // Programs usually replace a file in this way.
     let before = rig.fs.stats().commits;
     let f = rig.file("/kept.tmp");
     f.write_at(0, b"replaced").unwrap();
@@ -219,7 +219,7 @@ fn names_are_recovered_or_left_alone() {
         assert_eq!(up.read("/kept"), b"replaced");
         assert!(!up.exists("/kept.tmp"));
     });
-    // In a directory that no checkpoint has.
+    // The file is in a directory that no checkpoint has.
     rig.vfs.mkdir(ROOT, &rig.root(), b"dir", 0o755).unwrap();
     rig.file("/dir/x").fsync(false).unwrap();
     crash(&rig, |up| assert!(up.exists("/dir/x")));
@@ -240,7 +240,7 @@ fn what_is_there_already_costs_nothing() {
     f.fsync(true).unwrap();
     let now = rig.fs.stats();
     assert_eq!((now.metadata.blocks, now.commits), (written.metadata.blocks, written.commits));
-    // Overwriting in place needs a flush and no node.
+    // An overwrite in place needs a flush but no node.
     let flushes = rig.fs.queue_stats().flushes;
     f.write_at(PAGE as u64, &[9; PAGE]).unwrap();
     f.fsync(true).unwrap();
@@ -293,8 +293,8 @@ fn recovery_can_be_declined() {
     rig.finish();
 }
 
-/// Threads that fsync the same file at once, beside the flusher: each finds its own bytes durable, whoever
-/// wrote the nodes that lead to them.
+/// Threads fsync one file at the same time, beside the flusher: each finds its own bytes durable, whichever
+/// thread wrote the nodes that lead to them.
 #[test]
 fn who_shares_a_file_shares_no_promise() {
     if lacking() {
@@ -346,7 +346,7 @@ fn bytes_that_were_cut_off_do_not_come_back() {
         f.write_at(0, &[b'A'; 2 * PAGE]).unwrap();
         f.fsync(false).unwrap();
         f.truncate(5000).unwrap();
-        // The size becomes durable, the zeros behind it do not.
+        // The size becomes durable, but not the zeros behind it.
         rig.fs.write_checkpoint(true).unwrap();
         let up = rig.after_crash();
         grow(&up.file("/f")).unwrap();
@@ -362,7 +362,7 @@ fn bytes_that_were_cut_off_do_not_come_back() {
 
 #[test]
 fn a_volume_that_cannot_be_recovered_says_so() {
-    /// Where the superblocks have their feature word, and the bit of "quota".
+    /// Offsets of the superblocks' feature words, and the bit of "quota".
     const FEATURE: [u64; 2] = [1024 + 2180, 4096 + 1024 + 2180];
     const QUOTA: u32 = 0x80;
     let rig = Mounted::new(128, "", "");
@@ -375,7 +375,7 @@ fn a_volume_that_cannot_be_recovered_says_so() {
             device.write_at(at, &(u32::from_le_bytes(word) | QUOTA).to_le_bytes());
         }
         let why = FileSystem::read_only(&*Mounted::open(device, F2fsOptions::default()).fs).unwrap();
-        // The first file of the rig was fsynced by a checkpoint.
+        // A checkpoint served the fsync of the rig's first file.
         let (why, without) = match why {
             ReadOnly::Without(why, Unseen::Fsynced) => (*why, true),
             why => (why, false),

@@ -1,4 +1,4 @@
-//! A volume filled to the last block: errors come to who writes, nothing is lost, deleting works.
+//! A volume filled to the last block: writers get errors, nothing is lost, deletion works.
 
 use crate::util;
 use tidegate_vfs::*;
@@ -13,11 +13,11 @@ fn read_all(v: &std::sync::Arc<Vfs>, path: &str) -> Vec<u8> {
     b
 }
 
-/// A reservation goes from node to node; one that ends at the second must leave the first as it is on
-/// the volume, its count of blocks included.
+/// A reservation goes from node to node. If it ends at the second node, it must leave the first node and the
+/// inode's count of blocks as they are on the volume.
 #[test]
 fn a_reservation_cut_short_leaves_a_good_inode() {
-    /// Pages that an inode with room for attributes addresses itself.
+    /// Pages that an inode with inline attributes addresses itself.
     const OWN: u64 = 873;
     if tidegate_testing::oracle::skip_or_fail("mkfs.f2fs") {
         return;
@@ -66,7 +66,7 @@ fn filling_overwriting_and_emptying() {
     };
     assert_eq!(err.kind(), ErrorKind::NoSpace, "{err}");
     assert!(written > 100, "{written}");
-    // Random overwrites of a full volume: no new space, so every one must succeed.
+    // Random overwrites of a full volume need no new space, so every one must succeed.
     let mut seed = 7u64;
     for _ in 0..3000 {
         seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1);
@@ -103,8 +103,7 @@ fn filling_overwriting_and_emptying() {
     fsck(&path);
 }
 
-/// Nodes made for pages that then find no room are the file's all the same, also for who finds the volume
-/// as the next checkpoint has it.
+/// Nodes made for pages that then find no room belong to the file all the same, also in the next checkpoint.
 #[test]
 fn what_a_failed_write_leaves_is_counted() {
     if tidegate_testing::oracle::skip_or_fail("mkfs.f2fs") {
@@ -124,7 +123,7 @@ fn what_a_failed_write_leaves_is_counted() {
             Err(e) => panic!("{e}"),
         }
     }
-    // Room for the two nodes on the way to the page, and at last for the page.
+    // There is room for one or both nodes on the way to the page, and at last for the page.
     for room in 1..4 {
         filler.truncate(filler.size() - 4096).unwrap();
         v.sync().unwrap();
@@ -141,7 +140,7 @@ fn what_a_failed_write_leaves_is_counted() {
     fsck(&path);
 }
 
-/// The rest of the space is not held by a file that could not have all of its request.
+/// A file that could not have its whole request does not hold the rest of the space.
 #[test]
 fn a_write_that_finds_no_room_takes_none() {
     if tidegate_testing::oracle::skip_or_fail("mkfs.f2fs") {
@@ -152,7 +151,7 @@ fn a_write_that_finds_no_room_takes_none() {
     let v = mount(&path);
     let open = |p: &[u8]| v.open_path(ROOT, p, OpenFlags::WRITE | OpenFlags::CREATE, 0o644).unwrap();
     let (large, small, filler) = (open(b"/large"), open(b"/small"), open(b"/filler"));
-    // The pages that follow have nodes: the inodes, and one more.
+    // The pages that follow need no new nodes: the inodes exist, and one more node.
     large.write_at(0, &[1; 5000]).unwrap();
     large.write_at(1000 * 4096, &[1; 4096]).unwrap();
     small.write_at(0, &[1; 5000]).unwrap();
@@ -162,9 +161,9 @@ fn a_write_that_finds_no_room_takes_none() {
         filler.write_at(filler.size(), &vec![2; len]).unwrap();
     }
     let (left, blocks) = (free(), large.inode().attr().blocks);
-    // A page in the middle of what fails is reserved already, and stays so.
+    // A page in the middle of the failing range is reserved already, and stays so.
     large.fallocate(FallocateFlags::KEEP_SIZE, 865 * 4096, 4096).unwrap();
-    // There is room for those in the inode, and not for the rest.
+    // There is room for the pages of the inode, but not for the rest.
     let failed = [
         large.write_at(860 * 4096, &[3; 140 * 4096]).map(drop),
         large.fallocate(FallocateFlags::KEEP_SIZE, 860 * 4096, 140 * 4096),

@@ -1,4 +1,4 @@
-//! Volumes nearly or wholly full, overwritten many times over: cleaning makes room, nobody sees an error,
+//! Volumes nearly or wholly full, overwritten many times: cleaning makes room, no thread sees an error,
 //! nothing is lost, and the stock checker and our own find nothing.
 
 use crate::common::volume;
@@ -59,7 +59,7 @@ impl Volume {
         self.v.statfs().blocks_free
     }
 
-    /// Unmounts, and has both checkers look.
+    /// Unmounts, and runs both checkers.
     fn finish(self) -> (Arc<MemoryDevice>, VolumeStats) {
         self.v.unmount().unwrap();
         let stats = self.fs.stats();
@@ -78,7 +78,7 @@ fn judge(device: &Arc<MemoryDevice>) {
     }
 }
 
-/// A small generator; its seed is printed with what fails.
+/// A small generator; a failure prints its seed.
 #[derive(Clone)]
 struct Rng(u64);
 
@@ -103,7 +103,7 @@ struct Model {
 impl Model {
     /// Fills the volume to `percent` with `n` files.
     fn fill(v: &Volume, n: u64, percent: u64) -> Model {
-        // Nodes take some.
+        // Nodes need some of the pages.
         let pages = v.free_pages() * percent / 100 / n;
         let pages = pages - pages / 900 - 3;
         let files = (0..n).map(|i| {
@@ -129,7 +129,7 @@ impl Model {
         }
     }
 
-    /// Lets go of the files: what each page must hold.
+    /// Closes the files; returns the version of each page.
     fn close(self) -> Vec<Vec<u32>> {
         self.files.into_iter().map(|f| f.1).collect()
     }
@@ -206,7 +206,7 @@ fn random_overwrites_in_sections() {
     assert!(s.own("gc_segments") > 0);
 }
 
-/// Writes files of all sizes until one does not fit; their names.
+/// Writes files of all sizes until one does not fit; returns their names.
 fn fill_with_files(v: &Volume, r: &mut Rng) -> Vec<String> {
     let mut names = Vec::new();
     loop {
@@ -249,12 +249,12 @@ fn fill_and_empty(list: &str) {
         let names = fill_with_files(&v, &mut r);
         let left = v.free_pages();
         assert!(left < 30, "round {round}: NoSpace with {left} of {free} blocks free");
-        // Each that goes makes room for others.
+        // Each removed file makes room for others.
         for _ in 0..300 {
             let i = r.below(names.len() as u64) as usize;
             remove(&v, &names[i]);
             let f = v.file(&names[i]);
-            // Each file had a node and at most this many blocks; a little may have gone to others.
+            // Each file had a node and at most this many blocks; a few blocks may have gone to other uses.
             if let Err(e) = f.write_at(0, &[7; 3000]) {
                 assert_eq!(e.kind(), ErrorKind::NoSpace, "{e}");
             }
@@ -277,7 +277,7 @@ fn filling_and_emptying_lfs() {
     fill_and_empty("mode=lfs");
 }
 
-/// One of several writers: files and a directory of its own.
+/// One of several writers, with files and a directory of its own.
 fn work(v: &Arc<Vfs>, t: u64, pages: u64, rounds: u64) -> Vec<u32> {
     let mut r = Rng(t + 100);
     let f = v.open_path(ROOT, format!("/f{t}").as_bytes(), RW | OpenFlags::CREATE, 0o644).unwrap();
@@ -342,10 +342,10 @@ fn writers_at_once_lfs() {
 
 static CAMERA: LockClass = LockClass::new("camera", 985);
 
-/// Takes a picture of the device before one of the writes to come: what a power cut there leaves.
+/// Copies the device before one of the coming writes: the state after a power cut there.
 struct Camera {
     inner: Arc<MemoryDevice>,
-    /// Writes until then, and the picture.
+    /// Number of writes until the copy, and the copy.
     state: Mutex<(u64, Option<volume::Image>)>,
 }
 
@@ -373,7 +373,7 @@ impl Device for Camera {
     }
 }
 
-/// After a power cut everything is as synced, or newer, wherever cleaning was.
+/// After a power cut everything is as synced or newer, wherever cleaning was.
 #[test]
 fn a_power_cut_amid_cleaning() {
     let list = "mode=lfs";
@@ -414,7 +414,7 @@ fn a_power_cut_amid_cleaning() {
     }
 }
 
-/// The device zeroes what is discarded, so that a discard of something in use would show.
+/// The device zeroes discarded blocks, so that a discard of a block in use would show.
 #[test]
 fn discards_and_trim_spare_what_is_in_use() {
     let v = Volume::make(64, &MkfsOptions::default(), "mode=lfs");
@@ -440,13 +440,13 @@ fn nodiscard_means_none() {
     assert_eq!(s.discarded_bytes, 0);
 }
 
-/// The background thread's work, asked for by hand: stale segments are emptied, content stays.
+/// The background thread's work, started by hand: stale segments are emptied, content stays.
 #[test]
 fn cleaning_on_request() {
     for sync in [false, true] {
         let v = Volume::make(64, &MkfsOptions::default(), "background_gc=off");
         let mut m = Model::fill(&v, 4, 90);
-        // Holes everywhere: every third page goes elsewhere.
+        // Every third page is written elsewhere, which leaves holes everywhere.
         for (i, (f, versions)) in m.files.iter_mut().enumerate() {
             for p in (0..versions.len()).step_by(3) {
                 versions[p] = 1;
@@ -477,7 +477,8 @@ fn cleaning_on_request() {
     }
 }
 
-/// Many names, of which a few stay, and a link whose target has a block of its own; the names.
+/// Makes many names, of which a few stay, and a symbolic link whose target has a block of its own; returns
+/// the names.
 fn fill_directory(v: &Volume) -> Vec<Vec<u8>> {
     let top = v.v.root().unwrap();
     v.v.symlink(ROOT, &top, b"link", &[b'x'; 4000]).unwrap();

@@ -1,7 +1,7 @@
 //! Volumes made by the kernel and the reference tools, read and changed by us.
 //!
-//! Every name, attribute and byte must be what the kernel found; after our changes the volume must be
-//! clean and hold what was not changed as before.
+//! Every name, attribute and byte must be what the kernel found. After our changes the volume must be clean,
+//! and everything else must be unchanged.
 
 use crate::common::edit;
 use crate::common::tree;
@@ -19,7 +19,7 @@ use tree::*;
 /// The tools that make golden volumes and judge changed ones.
 const ORACLES: &[&str] = &["linux.uml", "f2fs.ko", "mkfs.f2fs", "fsck.f2fs", "sload.f2fs", "mke2fs"];
 
-/// Volumes that open read-only, with the feature that is named as the reason.
+/// Volumes that open read-only, with the feature that the reason names.
 const FOREIGN: &[(&str, &str)] = &[
     ("foreign-encrypt", "encrypt"),
     ("foreign-quota", "quota"),
@@ -30,7 +30,7 @@ const FOREIGN: &[(&str, &str)] = &[
     ("foreign-readonly", "ro"),
 ];
 
-/// The golden volume, unless what makes it is missing.
+/// The golden volume, unless the tools that make it are missing.
 fn golden_volume(name: &str) -> Option<Golden> {
     if ORACLES.iter().any(|o| oracle::skip_or_fail(o)) {
         return None;
@@ -70,18 +70,19 @@ macro_rules! writable {
     };
 }
 
-// `dirty` was cut off without fsync: its last checkpoint is all there is.
+// `dirty` was cut off without fsync: it has only its last checkpoint.
 writable! { default features bigdir sparse smallfiles nocompact dirty sload }
 
-/// Files that the kernel fsynced come back as the kernel's own recovery has them: in memory for a reader, for
-/// good for a writer.
+/// Files that the kernel fsynced are recovered as by the kernel's own recovery: in memory for a reader, on
+/// the volume for a writer.
 #[test]
 fn fsynced() {
     let Some(golden) = golden_volume("fsynced") else { return };
     let mut kernel = Manifest::load(golden.recovered.as_deref().unwrap()).unwrap();
     let before = std::fs::read(&golden.image).unwrap();
     let ours = describe_image(&golden.image);
-    // Of the directory that got names back, the kernel says when that was; we, when they were given.
+    // For the directory whose names were recovered, the kernel gives the time of recovery; we give the time
+    // when the names were made.
     let top = |m: &Manifest| m.entries.iter().position(|e| e.path == ".").unwrap();
     let (k, o) = (top(&kernel), top(&ours));
     kernel.entries[k].mtime = ours.entries[o].mtime;
@@ -101,8 +102,8 @@ fn foreign_features() {
     }
 }
 
-/// Opens a copy for writing: it is read-only for a reason that holds `why`, reads as the kernel read
-/// it, and not a byte of it changes.
+/// Opens a copy for writing: it must be read-only for a reason that contains `why`, read as the kernel read
+/// it, and not change by a byte.
 fn refuses_changes(golden: &Golden, why: &str, kernel: Option<&Manifest>) {
     let dir = TempDir::new("golden-test").unwrap();
     let copy = copy_of(golden, &dir);
@@ -133,7 +134,7 @@ fn ext4_is_refused() {
     assert_eq!((e.kind(), e.what()), (ErrorKind::InvalidArgument, "no f2fs superblock"), "{e}");
 }
 
-/// Where an inode's block has its advice, its flags, its name and its number.
+/// Offsets of advice, flags, name and number in an inode block.
 const ADVISE: usize = 2;
 const FLAGS: usize = 80;
 const NAME: usize = 88;
@@ -152,7 +153,7 @@ fn encrypted_files_are_refused() {
     unreadable_is_refused("encrypt", ADVISE, FADVISE_ENCRYPT, "encrypted");
 }
 
-/// A file whose content we cannot decode gives an error that says so, its neighbours are read.
+/// A file whose content we cannot decode gives an error that says so; its neighbours can be read.
 fn unreadable_is_refused(features: &str, at: usize, bit: u8, why: &str) {
     if oracle::skip_or_fail("mkfs.f2fs") || oracle::skip_or_fail("sload.f2fs") {
         return;
@@ -203,7 +204,7 @@ fn mark_inode(image: &Path, name: &[u8], at: usize, bit: u8) {
     std::fs::write(image, bytes).unwrap();
 }
 
-/// Every golden volume is in one of the tests above.
+/// Every golden volume is part of one of the tests above.
 #[test]
 fn none_left_out() {
     let done = |name: &str| {

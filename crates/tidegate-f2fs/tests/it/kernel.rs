@@ -1,6 +1,7 @@
 //! One volume, two file systems: the real kernel and ours take turns on it.
 //!
-//! Content that one wrote the other must find, to the last attribute, and both checkers must call it clean.
+//! Each must find the content that the other wrote, to the last attribute, and both checkers must call the
+//! volume clean.
 
 use crate::common::edit;
 use crate::common::tree;
@@ -23,7 +24,7 @@ use tidegate_vfs::*;
 use tree::*;
 
 const SIZE: u64 = 512 << 20;
-/// The same features in the words of mkfs.f2fs.
+/// The features in the words of mkfs.f2fs.
 const FEATURE_NAMES: &str =
     "extra_attr,inode_checksum,flexible_inline_xattr,inode_crtime,sb_checksum,lost_found";
 /// Time for a guest, on a slow machine.
@@ -53,7 +54,7 @@ fn we_take_over_with_features() {
     we_take_over(FEATURE_NAMES);
 }
 
-/// We make and fill a volume; the kernel reads it, then changes it; we read that.
+/// We make and fill a volume; the kernel reads it, then changes it; we read the result.
 fn kernel_takes_over(features: Features) {
     if lacking() {
         return;
@@ -69,12 +70,12 @@ fn kernel_takes_over(features: Features) {
     let changed = Manifest::load(&second).unwrap();
     assert_same("changed by the kernel", &changed, &describe_image(&image));
     assert_clean(&image);
-    // And once more in turn: ours on top of the kernel's on top of ours.
+    // The turns go on: ours on top of the kernel's on top of ours.
     let ours = edit_and_judge(&image, &changed);
     assert_same("changed by us again", &kernel_reads(&image, &dir), &ours);
 }
 
-/// Makes, removes, moves, overwrites and cuts what [`fill`] left.
+/// Shell commands that create, remove, move, overwrite and truncate files of [`fill`].
 const KERNEL_CHANGES: &str = "
     mount -t f2fs $DEV $MNT
     $HELPER manifest $MNT -o $FIRST
@@ -100,7 +101,7 @@ const KERNEL_CHANGES: &str = "
     umount $MNT
     ";
 
-/// The kernel fills a volume of the reference tool; we change it; the kernel reads that.
+/// The kernel fills a volume of the reference tool; we change it; the kernel reads the result.
 fn we_take_over(features: &str) {
     if lacking() {
         return;
@@ -118,7 +119,7 @@ fn we_take_over(features: &str) {
     assert_same("changed by us", &kernel_reads(&image, &dir), &ours);
 }
 
-/// The tree that the kernel finds, mounting for writing; its unmount leaves a clean volume.
+/// The tree that the kernel finds when it mounts for writing; its unmount leaves a clean volume.
 pub fn kernel_reads(image: &Path, dir: &TempDir) -> Manifest {
     let out = dir.path().join("read");
     let body = "mount -t f2fs $DEV $MNT; $HELPER manifest $MNT -o $OUT; umount $MNT";
@@ -152,7 +153,7 @@ fn our_volume(dir: &TempDir, features: Features) -> PathBuf {
     image
 }
 
-/// One of everything.
+/// Makes one file of every kind.
 fn fill(v: &Arc<Vfs>) {
     let top = v.root().unwrap();
     fill_files(v, &top);
@@ -161,7 +162,7 @@ fn fill(v: &Arc<Vfs>) {
     fill_attributes(v, &top);
 }
 
-/// Contents: within the inode and just too long for it, many blocks, holes, a file in pieces.
+/// Contents: within the inode and just too long for it, many blocks, holes, a fragmented file.
 fn fill_files(v: &Arc<Vfs>, top: &Arc<Inode>) {
     let inline = v.mkdir(ROOT, top, b"inline", 0o755).unwrap();
     for n in 0..200 {
@@ -229,7 +230,7 @@ fn fill_specials(v: &Arc<Vfs>, top: &Arc<Inode>) {
     }
 }
 
-/// Extended attributes few and many, ACLs, owners, modes, times.
+/// Few and many extended attributes, ACLs, owners, modes, times.
 fn fill_attributes(v: &Arc<Vfs>, top: &Arc<Inode>) {
     let set = |inode: &Arc<Inode>, name: &str, value: &[u8]| {
         v.setxattr(ROOT, inode, name.as_bytes(), Some(value), XattrFlags::empty()).unwrap();
@@ -258,7 +259,7 @@ fn fill_attributes(v: &Arc<Vfs>, top: &Arc<Inode>) {
     v.setattr(ROOT, &owned, &mode).unwrap();
 }
 
-/// Somebody named, a group named, and the mask they need.
+/// A named user, a named group, and the mask that they need.
 fn some_acl() -> Acl {
     let entry = |tag, perm, id| acl::Entry { tag, perm, id };
     Acl(vec![

@@ -1,4 +1,4 @@
-//! Directories of many names: what memory knows of them is what the volume has.
+//! Directories of many names: the index in memory agrees with the volume.
 
 use crate::util::{fsck, make_image, mount};
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use tidegate_rt::hash::HashSet;
 use tidegate_testing::oracle;
 use tidegate_vfs::*;
 
-/// A generator of numbers, the same for one seed.
+/// A generator of numbers from a seed.
 struct Numbers(u64);
 
 impl Numbers {
@@ -95,7 +95,7 @@ fn levels_are_filled_before_new_ones_begin() {
     for i in 0..names {
         v.create(root, &d, format!("f{i}").as_bytes(), 0o644).unwrap();
     }
-    // One slot each, 214 to a block.
+    // Each name takes one slot; a block has 214.
     let blocks = d.attr().blocks / 8;
     assert!(blocks < 2 * names / 214, "{blocks} blocks for {names} names");
     for i in 0..names {

@@ -10,7 +10,7 @@ mod bounded;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 mod chain;
 mod ckpt;
-#[allow(clippy::disallowed_types, clippy::disallowed_methods)] // a hang must be seen from outside
+#[allow(clippy::disallowed_types, clippy::disallowed_methods)] // only a thread outside can notice a hang
 mod common;
 mod concurrent;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]

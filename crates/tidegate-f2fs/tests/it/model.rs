@@ -1,8 +1,8 @@
-//! Random rows of operations on a volume and on a plain model of what POSIX says of them: every answer,
-//! and at each remount the whole tree, must agree, and the reference checker must find nothing.
+//! Random sequences of operations on a volume and on a plain model of POSIX: every answer, and at each
+//! remount the whole tree, must agree, and the reference checker must find nothing.
 //!
-//! `PROPTEST_CASES` sets how many rows are tried, and `TIDEGATE_SEED` which; the seed is printed. Rows that
-//! failed once are kept beside this file and tried first from then on.
+//! `PROPTEST_CASES` sets the number of sequences, and `TIDEGATE_SEED` selects them; the seed is printed.
+//! Sequences that failed once are kept beside this file and tried first from then on.
 
 use crate::common::rig;
 use crate::common::volume;
@@ -43,8 +43,8 @@ fn missing() -> bool {
     tidegate_testing::oracle::skip_or_fail("mkfs.f2fs") || tidegate_testing::oracle::skip_or_fail("fsck.f2fs")
 }
 
-/// Tries rows of operations, each on a volume that `fresh` makes; how often space ran out, and what was
-/// done all the same.
+/// Tries sequences of operations, each on a volume that `fresh` makes; returns the number of failures for
+/// want of space, and the number of successes.
 fn check(
     cases: u32,
     rows: impl Strategy<Value = History>,
@@ -87,8 +87,8 @@ fn little_memory() {
     check_stock(volume::FEATURES, 24, rig::tight());
 }
 
-/// Beside threads that sync, checkpoint, clean and turn switches, all in the simulated world: a row has the seed
-/// of their order, so that what fails is replayed.
+/// Other threads sync, checkpoint, clean and change switches, all in the simulated world. A sequence includes
+/// the seed of the threads' order, so that a failure can be replayed.
 #[test]
 fn in_company() {
     if missing() {
@@ -107,8 +107,8 @@ fn in_company() {
     }
 }
 
-/// On the smallest volume: what fails for want of space fails as a whole, or a write after its first
-/// part; what was taken is there, and can always be written.
+/// Sequences on the smallest volume: an operation that fails for want of space fails as a whole, or is a
+/// write that did its first part. Accepted content is there, and can always be written.
 fn check_filling(features: Features, cases: u32, limits: MemoryLimits) {
     if missing() {
         return;
@@ -135,7 +135,7 @@ fn little_space_and_memory() {
     check_filling(SUPPORTED_FEATURES, 16, rig::tight());
 }
 
-/// Writing on when the volume is full ends in `NoSpace` for as long as one tries, and in nothing worse.
+/// Further writes to a full volume fail with `NoSpace`, however many there are, and with nothing worse.
 #[test]
 fn a_full_volume_stays_writable() {
     if missing() {

@@ -1,4 +1,4 @@
-//! Files that have no name and are open when the volume goes away.
+//! Files that have no name and are open when the volume is left.
 
 use crate::util;
 use tidegate_vfs::*;

@@ -1,4 +1,4 @@
-//! Somebody relies on where a pinned file's blocks are: neither writing nor cleaning moves them.
+//! A user relies on the places of a pinned file's blocks: neither writes nor cleaning move them.
 
 use crate::common::volume::mount_with;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ const ROOT: &Cred = &Cred::ROOT;
 const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 const PAGE: u64 = 4096;
 const PAGES: u64 = 700;
-/// Where an inode block has `i_inline`, and what says there that the file is pinned.
+/// Offset of `i_inline` in an inode block, and its bit for a pinned file.
 const I_INLINE: u64 = 3;
 const PIN_FILE: u8 = 0x40;
-/// Where a node block has the numbers of the node and of its inode.
+/// Offset of the node's and the inode's number in a node block.
 const FOOTER: u64 = 4072;
 
 fn queue(device: &Arc<MemoryDevice>) -> Arc<RequestQueue> {
@@ -46,7 +46,7 @@ fn word(b: &[u8], at: u64) -> u32 {
     u32::from_le_bytes(b[at as usize..][..4].try_into().unwrap())
 }
 
-/// The blocks that hold the file's pages in a version.
+/// The block of each page of the file in a version.
 fn places(device: &MemoryDevice, blocks: u64, version: u64) -> Vec<Option<u64>> {
     let mut found = vec![None; PAGES as usize];
     for at in 0..blocks {
@@ -59,7 +59,7 @@ fn places(device: &MemoryDevice, blocks: u64, version: u64) -> Vec<Option<u64>> 
     found
 }
 
-/// Pins an inode, in each of its blocks.
+/// Pins an inode, in each block that holds it.
 fn pin(device: &MemoryDevice, blocks: u64, ino: Ino) {
     for at in 0..blocks {
         let b = block(device, at);
@@ -77,7 +77,7 @@ fn stays(list: &str) {
     let file = |v: &Arc<Vfs>, name: &str| v.open_path(ROOT, name.as_bytes(), RW | OpenFlags::CREATE, 0o644);
     let pinned = file(&v, "/pinned").unwrap();
     let ino = pinned.inode().ino;
-    // Stale blocks lie between valid ones: cleaning wants to move these.
+    // Stale blocks lie between valid ones, so cleaning wants to move the valid ones.
     for n in 0..PAGES {
         pinned.write_at(n * PAGE, &page(n, 1)).unwrap();
         file(&v, &format!("/f{n}")).unwrap().write_at(0, &page(u64::MAX, n)).unwrap();
@@ -117,7 +117,7 @@ fn a_pinned_file_stays_lfs() {
     stays("mode=lfs");
 }
 
-/// On zones such a file stays where these can be written anywhere, and is not written elsewhere.
+/// On zones, a pinned file stays in zones that can be written anywhere, and is not written elsewhere.
 #[test]
 fn a_pinned_file_stays_on_zones() {
     let bytes: u64 = 160 << 20;
@@ -138,7 +138,7 @@ fn a_pinned_file_stays_on_zones() {
     let (pinned, other) = (file(&v, "/pinned").unwrap(), file(&v, "/other").unwrap());
     (0..PAGES).for_each(|n| _ = pinned.write_at(n * PAGE, &page(n, 1)).unwrap());
     v.sync().unwrap();
-    // Until the log is in a zone that is written in order.
+    // These writes take the log to a zone that is written in order.
     other.write_at(0, &vec![1; 30 << 20]).unwrap();
     v.sync().unwrap();
     other.write_at(0, &page(0, 9)).unwrap();
@@ -154,7 +154,7 @@ fn a_pinned_file_stays_on_zones() {
     for (version, options) in [(2, ""), (3, "writepages=submit_locked")] {
         let v = mount(options);
         let pinned = file(&v, "/pinned").unwrap();
-        // Beside others, which go where logs are.
+        // Other files are written beside it, and go where the logs are.
         for n in 0..PAGES {
             pinned.write_at(n * PAGE, &page(n, version)).unwrap();
             let name = format!("/f{n}");

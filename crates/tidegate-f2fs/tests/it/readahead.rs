@@ -1,6 +1,6 @@
-//! Readers that read ahead beside a writer, with so little memory that every page is read again: whoever
-//! wrote a page finds it, whatever reads were under way. Nodes that are read with one, and those that are let
-//! go.
+//! Readers that read ahead beside a writer, with so little memory that every page is read again: a thread
+//! finds the page that it wrote, whatever reads were under way. Also nodes that are read together with one,
+//! and nodes that are dropped.
 
 use crate::util;
 use std::path::Path;
@@ -29,7 +29,7 @@ fn mount(path: &Path, limits: MemoryLimits) -> (Arc<Vfs>, Arc<Faulty>) {
 
 fn mount_on(queue: Arc<RequestQueue>, limits: MemoryLimits) -> Arc<Vfs> {
     let bdi = Bdi::new(limits);
-    // A page that is overwritten goes elsewhere: a read of its old place brings back its old content.
+    // An overwritten page goes to another place: a read of its old place would bring back its old content.
     let mut options = F2fsOptions::default();
     options.parse("mode=lfs").unwrap();
     let fs = F2fs::open(queue, bdi.clone(), options).unwrap();
@@ -40,7 +40,7 @@ fn open(v: &Arc<Vfs>, flags: OpenFlags) -> File {
     v.open_path(&Cred::ROOT, b"/f", flags, 0o644).unwrap()
 }
 
-/// Reads the file from front to back again and again; each page is whole and of the right place.
+/// Reads the file from front to back again and again; each page must be whole and belong to its place.
 fn read_all(v: &Arc<Vfs>, stop: &AtomicBool) {
     let f = open(v, OpenFlags::READ);
     let mut buf = vec![0; 4 * PAGE];
@@ -108,7 +108,7 @@ fn what_was_read_ahead_never_comes_after_what_was_written() {
                 versions[i as usize] = round;
             }
         }
-        // One of those written last: what came late came just now.
+        // The page was written last, so a late read would have replaced it just now.
         last[round as usize % last.len()] = i;
         let i = last[below(last.len() as u64) as usize];
         f.read_at(i * PAGE as u64, &mut got).unwrap();
@@ -134,7 +134,7 @@ fn a_late_read_does_not_bring_back_what_was_overwritten() {
     }
     f.fsync(false).unwrap();
     f.inode().mapping.reclaim(false);
-    // The first read is waited for, the second is ahead.
+    // The reader waits for the first read; the second is read-ahead.
     let late = Duration::from_millis(300);
     device.set([Rule::new(Fault::Late(late)).op(Op::Read).which(1..2)]);
     let mut got = vec![0; PAGE];
@@ -151,7 +151,7 @@ fn a_late_read_does_not_bring_back_what_was_overwritten() {
     v.unmount().unwrap();
 }
 
-/// Nodes that were made together are read together, whichever is wanted first.
+/// Nodes that were made together are read together, whichever of them is wanted first.
 #[test]
 fn a_node_brings_those_around_it() {
     const FILES: u64 = 1024;

@@ -1,5 +1,5 @@
-//! Volumes that we filled, damaged where it hurts, and repaired: what was not hit is there as before, and
-//! the stock checker agrees.
+//! Volumes that we filled, damaged in sensitive places, and repaired: everything that was not hit is
+//! unchanged, and the stock checker agrees.
 
 use crate::util;
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ fn fill(v: &Arc<Vfs>, files: u32) {
     }
 }
 
-/// Uses node numbers and frees them, so that those that use them next have another version.
+/// Uses node numbers and frees them, so that they have another version when they are used next.
 fn use_nids(v: &Arc<Vfs>, files: u32) {
     let top = v.root().unwrap();
     (0..files).for_each(|n| drop(v.create(ROOT, &top, name(n).as_bytes(), 0o644).unwrap()));
@@ -61,7 +61,7 @@ fn use_nids(v: &Arc<Vfs>, files: u32) {
     v.sync().unwrap();
 }
 
-/// Each file's content by its path; of a sparse file only its start.
+/// Each file's content by its path; for a sparse file only its start.
 fn contents(v: &Arc<Vfs>) -> BTreeMap<String, Vec<u8>> {
     let mut all = BTreeMap::new();
     let mut dirs = vec![(String::new(), v.root().unwrap())];
@@ -97,7 +97,7 @@ impl Scene {
         Self::on(dir, path, files)
     }
 
-    /// One whose node numbers were in use before.
+    /// A scene whose node numbers were in use before.
     fn reused(features: &str, files: u32) -> Scene {
         let dir = tempfile::tempdir().unwrap();
         let path = make_image(dir.path(), SIZE, features);
@@ -139,7 +139,7 @@ impl Scene {
         Checkpoint::load(&self.superblock(), |n| Ok(self.block(n))).unwrap()
     }
 
-    /// Blocks of the main area that the predicate holds of.
+    /// Blocks of the main area for which the predicate is true.
     fn find(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<u32> {
         let sb = self.superblock();
         let end = sb.main_blkaddr + sb.main_segments * BLOCKS_PER_SEG;
@@ -150,7 +150,7 @@ impl Scene {
         blocks.into_iter().for_each(|n| self.write(n as u64 * BLOCK_SIZE as u64, &[0; BLOCK_SIZE]));
     }
 
-    /// Repairs; clean for us and for the stock checker, and clean the second time.
+    /// Repairs the volume. It must be clean for us and for the stock checker, and clean in a second repair.
     fn repair(&self) -> (RepairReport, Vec<String>) {
         let mut told = Vec::new();
         let report = run(&self.path, &mut told);
@@ -161,7 +161,7 @@ impl Scene {
         (report, told)
     }
 
-    /// The content now, by an engine that then writes to it, too.
+    /// The content now, read by an engine that then writes to it, too.
     fn after(&self) -> BTreeMap<String, Vec<u8>> {
         let v = mount(&self.path);
         let after = contents(&v);
@@ -221,7 +221,7 @@ fn a_lost_sit_and_ssa_come_back_from_the_owners() {
     }
     let s = Scene::new("", 300);
     let sb = s.superblock();
-    // Never both for one segment: a pointer needs a witness.
+    // A segment never loses both: a pointer needs a witness.
     s.wipe(sb.ssa_blkaddr..sb.main_blkaddr);
     s.repair();
     assert_same(&s.before, &s.after());
@@ -238,7 +238,7 @@ fn a_lost_block_of_a_directory_fills_lost_found() {
     }
     for features in ["", FEATURES] {
         let s = Scene::new(features, 2000);
-        // An entry of the large directory is in the block when its name is.
+        // A block with an entry's name belongs to the large directory.
         let holds = |b: &[u8]| b[30 + 11 * 214..].windows(12).filter(|w| w == b"file-number-").count() > 20;
         let blocks = s.find(holds);
         assert!(blocks.len() > 10);
@@ -263,12 +263,12 @@ fn wrong_hashes_and_places_are_put_right() {
     let s = Scene::new("", 2000);
     let holds = |b: &[u8]| b[30 + 11 * 214..].windows(12).filter(|w| w == b"file-number-").count() > 20;
     let blocks = s.find(holds);
-    // Two blocks change places: what is in them is in the wrong bucket then.
+    // Two blocks change places, so their entries are in the wrong bucket.
     let (a, b) = (blocks[2], blocks[blocks.len() - 3]);
     let (x, y) = (s.block(a), s.block(b));
     s.write(a as u64 * BLOCK_SIZE as u64, &y);
     s.write(b as u64 * BLOCK_SIZE as u64, &x);
-    // And hashes are wrong in a third.
+    // In a third block, the hashes are wrong.
     for slot in (0..NR_DENTRY_IN_BLOCK).step_by(3) {
         s.write(blocks[5] as u64 * BLOCK_SIZE as u64 + 30 + 11 * slot as u64, &[0xa5; 4]);
     }
@@ -286,7 +286,7 @@ fn what_was_fsynced_comes_back_before_the_repair() {
         let s = Scene::new("", 100);
         let v = mount(&s.path);
         let top = v.root().unwrap();
-        // A file that is unlinked while open, and one that is fsynced: neither is in the checkpoint.
+        // One file is unlinked while open, and one is fsynced: the checkpoint has neither change.
         let gone = v.create(ROOT, &top, b"gone", 0o600).unwrap();
         let held = v.open(ROOT, &gone, RW).unwrap();
         v.sync().unwrap();
@@ -345,7 +345,7 @@ fn a_full_volume_is_mended_too() {
     v.unmount().unwrap();
 }
 
-/// Sets flags of the checkpoint in use, and a link count that is wrong.
+/// Sets flags of the checkpoint in use, and a wrong link count.
 fn hurt(s: &Scene, flags: CpFlags) {
     let cp = s.checkpoint();
     for at in [0, cp.raw.cp_pack_total_block_count.get() - 1] {

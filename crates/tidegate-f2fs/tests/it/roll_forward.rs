@@ -1,5 +1,5 @@
-//! Nearly full volumes: what fsync left to roll-forward is recovered, whatever was freed or taken back
-//! since the checkpoint.
+//! Nearly full volumes: everything that fsync left to roll-forward is recovered, whatever was freed or
+//! unbooked since the checkpoint.
 
 use crate::common::mounted::Mounted;
 use tidegate_vfs::*;
@@ -18,7 +18,7 @@ fn free_pages(v: &Mounted) -> u64 {
     v.vfs.statfs().blocks_available
 }
 
-/// Judged after a crash, with `look`, and as it is.
+/// Judges the volume after a crash, with `look`, and as it is.
 fn finish(v: Mounted, look: impl FnOnce(&Mounted)) {
     let up = v.after_crash();
     look(&up);
@@ -33,7 +33,8 @@ fn blocks_freed_since_the_checkpoint_are_no_room_for_roll_forward() {
     }
     let v = new(100);
     let most = v.file("/most");
-    // Reserved, so that no segment becomes free when it goes, for which a checkpoint might be made.
+    // The pages are only reserved, so that no segment becomes free when they go: a checkpoint might be made
+    // for that.
     let pages = free_pages(&v) * 49 / 50;
     most.fallocate(FallocateFlags::empty(), 0, pages * PAGE).unwrap();
     v.vfs.sync().unwrap();

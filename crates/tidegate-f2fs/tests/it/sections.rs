@@ -1,5 +1,5 @@
-//! Volumes whose sections have several segments: filled, thinned out, overwritten, mounted anew, and judged
-//! by fsck.f2fs after each step.
+//! Volumes whose sections have several segments are filled, thinned out, overwritten and mounted again, and
+//! fsck.f2fs judges them after each step.
 
 use crate::util;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ const BLOCK: usize = 4096;
 const SIZE: u64 = 256 << 20;
 const SEED: u64 = 0x5ec7;
 
-/// Each file's blocks, by the byte each is full of.
+/// Each file's blocks, by the byte that fills each block.
 #[derive(Default)]
 struct Model {
     files: BTreeMap<u32, Vec<u8>>,
@@ -34,7 +34,7 @@ impl Model {
         *self.files.keys().nth(n).unwrap()
     }
 
-    /// New files, some large, until less than `left` blocks are free.
+    /// Makes new files, some of them large, until fewer than `left` blocks are free.
     fn fill(&mut self, v: &Arc<Vfs>, left: u64) {
         while v.statfs().blocks_available > left {
             let len = [1, 3, 20, 900][self.below(4) as usize] + self.below(10) as usize;
@@ -46,7 +46,7 @@ impl Model {
         }
     }
 
-    /// About one file in three goes.
+    /// Removes about one file in three.
     fn thin_out(&mut self, v: &Arc<Vfs>) {
         let top = v.root().unwrap();
         for name in self.files.keys().copied().collect::<Vec<_>>() {
@@ -57,7 +57,7 @@ impl Model {
         }
     }
 
-    /// Blocks here and there get other content, and some of the files are synced.
+    /// Changes blocks here and there, and syncs some of the files.
     fn overwrite(&mut self, v: &Arc<Vfs>) {
         for _ in 0..3000 {
             let (name, byte) = (self.some_file(), self.below(256) as u8);
@@ -89,7 +89,7 @@ fn open(v: &Arc<Vfs>, name: u32, flags: OpenFlags) -> File {
     v.open_path(ROOT, format!("/f{name}").as_bytes(), flags, 0o644).unwrap()
 }
 
-/// Mounts, does a step, unmounts, asks the checker, and compares what is there.
+/// Mounts, does a step, unmounts, runs the checker, and compares the content.
 fn step(path: &Path, model: &mut Model, what: impl FnOnce(&mut Model, &Arc<Vfs>)) {
     let v = mount(path);
     what(model, &v);

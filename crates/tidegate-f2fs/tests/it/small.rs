@@ -1,4 +1,4 @@
-//! The smallest volumes: their logs take most segments, so that free ones are always short.
+//! The smallest volumes: their logs take most segments, so free segments are always short.
 
 use crate::common::volume;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use tidegate_vfs::*;
 const ROOT: &Cred = &Cred::ROOT;
 const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 
-/// Cleaning that gains nothing must not be tried again for each fsync and each pass of write-back: it costs
-/// checkpoints, and more is written for them than for the files.
+/// Cleaning that gains nothing must not be repeated for each fsync and each pass of write-back: it costs
+/// checkpoints, which write more than the files do.
 #[test]
 fn cleaning_that_gains_nothing_is_left() {
     if tidegate_testing::oracle::skip_or_fail("fsck.f2fs") {
@@ -52,8 +52,8 @@ fn cleaning_that_gains_nothing_is_left() {
     }
 }
 
-/// Recovery begins new segments, which leaves few blocks in many. Where no hole may be filled, cleaning has to make
-/// room again: nodes can move where data cannot.
+/// Recovery begins new segments and leaves few blocks in many segments. Where no hole may be filled, cleaning
+/// has to make room again: nodes can move where data cannot.
 #[test]
 fn power_cuts_do_not_use_all_segments_up() {
     for seed in 0..60 {
@@ -66,7 +66,7 @@ fn power_cuts_do_not_use_all_segments_up() {
                 some_change(&v, &mut rng).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
             }
             device = Arc::new(device.copy());
-            // Opened and closed: what was fsynced is recovered, and all of it written.
+            // Opened and closed, the volume recovers everything fsynced and writes it.
             open_lfs(&device).unmount().unwrap_or_else(|e| panic!("seed {seed}: unmount: {e}"));
         }
         volume::fsck(&device).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
@@ -84,7 +84,7 @@ fn open_lfs(device: &Arc<MemoryDevice>) -> Arc<Vfs> {
     Vfs::mount(F2fs::open(queue(device), bdi.clone(), options).unwrap(), bdi, options_of_mount).unwrap()
 }
 
-/// Of hot, warm and cold files, and of directories.
+/// Changes hot, warm and cold files, and directories.
 fn some_change(v: &Arc<Vfs>, rng: &mut Rng) -> Result<()> {
     let names: [&[u8]; 4] = [b"/a", b"/hot.db", b"/film.mp4", b"/b"];
     let name = names[rng.below(4) as usize];

@@ -1,4 +1,4 @@
-//! A volume made by mkfs.f2fs, filled and changed by us, judged by fsck.f2fs.
+//! A volume made by mkfs.f2fs, filled and changed by us, and judged by fsck.f2fs.
 
 use crate::util;
 use tidegate_vfs::*;

@@ -1,4 +1,5 @@
-//! Several streams of data: what goes to each, and what they leave, after unmount and after a power cut.
+//! Several streams of data: the data that goes to each, and what the streams leave after an unmount and after
+//! a power cut.
 
 use crate::common::mounted::Mounted;
 use crate::common::tree::assert_same;
@@ -44,7 +45,7 @@ fn holds(v: &Mounted, files: Range<usize>, round: usize) {
     }
 }
 
-/// Whether checkpoints were made before the power cut or not, each stream's segment is one like others.
+/// Each stream's segment becomes an ordinary one, whether checkpoints were made before the power cut or not.
 #[test]
 fn streams_leave_ordinary_segments() {
     for policy in ["srr", "spf", "auto"] {
@@ -52,11 +53,11 @@ fn streams_leave_ordinary_segments() {
             let v = Mounted::new(128, "", &format!("warm_streams={streams},stream_policy={policy}"));
             write(&v, 0..12, 0);
             let now = info(&v);
-            // Files that are written one after the other need one log.
+            // Files that are written one after the other need only one log.
             let used = if policy == "auto" { 1 } else { streams };
             assert_eq!((now.streams.len(), now.by_log[1].1), (used as usize - 1, used), "{policy}");
             v.vfs.sync().unwrap();
-            // As it is now, with nothing to recover: owners of blocks are looked for in the SSA alone.
+            // With nothing to recover, owners of blocks are found only in the SSA.
             fsck(&v.device).unwrap();
             write(&v, 6..12, 1);
             v.fs.trim(0..u64::MAX, 0).unwrap();
@@ -67,7 +68,7 @@ fn streams_leave_ordinary_segments() {
             again.finish();
             holds(&v, 6..12, 1);
             write(&v, 0..3, 2);
-            // Fewer from now on: the next checkpoint closes what is too much.
+            // There are fewer streams from now on: the next checkpoint closes the surplus.
             VolumeOps::remount(&*v.fs, "warm_data_streams=1").unwrap();
             v.vfs.sync().unwrap();
             assert!(info(&v).streams.is_empty());
@@ -78,7 +79,7 @@ fn streams_leave_ordinary_segments() {
     }
 }
 
-/// The places of a file's pages written one by one, each with an fsync: `(pieces, segments of warm data)`.
+/// Writes pages one by one, each with an fsync; returns `(pieces, segments of warm data)`.
 fn pieces(options: &str, files: usize) -> (u64, u32) {
     let v = Mounted::new(128, "", options);
     let open: Vec<_> = (0..files).map(|n| v.file(&format!("/f{n}"))).collect();
@@ -96,21 +97,21 @@ fn pieces(options: &str, files: usize) -> (u64, u32) {
 
 #[test]
 fn a_policy_says_what_goes_to_a_stream() {
-    // One log: the pages of files written at once take turns in it.
+    // With one log, the pages of files written at once take turns in it.
     assert_eq!(pieces("", 1), (1, 1));
     assert_eq!(pieces("", 4), (16, 1));
     // A file that is pinned to a stream stays whole, beside three others with streams of their own.
     assert_eq!(pieces("warm_streams=4,stream_policy=spf", 1), (1, 1));
     assert_eq!(pieces("warm_streams=4,stream_policy=spf", 4), (1, 4));
     assert_eq!(pieces("warm_streams=2,stream_policy=spf", 4), (16, 2));
-    // Files that are written beside each other leave the log that they began in, all but the last of them.
+    // Files that are written beside each other leave the log that they began in, all but the last one.
     assert_eq!(pieces("warm_streams=4,stream_policy=auto", 1), (1, 1));
     assert_eq!(pieces("warm_streams=4,stream_policy=auto", 4), (2, 4));
     // Round robin scatters even one file.
     assert_eq!(pieces("warm_streams=4,stream_policy=srr", 1), (16, 4));
 }
 
-/// `auto` opens streams for writers that meet, and those who come later go on in them.
+/// `auto` opens streams for writers that meet, and later writers go on in these streams.
 #[test]
 fn streams_follow_writers() {
     let v = Mounted::new(128, "", "warm_streams=4,stream_policy=auto");
@@ -128,12 +129,12 @@ fn streams_follow_writers() {
     write(0..8, &open);
     let streams = |v: &Mounted| info(v).streams.iter().map(|s| s.1).collect::<Vec<_>>();
     assert_eq!(streams(&v), [1, 2]);
-    // The first goes on alone. The stream that the other wrote to stays open for the next.
+    // The first file goes on alone. The stream of the other file stays open for the next.
     v.vfs.sync().unwrap();
     write(8..12, &open[..1]);
     v.vfs.sync().unwrap();
     assert_eq!(streams(&v), [1, 2]);
-    // Two come back: one in its stream, the other meets a third in the log where files begin.
+    // Two writers come back: one to its stream, the other meets a third in the log where files begin.
     write(12..20, &open);
     assert_eq!(streams(&v), [1, 2]);
     for f in &open {
@@ -156,7 +157,7 @@ fn a_volume_takes_as_much_with_many_streams_as_with_one_log() {
         };
         assert_eq!(full.kind(), ErrorKind::NoSpace);
         holds(&v.after_crash(), 0..n, 0);
-        // And goes on when there is room again.
+        // The stream goes on when there is room again.
         (0..n).step_by(2).for_each(|n| v.unlink(&format!("f{n}")));
         v.unlink(&format!("f{n}"));
         write(&v, n + 1..n + n / 3, 1);
@@ -170,7 +171,7 @@ fn a_volume_takes_as_much_with_many_streams_as_with_one_log() {
     assert!(some > 0);
 }
 
-/// The smallest volumes have one log of each kind, and say so.
+/// The smallest volumes have one log of each kind, and report that.
 #[test]
 fn small_volumes_open_fewer_streams() {
     let mut options = F2fsOptions::default();
@@ -199,7 +200,7 @@ fn sectioned(mib: u64, options: &str) -> Mounted {
     Mounted::open(device, o)
 }
 
-/// The sections that streams are in, by kind and stream; nobody else is there.
+/// The sections that streams are in, by kind and stream; no other log is in them.
 fn sections(v: &Mounted) -> Vec<(u8, u32)> {
     let now = info(v);
     let of_logs = now.logs.iter().map(|l| l.1 / 4);
@@ -225,7 +226,7 @@ fn each_stream_writes_sections_of_its_own() {
     write(0..12);
     let before = sections(&v);
     assert_eq!(before.len(), 3);
-    // Closed for a while, they go on where they were.
+    // After they were closed for a while, the streams go on where they were.
     VolumeOps::remount(&*v.fs, "warm_streams=1").unwrap();
     v.vfs.sync().unwrap();
     assert!(info(&v).streams.is_empty());
@@ -233,7 +234,7 @@ fn each_stream_writes_sections_of_its_own() {
     write(12..13);
     assert_eq!(sections(&v), before);
     v.finish();
-    // Each file is a section, though all were written at once.
+    // Each file fills a section, though all were written at once.
     let v = sectioned(320, "warm_streams=4,stream_policy=spf");
     let open: Vec<_> = (0..4).map(|n| v.file(&format!("/f{n}"))).collect();
     for at in 0..32 {
@@ -280,7 +281,8 @@ fn files_of_refused_streams_share_bios() {
     assert!(many.2 > 0);
 }
 
-/// Somebody who waits for a file has the bios sent that it has pages in, and leaves what grows in other logs alone.
+/// A thread that waits for a file has those bios sent that hold pages of the file; growing bios of other logs
+/// are left alone.
 #[test]
 fn an_fsync_sends_the_streams_of_its_file_alone() {
     let sent = |options: &str, then: &str| {
@@ -300,16 +302,16 @@ fn an_fsync_sends_the_streams_of_its_file_alone() {
         v.finish();
         (sent, waiting, all)
     };
-    // When it begins to wait, or at the end of its pass.
+    // The bios are sent when the thread begins to wait, or at the end of its pass.
     for then in ["writepages=extent", "writepages=locked", "writepages=submit_locked"] {
         assert_eq!(sent("warm_streams=2,stream_policy=spf", then), (1, 4, 2), "{then}");
         assert_eq!(sent("warm_streams=2,stream_policy=spf,stream_flush=all", then).0, 2, "{then}");
-        // In one log what both wrote is one bio.
+        // In one log, the pages of both form one bio.
         assert_eq!(sent("", then).0, 1, "{then}");
     }
 }
 
-/// Also where pages are taken one by one, as Linux does.
+/// Streams take turns by runs also where pages are taken one by one, as Linux does.
 #[test]
 fn round_robin_turns_by_runs_of_blocks() {
     for position in ["extent", "unlocked", "locked", "submit_locked"] {
@@ -323,7 +325,7 @@ fn round_robin_turns_by_runs_of_blocks() {
             f.write_at(at * PAGE as u64, &[7; 16 * PAGE]).unwrap();
         }
         f.fsync(false).unwrap();
-        // Of two runs.
+        // There are two runs.
         assert_eq!(VolumeOps::fragments(&*v.fs, f.inode()).unwrap(), 2, "{position}");
         assert_eq!(info(&v).streams.len(), 1, "{position}");
         v.finish();
@@ -365,7 +367,7 @@ fn linux_reads_and_recovers_what_streams_left() {
     }
 }
 
-/// A checkpoint of more logs writes the summaries of the extra ones, and nothing else that is more.
+/// With more logs, a checkpoint also writes the summaries of the extra logs, and no other additional block.
 #[test]
 fn the_blocks_of_checkpoints_are_counted_by_area() {
     let areas = ["pack_blocks", "sit_blocks", "nat_blocks", "ssa_blocks"];
@@ -381,6 +383,6 @@ fn the_blocks_of_checkpoints_are_counted_by_area() {
     };
     let (one, four) = (of("warm_streams=1"), of("warm_streams=4,stream_policy=spf"));
     assert_eq!(four[3], one[3] + 3, "one for each extra stream: {one:?} {four:?}");
-    // The journal in the pack has six entries of segments.
+    // The journal in the pack has room for six entries of segments.
     assert_eq!((four[0], four[2], four[1] <= 1), (one[0], one[2], true), "{one:?} {four:?}");
 }

@@ -1,5 +1,5 @@
-//! Directories that move while others change, remove and replace the ones around them, in the simulated
-//! world: the seed of a failure replays it.
+//! Directories that move while other threads change, remove and replace the directories around them, in the
+//! simulated world: the seed of a failure replays it.
 
 use std::sync::Arc;
 use tidegate_block::{MemoryDevice, QueueLimits, RequestQueue};
@@ -22,7 +22,7 @@ fn volume() -> (Arc<RequestQueue>, Arc<Vfs>) {
     (queue, Vfs::mount(fs, bdi, options).unwrap())
 }
 
-/// Runs `work` for each of `seeds`; the volume it leaves is good.
+/// Runs `work` for each of `seeds`; the volume must be good afterwards.
 fn each(seeds: std::ops::Range<u64>, work: fn(&Arc<Vfs>)) {
     for seed in seeds {
         let config = Config { seed, cpus: 3, quantum: Nanos(0), jitter: 16, ..Config::default() };
@@ -49,7 +49,7 @@ fn may_move(v: &Vfs, from: (&Arc<Inode>, &[u8]), to: (&Arc<Inode>, &[u8]), allow
     }
 }
 
-/// A directory above the one that another moves to grows out of its inode meanwhile.
+/// A directory above the target of a move grows out of its inode meanwhile.
 #[test]
 fn a_directory_moves_below_one_that_grows() {
     each(0..60, |v| {
@@ -70,7 +70,7 @@ fn a_directory_moves_below_one_that_grows() {
     });
 }
 
-/// Two directories would each become the other's parent; one must not.
+/// Two directories would each become the other's parent; one move must fail.
 #[test]
 fn directories_move_into_each_other() {
     each(0..60, |v| {
@@ -92,8 +92,8 @@ fn directories_move_into_each_other() {
     });
 }
 
-/// A directory's number is below its parent's, and the parent's name is what a move below it would replace:
-/// whoever locks a directory after one below it waits for who removes that.
+/// A directory's number is below its parent's, and a move below the parent would replace the parent's name: a
+/// thread that locks a directory after one below it waits for the thread that removes that directory.
 #[test]
 fn moves_and_removals_do_not_wait_for_each_other() {
     each(0..300, |v| {
@@ -126,7 +126,7 @@ fn moves_and_removals_do_not_wait_for_each_other() {
     });
 }
 
-/// An open directory lives on when it is removed, but nothing can be made in it or moved there.
+/// An open directory lives on when it is removed, but nothing can be made in it or moved into it.
 #[test]
 fn nothing_comes_into_a_directory_that_is_removed_and_open() {
     let (queue, v) = volume();

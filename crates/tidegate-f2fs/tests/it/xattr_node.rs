@@ -1,5 +1,5 @@
-//! An xattr node that reached the log ahead of its inode: the flusher came between the two steps of setxattr
-//! and wrote the new node and the inode as it was before. The fsync that follows writes only the inode.
+//! An xattr node that reached the log ahead of its inode: the flusher came between the two steps of setxattr,
+//! and wrote the new node together with the old inode. The fsync that follows writes only the inode.
 
 use crate::common::volume;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn chain(device: &Arc<MemoryDevice>) -> Vec<(u64, Vec<u8>)> {
     }
 }
 
-/// A file that was fsynced, then given an attribute too long for its inode and fsynced again.
+/// A file that was fsynced, then got an attribute too long for its inode and was fsynced again.
 fn crashed() -> Arc<MemoryDevice> {
     let device = template(64, "").device();
     let v = open(device.clone());
@@ -74,7 +74,7 @@ fn an_xattr_node_ahead_of_its_inode_comes_back() {
     assert_eq!(word(xattrs, FLAG) >> OFFSET_BIT_SHIFT, XATTR_NODE_OFFSET);
     assert_eq!(word(old, XATTR_NID), 0);
     assert_eq!(word(new, XATTR_NID), word(xattrs, FOOTER_OFFSET));
-    // The other way round, and the old inode as the flusher writes it: without the mark.
+    // The order is reversed, and the old inode is as the flusher writes it: without the mark.
     let (mut ahead, mut behind) = (xattrs.clone(), old.clone());
     ahead[NEXT..NEXT + 4].copy_from_slice(&old[NEXT..NEXT + 4]);
     behind[NEXT..NEXT + 4].copy_from_slice(&xattrs[NEXT..NEXT + 4]);

@@ -1,4 +1,4 @@
-//! Volumes on zones: every write at a write pointer, whatever is done.
+//! Volumes on zones: every write is at a write pointer, whatever the operations.
 
 use crate::common::volume::mount_with;
 use crate::common::zoned::{Bed, MIB, ROOT, content, file, spec};
@@ -60,7 +60,7 @@ fn files_come_and_go_on_zones() {
         let stats = fs.stats();
         assert!(stats.discarded_bytes > 0);
         v.unmount().unwrap();
-        // Neither the device nor the queue before it had to refuse one.
+        // Neither the device nor the queue before it had to refuse a write.
         assert_eq!((bed.device.refused(), fs.queue_stats().zone_refused), (0, 0), "{options:?}");
         drop((fs, v));
         if capacity == 4 * MIB {
@@ -74,7 +74,7 @@ fn files_come_and_go_on_zones() {
     }
 }
 
-/// As few zones as there must be, and logs that all go from one to the next.
+/// There are as few active zones as possible, and all logs go from one zone to the next.
 #[test]
 fn no_more_zones_are_begun_than_the_device_takes() {
     let bed = Bed::new(ZoneSpec { max_open: 7, max_active: 7, ..spec(4 * MIB) }, 320);
@@ -121,7 +121,7 @@ fn what_does_not_fit_zones_is_refused() {
     assert!(e.contains("6 of the device's zones can be partly written at a time, a volume takes 7"), "{e}");
     let e = open(Arc::new(ZonedDevice::new(Bed::new(spec(4 * MIB), 160).memory, six))).err().unwrap();
     assert_eq!(e.what(), "6 can be partly written at a time, a volume takes 7");
-    // A volume of another kind, brought onto zones.
+    // A volume without the zoned feature, on a device with zones.
     let memory = Arc::new(MemoryDevice::new(160 * MIB));
     attempt(memory.clone(), Features::empty()).unwrap();
     let e = open(Arc::new(ZonedDevice::new(memory, spec(4 * MIB)))).err().unwrap();
@@ -132,7 +132,7 @@ fn what_does_not_fit_zones_is_refused() {
     assert_eq!(e.what(), "sections of 4194304 bytes on zones of 8388608");
 }
 
-/// Metadata on a device without zones, of a length that is no multiple of theirs; the rest on zones.
+/// Metadata is on a device without zones, whose length is no multiple of a zone; the rest is on zones.
 #[test]
 fn a_volume_lies_on_two_devices() {
     let sizes = [29 * MIB, 128 * MIB];
@@ -198,7 +198,7 @@ fn data_whose_zone_fails_goes_to_another() {
     bed.fsck();
 }
 
-/// The feature in an image, which has no zones: written in order all the same, and repaired.
+/// The feature is set in an image, which has no zones: it is written in order all the same, and repaired.
 #[test]
 fn an_image_of_a_zoned_volume_is_only_appended_to() {
     let memory = Arc::new(MemoryDevice::new(128 * MIB));

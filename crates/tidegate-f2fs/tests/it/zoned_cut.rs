@@ -1,4 +1,4 @@
-//! Power cuts on volumes with `blkzoned` where no write pointer tells of what followed a checkpoint: in an
+//! Power cuts on volumes with `blkzoned` where no write pointer tells of the writes after a checkpoint: in an
 //! image, which has no zones, and in those zones of the main area that can be written anywhere.
 
 use crate::common::image::Image;
@@ -61,12 +61,12 @@ impl Bed {
         mount_with(device, MemoryLimits::default(), o, MountOptions::default()).unwrap()
     }
 
-    /// The device as it is now.
+    /// A copy of the device now.
     fn cut(&self) -> Bed {
         self.cut_with(0)
     }
 
-    /// The device after a cut, where so many bytes were written to each zone that is empty.
+    /// The device after a cut, where `begun` bytes were written to each empty zone.
     fn cut_with(&self, begun: u64) -> Bed {
         let memory = Image::of(&self.memory).device();
         let zoned = self.zoned.as_ref().map(|(spec, old)| {
@@ -88,7 +88,7 @@ fn content(n: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (n * 31 + i / 4096 * 7 + i % 251) as u8).collect()
 }
 
-/// So long that logs leave sections.
+/// The lengths are so large that logs leave sections.
 const LENGTHS: [usize; 4] = [3 << 20, 40 << 12, 5 << 20, 1 << 12];
 
 fn fsync_all(v: &Arc<Vfs>) {
@@ -118,7 +118,7 @@ fn fsynced_files_stay_where_recovery_finds_them(spec: Option<ZoneSpec>) {
     v.unmount().unwrap();
     let v = again.mount();
     look(&v);
-    // Writes from now on go nowhere near.
+    // Later writes go nowhere near.
     for n in 20..24 {
         file(&v, n).write_at(0, &content(n, 3 << 20)).unwrap();
     }
@@ -146,7 +146,7 @@ fn fsynced_files_are_kept_in_zones_that_can_be_written_anywhere() {
     }
 }
 
-/// Some zones of the main area can be written anywhere, and logs are in those.
+/// Some zones of the main area can be written anywhere, and logs are in them.
 fn mixed() -> Option<ZoneSpec> {
     Some(ZoneSpec { size: 4 * MIB, capacity: 4 * MIB, conventional: 12, max_open: 40, max_active: 40 })
 }
@@ -167,8 +167,8 @@ fn only_those_logs_move_that_are_in_the_way() {
     assert_eq!(moved, ["warm data", "warm node"], "{before:?} {after:?}");
 }
 
-/// Each section that is free was begun by what no checkpoint knows of: none is ready for a log before its
-/// zone is reset.
+/// Each free section was begun by writes that no checkpoint knows of: none is ready for a log before its zone
+/// is reset.
 #[test]
 fn logs_find_sections_that_a_power_cut_left_begun() {
     for spec in [mixed(), mixed().map(|s| ZoneSpec { conventional: 8, ..s })] {
@@ -189,7 +189,7 @@ fn logs_find_sections_that_a_power_cut_left_begun() {
     }
 }
 
-/// Free sections that were begun, and no zone can be reset.
+/// The free sections were begun, and no zone can be reset.
 #[test]
 fn without_a_section_for_its_logs_a_volume_is_read() {
     let bed = Bed::new(mixed().map(|s| ZoneSpec { conventional: 8, ..s }));
@@ -206,7 +206,7 @@ fn without_a_section_for_its_logs_a_volume_is_read() {
     assert!(v.open_path(ROOT, b"/new", RW | OpenFlags::CREATE, 0o644).is_err());
     v.unmount().unwrap();
     assert!(faulty.failed() > 0 && Image::of(&again.memory).parts == before);
-    // Without them, whoever looks is told that they are missing.
+    // Without the files, readers are told that files are missing.
     let (fs, v) = Bed::mount_with(faulty, "disable_roll_forward");
     let why = FileSystem::read_only(&*fs).unwrap().to_string();
     assert!(why.contains("no section is free for its logs") && why.contains("fsynced"), "{why}");

@@ -1,4 +1,4 @@
-//! Volumes on zones that the device has given up, read-only or offline.
+//! Volumes with dead zones: read-only or offline.
 
 use crate::common::zoned::{self, Bed, MIB, ROOT, content, file};
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use tidegate_vfs::*;
 const SIZE: usize = 1 << 20;
 const FILES: u64 = 20;
 
-/// Zones behind 20 MiB for the metadata: all of the main area is written in order.
+/// Zones behind 20 MiB for the metadata: the whole main area is written in order.
 fn spec() -> ZoneSpec {
     ZoneSpec { conventional: 5, ..zoned::spec(4 * MIB) }
 }
@@ -41,13 +41,13 @@ fn filled() -> Bed {
     bed
 }
 
-/// The numbers of the zones that something was written to.
+/// The numbers of the zones that were written to.
 fn written(d: &ZonedDevice) -> Vec<usize> {
     let all = d.report_zones().unwrap();
     (0..all.len()).filter(|n| all[*n].is_sequential() && all[*n].pointer > all[*n].start).collect()
 }
 
-/// The files that are as they were, out of the first so many; the others fail with an I/O error.
+/// The unchanged files among the first `files`; reads of the others must fail with an I/O error.
 fn intact(v: &Arc<Vfs>, files: u64) -> BTreeSet<u64> {
     let is_intact = |n: &u64| {
         let mut bytes = vec![0; SIZE];
@@ -80,7 +80,7 @@ fn repaired(bed: &Bed) -> RepairReport {
     repair(&queue(bed), RepairOptions::default(), &mut |_| {}).unwrap()
 }
 
-/// Mounts, finds the volume read-only because of the zone, and gives what is intact.
+/// Mounts the volume, which must be read-only because of the zone, and returns the intact files.
 fn read(bed: &Bed, zone: usize, state: &str, files: u64) -> (BTreeSet<u64>, bool) {
     let (fs, v) = bed.mount("");
     let (why, unseen) = match FileSystem::read_only(&*fs) {
@@ -132,7 +132,7 @@ fn the_rest_of_a_volume_with_an_offline_zone_is_read() {
                 lost.extend(gone);
                 assert_eq!(repaired(&bed).outcome, Outcome::Clean);
             }
-            // The zone that has the root, or its names, or inodes.
+            // The zone has the root, or its names, or inodes.
             Err(e) => {
                 unreadable += 1;
                 assert_eq!((e.errno(), e.to_string().starts_with(&why)), (Some(Errno::IO), true), "{e}");
@@ -146,7 +146,8 @@ fn the_rest_of_a_volume_with_an_offline_zone_is_read() {
     assert_eq!(unreadable, 3);
 }
 
-/// After a power cut that loses nothing: all files are there, some of which were fsynced after the last checkpoint.
+/// The volume after a power cut that loses nothing: all files are there; some of them were fsynced after the
+/// last checkpoint.
 fn cut(whole: &Bed, files: std::ops::Range<u64>) -> Bed {
     let (_, v) = whole.mount("");
     files.for_each(|n| write(&v, n, true));
@@ -155,7 +156,8 @@ fn cut(whole: &Bed, files: std::ops::Range<u64>) -> Bed {
     cut
 }
 
-/// They come back in memory, as on any volume that is only read. A repair writes them, and nothing to the dead zone.
+/// The files are recovered in memory, as on any read-only volume. A repair writes them, but not to the dead
+/// zone.
 #[test]
 fn fsynced_files_come_back_beside_a_read_only_zone() {
     let all: BTreeSet<u64> = (0..FILES + 8).collect();
@@ -171,7 +173,7 @@ fn fsynced_files_come_back_beside_a_read_only_zone() {
     }
 }
 
-/// All that is known of the files is what was fsynced. Its zone is lost, and the reason says so.
+/// Only fsynced nodes know of the files. Their zone is lost, and the reason says so.
 #[test]
 fn a_volume_opens_without_files_that_an_offline_zone_had() {
     let empty = Bed::new(spec(), 160);
@@ -188,7 +190,7 @@ fn a_volume_opens_without_files_that_an_offline_zone_had() {
         let bed = whole.copy();
         bed.device.give_up(zone, ZoneState::Offline);
         if check(&queue(&bed), CheckOptions::default()).is_err() {
-            // The root or its names were in it.
+            // The root or its names were in the zone.
             continue;
         }
         let (fs, v) = bed.mount("");
@@ -223,7 +225,7 @@ impl Device for Late {
     }
 }
 
-/// No volume is made on such zones, and the one that is there stays.
+/// mkfs makes no volume on such zones, and the old volume stays.
 #[test]
 fn mkfs_looks_at_the_zones_before_it_writes() {
     let attempt = |device: Arc<dyn Device>| {

@@ -10,7 +10,7 @@ use tidegate_f2fs::F2fsOptions;
 use tidegate_rt::{LockClass, Mutex};
 use tidegate_vfs::*;
 
-/// Where the zone begins that holds a page.
+/// The start of the zone that holds a page.
 fn zone_of(bed: &Bed, page: &[u8]) -> u64 {
     let mut block = vec![0; 4096];
     let blocks = bed.memory.size() / 4096;
@@ -38,7 +38,7 @@ fn no_zone_is_finished_that_another_log_is_in() {
     v.sync().unwrap();
     let mut zones: Vec<(u64, u64)> = (0..3).map(|n| (zone_of(&bed, &content(n, 4096)), n)).collect();
     zones.sort_unstable();
-    // The first is that of the log that a checkpoint names; those of the others are left.
+    // The first zone is that of the log that a checkpoint names; the zones of the other logs are left.
     let ((_, stays), (_, last)) = (zones[0], zones[2]);
     options.parse("warm_streams=1").unwrap();
     fs.turn(&options);
@@ -67,7 +67,7 @@ fn no_zone_is_finished_that_another_log_is_in() {
     assert_eq!(bed.device.refused(), 0);
 }
 
-/// On a device that takes no more active zones than there must be.
+/// The device allows only as many active zones as a volume needs.
 #[test]
 fn zones_that_fail_are_not_too_many() {
     let bed = Bed::new(ZoneSpec { max_open: 7, max_active: 7, ..spec(4 * MIB) }, 160);
@@ -96,10 +96,10 @@ fn zones_that_fail_are_not_too_many() {
     v.unmount().unwrap();
 }
 
-/// Held to keep a request, or to take all.
+/// Held to keep a request, or to take all requests.
 static KEPT: LockClass = LockClass::new("test->kept", 983);
 
-/// A device that resets no zone until it is told to.
+/// A device that resets no zone until the test allows it.
 struct SlowResets {
     below: Arc<dyn Device>,
     held: AtomicBool,
@@ -138,7 +138,7 @@ impl Device for SlowResets {
     }
 }
 
-/// As in Linux since 6.5: a reset of a large zone takes milliseconds, and a finish up to a second.
+/// The reset of a large zone takes milliseconds, as in Linux since 6.5, and a finish up to a second.
 #[test]
 fn nobody_waits_for_the_reset_of_what_a_checkpoint_freed() {
     let bed = Bed::new(spec(4 * MIB), 160);
@@ -156,7 +156,7 @@ fn nobody_waits_for_the_reset_of_what_a_checkpoint_freed() {
         device.held.store(true, SeqCst);
         v.unlink(ROOT, &v.root().unwrap(), b"f").unwrap();
         v.sync().unwrap();
-        // Answered, while no zone was reset: another change finds the volume as it was.
+        // The checkpoint was answered while no zone was reset: another change finds the volume unchanged.
         file(&v, "/g").write_at(0, b"g").unwrap();
         v.sync().unwrap();
         while device.kept.lock().is_empty() {

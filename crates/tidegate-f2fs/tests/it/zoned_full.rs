@@ -1,4 +1,5 @@
-//! The smallest volumes on zones, full and overwritten at random: nobody sees an error, and nothing is lost.
+//! The smallest volumes on zones, full and overwritten at random: no thread sees an error, and nothing is
+//! lost.
 
 use crate::common::volume::mount_with;
 use crate::common::zoned::{Bed, MIB, ROOT, RW, spec};
@@ -25,11 +26,11 @@ fn content(file: u64, page: u64, version: u64) -> Vec<u8> {
 /// Fills a volume with `files` files and overwrites their pages `times` times, with an fsync now and then.
 fn fill_and_overwrite(spec: ZoneSpec, sections: u64, files: u64, times: u64, seed: u64) {
     let what = format!("{sections} sections of {} bytes, {files} files, seed {seed}", spec.capacity);
-    // Metadata takes 20 MiB.
+    // The metadata takes 20 MiB.
     let bed = Bed::new(spec, 20 + sections * spec.size / MIB);
     let (fs, v) = open(&bed);
     let mut rng = Rng::new(seed);
-    // Names take some, and nodes.
+    // Names and nodes need some of the blocks.
     let each = (v.statfs().blocks_free - 8 - files / 50) / files;
     let pages = each - 1 - if each > 900 { 2 + each / 900 } else { 0 };
     let path = |n: u64| format!("/f{n}");

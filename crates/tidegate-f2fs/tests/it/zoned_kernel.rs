@@ -35,7 +35,7 @@ fn assert_checked(device: &Arc<dyn Device>) {
     assert!(report.is_clean(), "{:?}", report.problems);
 }
 
-/// Opens a copy of what the kernel left, and changes it; what was found, and the copy.
+/// Opens a copy of the kernel's volume, and changes it; returns what was found, and the copy.
 fn taken_over(name: &str) -> Option<(Manifest, Devices, TempDir, golden::Volume)> {
     if zoned::skip_or_fail() {
         return None;
@@ -65,7 +65,7 @@ fn fill(v: &Arc<Vfs>, n: u8) {
     }
 }
 
-/// The kernel mounts, finds our files whole, and has no complaint.
+/// The kernel mounts the volume, finds our files whole, and does not complain.
 const KERNEL_READS: &str = "mount -t f2fs $DEV $MNT
     for n in 0:a 1:b 2:c 3:d 4:e 5:f; do
       [ $(tr -d ${n#*:} < $MNT/ours${n%:*} | wc -c) = 0 ] && [ $(wc -c < $MNT/ours${n%:*}) = 3145728 ]
@@ -79,7 +79,7 @@ fn kernel_reads(devices: &Devices) {
     assert_eq!(out.check().unwrap().stdout.lines().last(), Some("kept"));
 }
 
-/// One by chance: a guest takes a good part of a minute.
+/// One of the names, at random: a guest takes a good part of a minute.
 fn one_of(names: [&'static str; 3]) -> &'static str {
     let chosen = names[std::process::id() as usize % names.len()];
     println!("read by a guest: {chosen}");
@@ -106,7 +106,8 @@ fn what_the_kernel_fsynced() {
     for name in names {
         let Some((found, devices, _dir, volume)) = taken_over(name) else { return };
         let mut kernel = Manifest::load(volume.recovered.as_deref().unwrap()).unwrap();
-        // Of the directory that got names back, the kernel says when that was; we, when they were given.
+        // For the directory whose names were recovered, the kernel gives the time of recovery; we give the
+        // time when the names were made.
         let top = |m: &Manifest| m.entries.iter().position(|e| e.path == ".").unwrap();
         let (k, o) = (top(&kernel), top(&found));
         kernel.entries[k].mtime = found.entries[o].mtime;
@@ -131,7 +132,7 @@ fn what_a_reset_of_the_kernel_left() {
     assert_eq!(out.check().unwrap().stdout.lines().last(), Some("kept"));
 }
 
-/// We make a volume, write to it and stop, or leave it; the kernel takes it from there.
+/// We make a volume, write to it and unmount or abandon it; the kernel takes it from there.
 fn kernel_takes_over(geometry: Geometry, crash: bool) {
     if zoned::skip_or_fail() {
         return;
@@ -163,7 +164,8 @@ fn kernel_takes_over(geometry: Geometry, crash: bool) {
     }
     assert_eq!(opened.zoned.refused(), 0);
     opened.save().unwrap();
-    // Without an end of ours: what is written is there, and no checkpoint of it. The volume keeps its own devices.
+    // Without our unmount, the writes are there, but no checkpoint has them. The volume keeps its own
+    // devices.
     let copy = TempDir::new("zoned").unwrap();
     let devices = devices.copy_to(copy.path()).unwrap();
     if crash {

@@ -1,4 +1,5 @@
-//! Devices behind the first that are not the volume's, or not in their order; zones that have less than they should.
+//! Devices behind the first that are not the volume's, or not in its order; zones with less content than they
+//! should have.
 
 use crate::common::image::Image;
 use crate::common::volume::mount_with;
@@ -85,7 +86,7 @@ fn devices_without_zones_in_another_order_are_refused() {
     opened(together(&parts, [0, 1, 2]), "").unwrap().unmount().unwrap();
 }
 
-/// Zones as they are, but for those that `pointer` gives another write pointer, over a copy of the bytes.
+/// The zones over a copy of the bytes; `pointer` gives each zone's write pointer.
 fn copy(bed: &Bed, pointer: impl Fn(usize, &tidegate_block::Zone) -> u64) -> Arc<ZonedDevice> {
     let memory = Image::of(&bed.memory).device();
     let mut zones = Zones::new(spec(), memory.size());
@@ -107,7 +108,7 @@ fn used() -> Bed {
     bed
 }
 
-/// The zones that the checkpoint has content in are not what they were: nothing is written before somebody has looked.
+/// Zones in which the checkpoint has content have changed: nothing is written before a user has looked.
 #[test]
 fn a_volume_with_blocks_behind_write_pointers_opens_read_only() {
     let bed = used();
@@ -123,7 +124,8 @@ fn a_volume_with_blocks_behind_write_pointers_opens_read_only() {
     assert_eq!((device.report_zones().unwrap(), device.refused()), (before, 0));
 }
 
-/// A power cut has left part of a block, on a device of smaller ones, in zones that logs are in and in one that is free.
+/// A power cut has left part of a block, on a device with smaller blocks, in zones that logs are in and in a
+/// free zone.
 #[test]
 fn a_zone_that_ends_within_a_block_is_left() {
     let bed = used();

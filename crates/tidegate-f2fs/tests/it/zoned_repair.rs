@@ -1,4 +1,4 @@
-//! Damaged volumes on zones: mended without a write that a zone refuses.
+//! Damaged volumes on zones are repaired without a write that a zone refuses.
 
 use crate::common::volume::mount_with;
 use crate::common::zoned::{Bed, MIB, ROOT, content, file};
@@ -12,10 +12,10 @@ use tidegate_rt::rng::Rng;
 use tidegate_vfs::*;
 
 const BLOCK: u64 = 4096;
-/// Damaged volumes of each kind of zones.
+/// Damaged volumes for each kind of zones.
 const CASES: u64 = 24;
 
-/// Zones of 4 MiB behind 20 MiB for the metadata: all of the main area is written in order.
+/// Zones of 4 MiB behind 20 MiB for the metadata: the whole main area is written in order.
 fn spec(capacity: u64, most: usize) -> ZoneSpec {
     ZoneSpec { size: 4 * MIB, capacity, conventional: 5, max_open: most, max_active: most }
 }
@@ -59,7 +59,7 @@ fn contents(bed: &Bed) -> BTreeMap<u64, Vec<u8>> {
     all
 }
 
-/// Blocks that hold something: of the tables, of the checkpoints, of the main area.
+/// Blocks that are not all zero: of the tables, of the checkpoints, of the main area.
 fn blocks(bed: &Bed) -> [Vec<u64>; 2] {
     let queue = RequestQueue::new(bed.device.clone(), QueueLimits::default());
     let sb = open::load_superblock(&queue).unwrap();
@@ -73,7 +73,7 @@ fn blocks(bed: &Bed) -> [Vec<u64>; 2] {
     [tables, (main..bed.memory.size() / BLOCK).filter(|n| holds(*n)).collect()]
 }
 
-/// Some bytes of some blocks.
+/// Damages some bytes of some blocks.
 fn damage(bed: &Bed, blocks: &[u64], rng: &mut Rng) {
     for _ in 0..1 << rng.below(5) {
         let block = blocks[rng.below(blocks.len() as u64) as usize];
@@ -83,7 +83,7 @@ fn damage(bed: &Bed, blocks: &[u64], rng: &mut Rng) {
     }
 }
 
-/// The last blocks of the main area's nodes, which a random byte seldom meets.
+/// Damages the last nodes of the main area, which a random byte seldom hits.
 fn damage_nodes(bed: &Bed, blocks: &[u64], rng: &mut Rng) {
     let mut nodes = 0;
     while nodes < 3 {
@@ -96,7 +96,7 @@ fn damage_nodes(bed: &Bed, blocks: &[u64], rng: &mut Rng) {
             continue;
         }
         nodes += 1;
-        // i_links, i_size, i_blocks of an inode, or the node's own number.
+        // The offset of i_links, i_size or i_blocks of an inode, or of the node's own number.
         let at = [12, 16, 24, 4072][rng.below(4) as usize];
         bed.memory.write_at(block * BLOCK + at, &[rng.below(256) as u8]);
     }
@@ -106,7 +106,7 @@ fn pointers(bed: &Bed) -> Vec<u64> {
     bed.device.report_zones().unwrap().iter().map(|z| z.pointer).collect()
 }
 
-/// Repairs a volume; whether it is sound now, and whether anything was written to zones.
+/// Repairs a volume; returns whether it is sound now, and whether anything was written to zones.
 fn mend(bed: &Bed, what: &str) -> (bool, bool) {
     let before = pointers(bed);
     let queue = Arc::new(RequestQueue::new(bed.device.clone(), QueueLimits::default()));
@@ -150,7 +150,7 @@ fn mend_damaged(spec: ZoneSpec) {
         if is_sound && spec.capacity == spec.size && seed.is_multiple_of(6) {
             bed.fsck();
         }
-        // Damage to a node or two takes few files with it.
+        // Damage to one or two nodes destroys few files.
         let kept = if is_sound { contents(&bed) } else { before.clone() };
         let same = kept.iter().filter(|(n, bytes)| before.get(n) == Some(bytes)).count();
         assert!(same >= 120, "{what}: {same} of 200 files are as they were");
@@ -167,17 +167,18 @@ fn damaged_volumes_are_mended_at_write_pointers() {
 #[test]
 fn damaged_volumes_on_zones_with_less_capacity_are_mended() {
     mend_damaged(spec(3 * MIB + 512 * 1024, 9));
-    // Segments of which nothing can be written.
+    // Some segments have no writable block.
     mend_damaged(spec(2 * MIB, 9));
 }
 
-/// As few zones as a volume takes may be begun: those that the logs have left are finished for others.
+/// Only as many zones may be active as a volume needs: the zones that the logs have left are finished to make
+/// room for others.
 #[test]
 fn no_more_zones_are_begun_by_a_repair_than_the_device_takes() {
     mend_damaged(spec(4 * MIB, 7));
 }
 
-/// A log whose zone was written to behind it goes elsewhere; the zone's blocks stay as they are.
+/// A log whose zone was written to behind it goes elsewhere; the zone's blocks are unchanged.
 #[test]
 fn a_log_that_is_not_at_its_write_pointer_moves() {
     let spec = spec(4 * MIB, 9);
@@ -200,7 +201,7 @@ fn a_log_that_is_not_at_its_write_pointer_moves() {
     assert!(contents(&bed).len() >= 120);
 }
 
-/// Of the zones in which nothing is, the device has given up all but a few: a repair goes to those, or nowhere.
+/// All but a few of the empty zones are dead: a repair uses those few, or none.
 #[test]
 fn a_repair_leaves_dead_zones_alone() {
     let whole = filled(spec(4 * MIB, 9));
@@ -212,7 +213,7 @@ fn a_repair_leaves_dead_zones_alone() {
         let all = bed.device.report_zones().unwrap();
         let empty = (0..all.len()).filter(|n| all[*n].state == ZoneState::Empty);
         empty.skip(seed as usize % 3).for_each(|n| bed.device.give_up(n, ZoneState::ReadOnly));
-        // Logs have no room where they are.
+        // The logs have no room where they are.
         let active = (0..all.len()).filter(|n| all[*n].state.is_active());
         active.for_each(|n| bed.device.give_up(n, ZoneState::ReadOnly));
         let queue = Arc::new(RequestQueue::new(bed.device.clone(), QueueLimits::default()));

@@ -1,5 +1,5 @@
-//! Writers on zones in simulated worlds: in any order of threads and of completions, every write is at its zone's
-//! write pointer, and no more zones are partly written than may be.
+//! Writers on zones in simulated worlds: in any order of threads and of completions, every write is at its
+//! zone's write pointer, and no more zones are active than allowed.
 
 use crate::common::zoned::{MIB, ROOT, content, file};
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use tidegate_rt::sim::{self, Config};
 use tidegate_rt::thread;
 use tidegate_vfs::*;
 
-/// Worlds, unless `TIDEGATE_ZONED_RUNS` says how many.
+/// Number of worlds, unless `TIDEGATE_ZONED_RUNS` sets it.
 const RUNS: u64 = 12;
-/// Operations of a thread.
+/// Operations of each thread.
 const STEPS: u64 = 24;
 
 fn told(name: &str) -> Option<u64> {
@@ -26,7 +26,7 @@ fn any<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
     of[rng.below(of.len() as u64) as usize]
 }
 
-/// Options by chance: streams, their policy, Linux's ways to write pages, and Linux's locks.
+/// Random options: streams, their policy, Linux's ways to write pages, and Linux's locks.
 fn options(rng: &mut Rng) -> String {
     [
         any(
@@ -51,7 +51,7 @@ fn options(rng: &mut Rng) -> String {
     .join(",")
 }
 
-/// One file that a thread writes, and what was written to each of its pieces last.
+/// One thread writes one file, and remembers the last write to each of its pieces.
 fn write_one(v: &Arc<Vfs>, n: u64, mut rng: Rng) {
     let (name, piece) = (format!("/f{n}"), any(&mut rng, &[4096, 65536, 300 << 10]));
     let mut f = file(v, &name);
@@ -87,7 +87,7 @@ fn world(seed: u64) -> (u64, u64, Vec<String>) {
     let capacity = any(&mut rng, &[4 * MIB, 3 * MIB]);
     let spec = ZoneSpec { size: 4 * MIB, capacity, conventional: 8, max_open: max, max_active: max };
     let mib = any(&mut rng, &[160, 240]);
-    // Completions come as a server's flash has them, or at once.
+    // Completions come in the order of a server's flash, or at once.
     let below: Arc<dyn Device> = match rng.one_in(3) {
         true => Arc::new(MemoryDevice::new(mib * MIB)),
         false => Model::new(Preset::Nvme, mib * MIB),
@@ -118,7 +118,7 @@ fn world(seed: u64) -> (u64, u64, Vec<String>) {
     (device.refused(), refused, report.problems.iter().map(|p| format!("{p:?}")).collect())
 }
 
-/// `TIDEGATE_SEED` says which is the first; each world has the next.
+/// `TIDEGATE_SEED` is the seed of the first world; each further world has the next seed.
 #[test]
 fn no_write_misses_its_write_pointer_in_any_order() {
     let runs = told("TIDEGATE_ZONED_RUNS").unwrap_or(RUNS);

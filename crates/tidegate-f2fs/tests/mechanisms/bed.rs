@@ -14,7 +14,7 @@ pub const MS: Duration = Duration::from_millis(1);
 pub const LATE: Duration = Duration::from_millis(100);
 const SIZE: u64 = 96 << 20;
 
-/// Counts of locks are the process's.
+/// Lets one test run at a time: counts of locks belong to the process.
 pub static ALONE: tidegate_rt::Mutex<()> = tidegate_rt::Mutex::new(&TEST, ());
 static TEST: LockClass = LockClass::new("test->alone", 1);
 
@@ -35,7 +35,7 @@ pub fn each_seed<R: Send + 'static>(
     each_jittered(seeds, 0, options, f)
 }
 
-/// Runs `f` as [`each_seed`], with one in so many meetings of threads put off for a while.
+/// Runs `f` as [`each_seed`], but delays one in so many meetings of threads for a while.
 pub fn each_jittered<R: Send + 'static>(
     seeds: std::ops::Range<u64>,
     jitter: u32,
@@ -61,12 +61,12 @@ impl Bed {
         Bed { memory, device, queue, fs, vfs }
     }
 
-    /// Writes that `which` picks are late from now on, and no other request.
+    /// Makes writes that `which` selects late from now on, and no other request.
     pub fn late(&self, which: impl Fn(&Request) -> bool + Send + Sync + 'static) {
         self.device.set([Rule::new(tidegate_block::Fault::Late(LATE)).op(Op::Write).when(which)]);
     }
 
-    /// The bytes of the checkpoint packs.
+    /// The byte range of the checkpoint packs.
     pub fn packs(&self) -> std::ops::Range<u64> {
         let areas = self.fs.info().unwrap().areas;
         u64::from(areas[0].1) * PAGE as u64..u64::from(areas[1].1) * PAGE as u64
@@ -77,7 +77,7 @@ impl Bed {
         self.vfs.open_path(ROOT, path.as_bytes(), flags, 0o644).unwrap()
     }
 
-    /// Has an inode's dirty pages written, and waits for nothing.
+    /// Writes an inode's dirty pages, and waits for nothing.
     pub fn send(&self, f: &File) {
         self.vfs.fs().writepages(f.inode(), &mut WritebackControl::background(u64::MAX)).unwrap();
         self.vfs.bdi().submit_pending();
@@ -110,7 +110,7 @@ pub fn took(f: impl FnOnce()) -> Duration {
     clock::now().since(from).duration()
 }
 
-/// Does `f` in a thread, which has begun when this returns; what it takes.
+/// Runs `f` in a thread, which has begun when this returns; its result is the time that `f` takes.
 pub fn beside(bed: &Arc<Bed>, f: impl FnOnce(&Bed) + Send + 'static) -> thread::JoinHandle<Duration> {
     let b = bed.clone();
     let t = thread::spawn("beside", move || took(|| f(&b))).unwrap();

@@ -11,12 +11,12 @@ use tidegate_vfs::File;
 const SEEDS: std::ops::Range<u64> = 0..3;
 const LEN: usize = 64 * PAGE;
 
-/// A write of file data in this test: nothing else is as long.
+/// Whether a request writes file data: no other write in this test is as long.
 fn is_data(rq: &Request) -> bool {
     rq.bytes >= LEN as u64
 }
 
-/// A file whose data is on its way to the device, which takes its time.
+/// A file whose data is on its way to a slow device.
 fn in_flight(bed: &Bed) -> File {
     let f = bed.open("/f");
     f.write_at(0, &[7; LEN]).unwrap();
@@ -46,7 +46,7 @@ fn a_checkpoint_waits_for_data_unless_it_is_to_be_as_linux_has_it() {
     }
 }
 
-/// Data that was in flight before is waited for with operations going on.
+/// Operations go on while a checkpoint waits for data that was in flight before.
 #[test]
 fn nobody_stands_still_while_a_checkpoint_waits_for_data() {
     for options in ["checkpoint_data=wait,checkpoint_merge", "checkpoint_data=wait,nocheckpoint_merge"] {
@@ -61,13 +61,13 @@ fn nobody_stands_still_while_a_checkpoint_waits_for_data() {
     }
 }
 
-/// Data that gets its place while a checkpoint waits is waited for as well.
+/// A checkpoint also waits for data that gets its place while it waits.
 #[test]
 fn no_checkpoint_refers_to_data_that_is_not_there() {
     each_seed(SEEDS, "checkpoint_data=wait", |bed| {
         let f = in_flight(bed);
         let checkpoint = beside(bed, |b| b.fs.write_checkpoint(true).unwrap());
-        // Late by as much, so that it is there after what the checkpoint waits for first.
+        // This data is late by as much, so it arrives after the data that the checkpoint waits for first.
         let g = bed.open("/g");
         g.write_at(0, &[8; LEN]).unwrap();
         bed.send(&g);
@@ -83,7 +83,7 @@ fn no_checkpoint_refers_to_data_that_is_not_there() {
     });
 }
 
-/// Linux's checkpoint, too, waits for blocks of directories.
+/// Linux's checkpoint waits for blocks of directories, too.
 #[test]
 fn every_checkpoint_waits_for_directories() {
     for options in ["checkpoint_data=wait", "checkpoint_data=linux"] {
@@ -109,7 +109,7 @@ fn dir_after(vfs: &Arc<tidegate_vfs::Vfs>) -> Arc<tidegate_vfs::Inode> {
     vfs.resolve(ROOT, b"/d", true).unwrap()
 }
 
-/// A volume that holds still: a checkpoint whose pack takes its time has operations frozen.
+/// A volume whose operations are frozen: the checkpoint's pack is slow.
 fn frozen(bed: &Arc<Bed>) -> thread::JoinHandle<Duration> {
     let packs = bed.packs();
     bed.late(move |rq| packs.contains(&rq.sector.bytes()));
@@ -131,7 +131,7 @@ fn who_overwrites_does_not_wait_for_a_checkpoint() {
     });
 }
 
-/// Times that were not stored with a write are stored by the next checkpoint, and by an fsync of the file.
+/// The next checkpoint, or an fsync of the file, stores times that were not stored with a write.
 #[test]
 fn times_of_overwrites_are_stored_by_checkpoints_and_fsyncs() {
     for fsync in [false, true] {
@@ -146,7 +146,7 @@ fn times_of_overwrites_are_stored_by_checkpoints_and_fsyncs() {
             assert!(new.secs >= old.secs + 5);
             let stored = |bed: &Bed| bed.after_cut().resolve(ROOT, b"/f", true).unwrap().attr().mtime;
             assert_eq!(stored(bed), old);
-            // Nothing else has changed: that is enough for a checkpoint that nobody forces.
+            // Nothing else has changed: that is enough for a checkpoint that is not forced.
             if fsync {
                 f.fsync(false).unwrap()
             } else {
@@ -157,7 +157,7 @@ fn times_of_overwrites_are_stored_by_checkpoints_and_fsyncs() {
     }
 }
 
-/// As many inodes as are noted at most are stored without a checkpoint.
+/// When the most inodes are noted, they are stored without a checkpoint.
 #[test]
 fn what_is_noted_of_inodes_is_bounded() {
     each_seed(0..1, "", |bed| {
@@ -174,7 +174,7 @@ fn what_is_noted_of_inodes_is_bounded() {
     });
 }
 
-/// All that a pack vouches for is durable before its tail is written, and then the tail is.
+/// Everything that a pack vouches for is durable before its tail is written, and then the tail is durable.
 #[test]
 fn the_tail_of_a_pack_flushes_before_and_after() {
     each_seed(0..1, "", |bed| {

@@ -1,6 +1,5 @@
-//! Checkpoints beside threads that leave bios growing. A checkpoint waits for bios without looking again and
-//! again: the end of the last one wakes it. A wait that nobody ends is a deadlock, which ends the run with a
-//! report.
+//! Checkpoints beside threads that leave bios growing. A checkpoint waits for bios without polling: the end
+//! of the last one wakes it. A wait that never ends is a deadlock, which ends the run with a report.
 
 use crate::bed::{ALONE, Bed, PAGE, ROOT, each_jittered};
 use std::sync::Arc;
@@ -8,18 +7,18 @@ use tidegate_rt::{clock, thread};
 use tidegate_vfs::WritebackControl;
 
 const SEEDS: std::ops::Range<u64> = 0..25;
-/// Threads of each kind, and what each does.
+/// Threads of each kind, and the number of their operations.
 const THREADS: u64 = 2;
 const ROUNDS: u64 = 6;
 
-/// Dirties pages here and there and has them placed; bios grow and are not sent.
+/// Dirties pages here and there and places them; the bios grow and are not sent.
 fn place(bed: &Bed, n: u64) {
     let f = bed.open(&format!("/placed-{n}"));
     for round in 0..ROUNDS {
         let at = (clock::entropy() % 64) * PAGE as u64;
         f.write_at(at, &vec![round as u8; PAGE << (round % 3)]).unwrap();
         bed.vfs.fs().writepages(f.inode(), &mut WritebackControl::background(u64::MAX)).unwrap();
-        // A directory's block is what every checkpoint waits for.
+        // Every checkpoint waits for a directory's block.
         let name = format!("{n}-{round}");
         bed.vfs.create(ROOT, &bed.vfs.root().unwrap(), name.as_bytes(), 0o644).unwrap();
     }
@@ -55,10 +54,10 @@ fn what_a_checkpoint_waits_for_is_sent() {
                     thread::spawn("works", move || work(&bed, n)).unwrap()
                 })
                 .collect();
-            // Bios that are on their way when a checkpoint begins.
+            // Some bios are on their way when a checkpoint begins.
             bed.late(|rq| rq.bytes < 16 * PAGE as u64);
             threads.into_iter().for_each(thread::JoinHandle::join);
-            // The bios left growing are the last checkpoint's to send.
+            // The last checkpoint sends the bios that were left growing.
             bed.fs.write_checkpoint(true).unwrap();
             bed.device.set([]);
             bed.vfs.unmount().unwrap();

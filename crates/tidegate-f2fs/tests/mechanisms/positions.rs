@@ -1,5 +1,5 @@
-//! The four positions of `writepages=`: whatever the order in which writers place and send their
-//! pages, the bytes are right and the volume is clean; and an extent is never torn apart.
+//! The four positions of `writepages=`: in whatever order writers place and send their pages, the bytes are
+//! right, the volume is clean, and an extent is never split.
 
 use crate::bed::ALONE;
 use crate::volume::{fsck, template};
@@ -18,7 +18,8 @@ fn bytes(seed: usize) -> Vec<u8> {
     (0..LEN).map(|i| (i * 7 + i / 4096 * 13 + seed * 101) as u8).collect()
 }
 
-/// Times that the lock was taken, pieces of all files, and what the volume counted.
+/// Runs the writers; returns the number of times that the lock was taken, the pieces of all files, and the
+/// volume's statistics.
 fn run(position: WritePages, min_seq_blocks: u64) -> (u64, u64, VolumeStats) {
     let device = template(256, "").device();
     let queue = tidegate_block::RequestQueue::new(device.clone(), Default::default());
@@ -76,13 +77,13 @@ fn every_position_writes_the_same_files() {
             s.data.bios,
             s.split_bios
         );
-        // Each file is small, and its writer waits for it: such stay out of the way unless all are asked.
+        // Each file is small, and its writer waits for it: such writers take no turn unless all must.
         let asked =
             matches!(position, WritePages::Locked | WritePages::SubmitLocked) && min_seq_blocks == all;
         assert_eq!(locks, if asked { (WRITERS * FILES) as u64 } else { 0 }, "{position:?} {min_seq_blocks}");
         if asked || *position == WritePages::Extent {
-            // A file lies in one piece, or in two where its log came to the end of a segment and the
-            // next one is elsewhere.
+            // A file lies in one piece, or in two where its log came to the end of a segment and the next
+            // segment is elsewhere.
             let segments = (WRITERS * FILES * LEN) as u64 / (2 << 20);
             assert!(pieces <= (WRITERS * FILES) as u64 + segments + 6, "{pieces} pieces");
         }

@@ -1,4 +1,4 @@
-//! `writepages=`: who places and sends beside whom.
+//! `writepages=`: the threads that place and send pages beside each other.
 
 use crate::bed::{ALONE, Bed, PAGE, each_jittered};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ const WRITERS: u64 = 6;
 const FILES: u64 = 3;
 const PAGES: usize = 40;
 
-/// The result of writers of files that are fsynced each.
+/// The result of a run of writers, each of which fsyncs its files.
 #[derive(Debug, Default)]
 struct Came {
     /// Bios that ended because another file's pages came between.
@@ -44,7 +44,7 @@ fn write(bed: &Arc<Bed>) -> (u64, u64) {
     (bed.fs.stats().split_bios, pieces.sum())
 }
 
-/// The result of several seeds together.
+/// The sum of the results of several seeds.
 fn all(options: &'static str) -> Came {
     let _alone = ALONE.lock();
     let counts = lockstat::collect();
@@ -65,22 +65,24 @@ fn each_position_keeps_together_what_it_says() {
     let locked = all("writepages=locked,min_seq_blocks=0");
     let submit_locked = all("writepages=submit_locked,min_seq_blocks=0");
     let extent = all("writepages=extent,min_seq_blocks=0");
-    // Nobody is kept from anybody's bio, or pages are placed in turn and the last bio is sent after the turn.
+    // In one position any thread's pages may join any bio; in the other, pages are placed in turn and the
+    // last bio is sent after the turn.
     assert!(unlocked.split > locked.split && locked.split > 0, "{unlocked:?} {locked:?}");
-    // Sent inside the lock: nobody else's page comes between.
+    // The bio is sent inside the lock: no other thread's page comes between.
     assert_eq!(submit_locked.split, 0, "{submit_locked:?}");
-    // Bios of its own.
+    // Each extent has bios of its own.
     assert_eq!(extent.split, 0, "{extent:?}");
     assert_eq!([unlocked.locks, extent.locks], [0, 0]);
     assert_eq!([locked.locks, submit_locked.locks], [files; 2]);
-    // A file lies in one piece, or in two where a segment ends; without lock and extents in many.
+    // A file lies in one piece, or in two where a segment ends; without lock and extents it lies in many.
     for c in [&locked, &submit_locked, &extent] {
         assert!(c.pieces < files + files / 4, "{c:?}");
     }
     assert!(unlocked.pieces > 2 * files, "{unlocked:?}");
 }
 
-/// Times that writers of a file each, in streams of their own, had to wait for `sbi->writepages`.
+/// The number of times that writers had to wait for `sbi->writepages`. Each writer has a file of its own, in
+/// a stream of its own.
 fn waited(options: &'static str) -> u64 {
     let _alone = ALONE.lock();
     let counts = lockstat::collect();
@@ -113,13 +115,13 @@ fn a_stream_that_a_file_is_pinned_to_has_a_lock() {
     assert!(waited("writepages=submit_locked,min_seq_blocks=0") > 0);
     assert_eq!(waited("writepages=submit_locked,min_seq_blocks=0,warm_streams=4,stream_policy=spf"), 0);
     assert_eq!(waited("writepages=locked,min_seq_blocks=0,warm_streams=4,stream_policy=spf"), 0);
-    // Not where all are sent together, and nobody has a stream of his own with round robin.
+    // Not where all streams are sent together; and with round robin no writer has a stream of its own.
     let all = "writepages=submit_locked,min_seq_blocks=0,warm_streams=4,stream_policy=spf,stream_flush=all";
     assert!(waited(all) > 0);
     assert!(waited("writepages=submit_locked,min_seq_blocks=0,warm_streams=4,stream_policy=srr") > 0);
 }
 
-/// Small files that somebody waits for stay out of the lock's way unless all are asked (since Linux 4.19).
+/// Small files that a thread waits for take no turn unless all must (since Linux 4.19).
 #[test]
 fn small_files_take_no_turn() {
     assert_eq!(all("writepages=submit_locked").locks, 0);

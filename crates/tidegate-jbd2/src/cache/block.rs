@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use tidegate_block::{PAGE_SIZE, PageBuf};
 
-/// The bytes of a block as they were at one moment.
+/// The bytes of a block at one moment.
 #[derive(Clone)]
 pub struct Block {
     pub(super) buf: Arc<PageBuf>,
@@ -18,18 +18,19 @@ impl Block {
         Block { buf: Arc::new(PageBuf::zeroed(len.div_ceil(PAGE_SIZE))), len, verified: false }
     }
 
-    /// Whether its checksum was found right since it came from the device ([`Cache::set_verified`](super::Cache::set_verified)); changes
-    /// in memory leave that as it is. As `buffer_verified` in Linux.
+    /// Whether its checksum was found right since it was read from the device
+    /// ([`Cache::set_verified`](super::Cache::set_verified)); changes in memory do not affect this. As
+    /// `buffer_verified` in Linux.
     pub fn is_verified(&self) -> bool {
         self.verified
     }
 
-    /// The memory, of which the block is the first bytes.
+    /// The memory; the block is its first bytes.
     pub(crate) fn buf(&self) -> &Arc<PageBuf> {
         &self.buf
     }
 
-    /// The bytes to be changed, in a copy of their own when others hold them; whether one was made.
+    /// The bytes, to be changed; in a copy if others hold them. Also returns whether a copy was made.
     pub(crate) fn change(&mut self) -> (&mut [u8], bool) {
         let shared = Arc::get_mut(&mut self.buf).is_none();
         (&mut Arc::make_mut(&mut self.buf)[..self.len], shared)

@@ -1,15 +1,15 @@
-//! The buffer cache for metadata: blocks of the volume that the journal alone may write.
+//! The buffer cache for metadata: blocks of the volume that only the journal may write.
 //!
-//! It does: read blocks once, let handles change them, keep the bytes of a transaction that is being committed apart
-//! from those that the next one changes, and forget clean blocks when memory is short. It does not: decide when
-//! anything is written.
+//! The cache reads blocks once, lets handles change them, keeps the bytes of a committing transaction apart
+//! from those that the next transaction changes, and drops clean blocks when memory is short. It does not
+//! decide when anything is written.
 //!
 //! A block's bytes are shared. A transaction that is switched holds a reference; a handle that changes the
-//! block then gets a copy, so nobody waits for the log's I/O. A block may be dropped only when its bytes are
-//! on the volume: it is `Clean`.
+//! block then gets a copy, so no thread waits for the log's I/O. A block may be dropped only when its bytes
+//! are on the volume, that is, when it is `Clean`.
 //!
-//! Lock owned: `jbd2->buffers` 596, one for each shard; a leaf but for the device's, never held over I/O.
-//! Callers: handles, commits and checkpoints.
+//! Lock owned: `jbd2->buffers` 596, one for each shard; a leaf except for the device's locks, never held over
+//! I/O. Callers: handles, commits and checkpoints.
 
 mod block;
 mod shard;
@@ -32,14 +32,14 @@ const SHARDS: usize = 32;
 pub struct Cache {
     queue: Arc<RequestQueue>,
     block_size: usize,
-    /// Blocks of the volume.
+    /// Number of blocks of the volume.
     blocks: u64,
     shards: Vec<Shard>,
     reads: AtomicU64,
 }
 
 impl Cache {
-    /// A cache of the blocks of a volume, which holds about `budget` bytes of clean ones.
+    /// A cache of the blocks of a volume, with about `budget` bytes of clean blocks.
     pub(crate) fn new(queue: Arc<RequestQueue>, block_size: u32, blocks: u64, budget: usize) -> Cache {
         let block_size = block_size as usize;
         let each = (budget / SHARDS / block_size.next_multiple_of(PAGE_SIZE)).max(4);
@@ -52,11 +52,11 @@ impl Cache {
     }
 
     fn shard(&self, at: FsBlock) -> &Shard {
-        // Neighbours are of different shards.
+        // Neighbouring blocks are in different shards.
         &self.shards[(at.0 % SHARDS as u64) as usize]
     }
 
-    /// The newest bytes of a block, those of a running transaction too.
+    /// The newest bytes of a block, those of a running transaction included.
     ///
     /// # Errors
     /// The device's; `Corrupt` past the volume's end.
@@ -74,15 +74,15 @@ impl Cache {
         }
     }
 
-    /// The newest bytes of a block that is in memory. Of a block that holds a file's data
-    /// ([`super::Handle::log_data`]) that is as long as the device does not have them; a reader that finds
-    /// none reads the device afterwards.
+    /// The newest bytes of a block that is in memory. A block that holds a file's data
+    /// ([`super::Handle::log_data`]) is in memory as long as the device does not have the bytes; a reader
+    /// that finds none reads the device afterwards.
     pub fn peek(&self, at: FsBlock) -> Option<Block> {
         self.shard(at).peek(at)
     }
 
-    /// The checksum of `block`, which [`Cache::get`] gave, is right. Does nothing where other bytes are in
-    /// memory by now.
+    /// Notes that the checksum of `block`, which [`Cache::get`] returned, is right. Does nothing if memory
+    /// has other bytes by now.
     pub fn set_verified(&self, at: FsBlock, block: &Block) {
         self.shard(at).set_verified(at, block);
     }
@@ -96,7 +96,7 @@ impl Cache {
     }
 
     /// Lets `f` change a block in transaction `tid`. `touch` says what is known of its bytes. `f` runs under
-    /// the shard's lock and uses no block of its own accord. `None` when the block is not the transaction's
+    /// the shard's lock and must not use another block. `None` when the block is not part of the transaction
     /// and may not join it.
     ///
     /// # Errors
@@ -121,22 +121,22 @@ impl Cache {
         }
     }
 
-    /// Drops what is known of a block that transaction `tid` frees; bytes of transactions before it stay theirs.
+    /// Drops the content of a block that transaction `tid` frees; older transactions keep their bytes.
     pub(crate) fn forget(&self, at: FsBlock, tid: Tid) {
         self.shard(at).forget(at, tid);
     }
 
-    /// The bytes that `tid` leaves of a block; `None` when it freed it. `tid` has no handles any more.
+    /// The bytes of a block at the end of `tid`; `None` if `tid` freed it. `tid` has no handles any more.
     pub(crate) fn freeze(&self, at: FsBlock, tid: Tid) -> Option<Block> {
         self.shard(at).freeze(at, tid)
     }
 
-    /// `tid` is committed: its bytes of the block are to be written to the volume.
+    /// Notes that `tid` is committed: its bytes of the block must now be written to the volume.
     pub(crate) fn committed(&self, at: FsBlock, tid: Tid) {
         self.shard(at).turn(at, BufferState::Committing(tid), BufferState::Checkpoint(tid));
     }
 
-    /// The bytes that `tid` left are on the volume.
+    /// Notes that the bytes of the block at the end of `tid` are on the volume.
     pub(crate) fn checkpointed(&self, at: FsBlock, tid: Tid) {
         self.shard(at).turn(at, BufferState::Checkpoint(tid), BufferState::Clean);
     }
@@ -146,7 +146,7 @@ impl Cache {
         self.shard(at).state(at)
     }
 
-    /// Figures. Shards are counted one after the other.
+    /// Statistics. The shards are counted one after the other.
     pub fn stats(&self) -> CacheStats {
         let mut sum = CacheStats { reads: self.reads.load(Relaxed), ..CacheStats::default() };
         self.shards.iter().for_each(|s| s.count(&mut sum));

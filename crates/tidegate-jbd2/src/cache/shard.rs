@@ -12,22 +12,22 @@ static BUFFERS: LockClass = LockClass::new("jbd2->buffers", 596);
 /// The owner of a block's newest bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BufferState {
-    /// The volume's.
+    /// The volume has them.
     Clean,
-    /// Handles of this transaction change them, or did until it was switched.
+    /// They belong to this transaction: handles change them, or did until it was switched.
     Running(Tid),
-    /// This transaction's, which is on its way to the log.
+    /// They belong to this transaction, which is on its way to the log.
     Committing(Tid),
-    /// This transaction's, which is in the log; the volume's are older.
+    /// They belong to this transaction, which is in the log; the volume has older bytes.
     Checkpoint(Tid),
 }
 
-/// Figures of a cache.
+/// Statistics of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
     /// Blocks in memory.
     pub blocks: usize,
-    /// Those of them that may not be dropped.
+    /// Blocks in memory that may not be dropped.
     pub pinned: usize,
     /// Blocks read from the device.
     pub reads: u64,
@@ -35,38 +35,38 @@ pub struct CacheStats {
     pub copies: u64,
 }
 
-/// The state of the bytes that are to be changed.
+/// The knowledge of the bytes that will be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Touch {
-    /// They are the block's.
+    /// The bytes are the block's.
     Read,
-    /// Nothing: they are zeros.
+    /// Nothing is known: the bytes are zeros.
     Fresh,
-    /// Nothing, of a block that holds a file's data: others keep that in memory, and nobody reads it here
-    /// when it is clean.
+    /// Nothing is known, and the block holds a file's data: the page cache keeps the data, and no thread
+    /// reads the block here when it is clean.
     Data,
 }
 
 /// The result of a change.
 pub(crate) struct Changed<T> {
     pub value: T,
-    /// The block was not the transaction's before.
+    /// The block joined the transaction with this change.
     pub joined: bool,
 }
 
 enum Live {
-    /// Somebody reads it.
+    /// A thread reads the block.
     Reading,
     Bytes(Block, BufferState),
-    /// It was freed; transactions that are being committed have bytes of it.
+    /// The block was freed; committing transactions have bytes of it.
     Gone,
 }
 
 struct Buffer {
     live: Live,
-    /// The states of it that belong to transactions that are switched, and whose commit has not come here.
+    /// The block's bytes of transactions that are switched and whose commit has not reached this block.
     frozen: Vec<(Tid, Block)>,
-    /// A file's data; dropped when it is clean.
+    /// The block holds a file's data; it is dropped when it is clean.
     data: bool,
     used: bool,
     queued: bool,
@@ -75,7 +75,7 @@ struct Buffer {
 #[derive(Default)]
 struct Map {
     buffers: HashMap<FsBlock, Buffer>,
-    /// Clean ones, in the order in which they may go.
+    /// Clean blocks, in the order in which they may be dropped.
     clean: VecDeque<FsBlock>,
     copies: u64,
 }
@@ -83,14 +83,14 @@ struct Map {
 pub(super) struct Shard {
     map: Mutex<Map>,
     read: Condvar,
-    /// Blocks above which clean ones are dropped.
+    /// Most blocks before clean ones are dropped.
     budget: usize,
 }
 
 /// The outcome of a change.
 pub(super) enum Looked<T> {
     Changed(Changed<T>),
-    /// The bytes are wanted and not there.
+    /// The bytes are needed and not in memory.
     Missing,
     /// The block may not join the transaction.
     Refused,
@@ -98,7 +98,7 @@ pub(super) enum Looked<T> {
 
 pub(super) enum Found {
     Block(Block),
-    /// The caller is to read it and to call [`Shard::fill`]; others wait.
+    /// The caller must read the block and call [`Shard::fill`]; other threads wait.
     Missing,
 }
 
@@ -107,7 +107,7 @@ impl Shard {
         Shard { map: Mutex::new(&BUFFERS, Map::default()), read: Condvar::new(), budget }
     }
 
-    /// Locks the map when nobody reads the block.
+    /// Locks the map when no thread is reading the block.
     fn settled(&self, at: FsBlock) -> MutexGuard<'_, Map> {
         let mut map = self.map.lock();
         while matches!(map.buffers.get(&at), Some(Buffer { live: Live::Reading, .. })) {
@@ -134,14 +134,15 @@ impl Shard {
         }
     }
 
-    /// The block was read, or could not be.
+    /// Stores a block that was read, or notes that the read failed.
     pub fn fill(&self, at: FsBlock, block: Option<Block>) -> Option<Block> {
         let mut map = self.map.lock();
         let kept = block.clone();
         match block {
             Some(b) => {
                 map.entry(at).live = Live::Bytes(b, BufferState::Clean);
-                // Where all others are pinned, the reader would look for it in vain, and read it for ever.
+                // If all other blocks are pinned, the reader would not find this one, and would read it for
+                // ever.
                 map.shrink(self.budget);
                 map.enqueue(at);
             }
@@ -294,7 +295,7 @@ impl Map {
         }
     }
 
-    /// Drops clean blocks that nobody used lately until few enough are left.
+    /// Drops clean blocks that were not used lately, until few enough are left.
     fn shrink(&mut self, budget: usize) {
         let mut looks = 2 * self.clean.len();
         while self.buffers.len() > budget && looks > 0 {
@@ -302,7 +303,7 @@ impl Map {
             let Some(at) = self.clean.pop_front() else { return };
             let Some(b) = self.buffers.get_mut(&at) else { continue };
             if !b.is_clean() {
-                // The block comes back when it is clean again.
+                // The block is queued again when it is clean again.
                 b.queued = false;
             } else if std::mem::take(&mut b.used) {
                 self.clean.push_back(at);
@@ -345,10 +346,10 @@ mod tests {
         let looked_at = cache.get(at).unwrap();
         cache.set_verified(at, &looked_at);
         assert!(is_verified());
-        // A change in memory is nothing that the device may have got wrong.
+        // A change in memory does not affect the bytes on the device.
         cache.change(at, tid, (Touch::Read, true), |b| b[0] = 1).unwrap().unwrap();
         assert!(is_verified());
-        // The block looked at is not the one that came instead.
+        // The block that was checked is not the one that replaced it.
         cache.change(at, tid, (Touch::Fresh, true), |b| b[0] = 2).unwrap().unwrap();
         cache.set_verified(at, &looked_at);
         assert!(!is_verified());
@@ -358,7 +359,7 @@ mod tests {
     fn each_transaction_has_its_bytes() {
         let c = cache(8, 1 << 20);
         assert_eq!((put(&c, 3, 1, 10), put(&c, 3, 1, 11)), (true, false));
-        // The next one comes before the commit has come here.
+        // The next change comes before the commit has reached this block.
         assert!(put(&c, 3, 2, 20));
         assert_eq!((frozen(&c, 3, 1), frozen(&c, 3, 1)), (Some(11), None));
         let held = c.freeze(FsBlock(3), Tid(2)).unwrap();
@@ -366,7 +367,7 @@ mod tests {
         let before = c.stats().copies;
         assert!(put(&c, 3, 3, 30));
         assert_eq!((held[0], c.get(FsBlock(3)).unwrap()[0], c.stats().copies), (20, 30, before + 1));
-        // A block that is over for 2 is not for 3.
+        // The end of a block's use by 2 does not end its use by 3.
         c.committed(FsBlock(3), Tid(2));
         c.checkpointed(FsBlock(3), Tid(2));
         assert_eq!(c.state(FsBlock(3)), Some(BufferState::Running(Tid(3))));
@@ -404,7 +405,7 @@ mod tests {
         assert_eq!((frozen(&c, 3, 2), frozen(&c, 3, 3)), (Some(20), Some(0)));
     }
 
-    /// All that a shard has room for is pinned: a block that is read stays until it can be changed.
+    /// All blocks of a shard are pinned: a block that is read stays until it can be changed.
     #[test]
     fn a_block_stays_for_who_reads_it() {
         let (c, shard) = (cache(1024, 0), super::super::SHARDS as u64);

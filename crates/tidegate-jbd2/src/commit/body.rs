@@ -12,11 +12,11 @@ use tidegate_block::{Bio, BioFlags, RequestQueue, Sector, Segment};
 use tidegate_rt::{Nanos, clock};
 use tidegate_vfs::{Error, ErrorKind, Result};
 
-/// Blocks of a bio.
+/// Most blocks of a bio.
 const BIO_BLOCKS: u32 = 64;
 
 impl Inner {
-    /// Writes the data that goes first, and sends the body to the log.
+    /// Writes the data that must be first, and sends the body to the log.
     ///
     /// # Errors
     /// The device's, which abort the journal.
@@ -71,7 +71,7 @@ impl Inner {
         all
     }
 
-    /// Takes `len` blocks of the ring and one for the record: the first, and the record's.
+    /// Takes `len` blocks of the ring and one for the record; returns the first block, and the record's.
     fn place(&self, tx: &Transaction, len: u32) -> Result<(LogBlock, LogBlock)> {
         let mut state = self.state.lock();
         state.unplaced -= tx.claim();
@@ -103,7 +103,7 @@ impl Inner {
             let bio = Bio::write(sector, some.iter().map(segment).collect(), flags);
             self.stats.logged(n.into());
             let queue = self.log.queue();
-            // The thread has nothing else to do that the last would keep waiting.
+            // This thread has no other work that the last bio would delay.
             let send = if others.is_empty() { RequestQueue::submit_here } else { RequestQueue::submit };
             send(queue, pending.watch(bio));
             (at, rest) = (self.sb.forward(at, n), others);
@@ -111,7 +111,7 @@ impl Inner {
         Ok(pending)
     }
 
-    /// Says in the superblock that the log is in use, before the first transaction is in it.
+    /// Marks the log as in use in the superblock, before the first transaction is in the log.
     fn mark_in_use(&self) -> Result<()> {
         let mut first = self.first.lock();
         if first.sb.start.is_some() {
@@ -122,7 +122,7 @@ impl Inner {
     }
 }
 
-/// The bytes of a block as they go to the log, and whether they differ from its own.
+/// The bytes of a block for the log, and whether they differ from the block's own.
 fn escape(block: &Block) -> (Block, bool) {
     let mut logged = block.clone();
     let is_magic = block.starts_with(&JBD2_MAGIC.to_be_bytes());
@@ -132,7 +132,7 @@ fn escape(block: &Block) -> (Block, bool) {
     (logged, is_magic)
 }
 
-/// The time from one moment to another, when both are known.
+/// The time from one moment to another, if both are known.
 pub(super) fn span(from: Nanos, to: Nanos) -> Nanos {
     if from == Nanos(0) { Nanos(0) } else { to.since(from) }
 }

@@ -1,9 +1,9 @@
-//! Commits: a transaction goes to the log, and becomes valid by its record.
+//! Commits: a transaction is written to the log, and its record makes it valid.
 //!
-//! `tg-jbd2` takes the running transaction when somebody wants its commit or it is old, waits for its
-//! handles, and sends its body. With `journal=jbd2` it waits for the body, writes the record, and only then
-//! looks at the next. With `journal=pipelined` another thread does that, so that the next body goes out while
-//! the record is on its way:
+//! The thread `tg-jbd2` takes the running transaction when a thread wants its commit or it is old, waits for
+//! its handles, and sends its body. With `journal=jbd2` it waits for the body, writes the record, and only
+//! then takes the next transaction. With `journal=pipelined` another thread writes the record, so that the
+//! next body is sent while the record is on its way:
 //!
 //! - record N is sent when body N is on the device, behind a flush, and record N−1 is durable;
 //! - one flush serves all bodies that are on the device by then;
@@ -47,7 +47,7 @@ pub(crate) fn run_records(inner: &Inner) {
 }
 
 impl Inner {
-    /// How many transactions are on their way at once.
+    /// The number of transactions that may be on their way at once.
     fn depth(&self) -> usize {
         match self.options.mode {
             JournalMode::Jbd2 => 1,
@@ -55,7 +55,7 @@ impl Inner {
         }
     }
 
-    /// Waits for a transaction to commit, and until it has no handles; `None` when the thread is to end.
+    /// Waits for a transaction to commit, and for the end of its handles; `None` when the thread is to end.
     fn take(&self) -> Option<Arc<Transaction>> {
         let mut state = self.state.lock();
         let mut idle = false;
@@ -73,7 +73,8 @@ impl Inner {
                 self.waits.commit.wait(&mut state);
                 continue;
             }
-            // One that begins while this thread sleeps is not old before it wakes, and does not wake it.
+            // A transaction that begins while this thread sleeps is not old before the thread wakes, and does
+            // not wake it.
             match state.running.as_ref().map(|r| clock::now().since(r.began).duration()) {
                 None if idle => {
                     state.untimed = true;
@@ -93,7 +94,7 @@ impl Inner {
         self.switch(state)
     }
 
-    /// Locks the running transaction, and switches it away when its handles have ended.
+    /// Locks the running transaction, and switches it when its handles have ended.
     fn switch(&self, mut state: MutexGuard<'_, State>) -> Option<Arc<Transaction>> {
         let tx = state.running.as_ref()?.tx.clone();
         tx.enter(Phase::Locked);
@@ -153,7 +154,7 @@ impl Inner {
         Some(Ok(state.pipeline.iter().take_while(is_there).cloned().collect()))
     }
 
-    /// Tells all that wait for a commit that there will be none.
+    /// Tells all threads that wait for a commit that there will be none.
     fn fail_callbacks(&self) {
         let state = self.state.lock();
         let Some(why) = state.aborted.clone() else { return };

@@ -1,4 +1,4 @@
-//! The record of a transaction, and the work when it is durable.
+//! The record of a transaction, and the work after it is durable.
 
 use super::body::span;
 use crate::cache::Block;
@@ -18,7 +18,8 @@ pub(super) fn failed(e: Errno, tid: Tid, what: &str) -> Error {
 }
 
 impl Inner {
-    /// Whether the running transaction is to be committed: somebody asked for that, it is old, or the journal ends.
+    /// Whether the running transaction must be committed: a thread asked for that, it is old, or the journal
+    /// ends.
     pub(super) fn is_wanted(&self, state: &State) -> bool {
         state.running.as_ref().is_some_and(|r| {
             let is_old = || clock::now().since(r.began).duration() >= state.interval;
@@ -26,7 +27,8 @@ impl Inner {
         })
     }
 
-    /// Makes transactions valid, one after the other. Their bodies have been sent; nothing before them is missing.
+    /// Makes transactions valid, one after the other. Their bodies have been sent, and all earlier
+    /// transactions are valid.
     ///
     /// # Errors
     /// The device's, which abort the journal.
@@ -36,7 +38,7 @@ impl Inner {
             body.pending.wait().map_err(|e| failed(e, tx.tid, "body"))?;
             self.body_is_there(tx);
         }
-        // A journal on a device of its own: data of the volume is durable before the records are.
+        // The journal is on a device of its own: the volume's data must be durable before the records are.
         if !Arc::ptr_eq(self.log.queue(), &self.volume) {
             self.volume.flush().map_err(|e| Error::device(e, "flushing the volume for the journal"))?;
         }
@@ -46,7 +48,7 @@ impl Inner {
             flags -= BioFlags::PREFLUSH;
         }
         for (tx, body) in &bodies {
-            // A flush that failed elsewhere may have been of this body.
+            // A flush elsewhere that failed may have been for this body.
             if let Some(why) = self.state.lock().aborted.clone() {
                 return Err(why);
             }
@@ -57,7 +59,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The body's blocks may change again, with `journal=jbd2`.
+    /// Lets the body's blocks change again, with `journal=jbd2`.
     fn body_is_there(&self, tx: &Transaction) {
         tx.enter(Phase::Jflush);
         if self.options.mode == JournalMode::Jbd2 {
@@ -77,7 +79,8 @@ impl Inner {
         self.log.queue().submit_wait(bio).map(drop).map_err(|e| failed(e, tx.tid, "record"))
     }
 
-    /// The time in a record. It never goes back: recovery would take what follows for an older log.
+    /// The time in a record. It never goes back: otherwise recovery would take later transactions for an
+    /// older log.
     fn commit_time(&self) -> Timespec {
         let now = self.options.fixed_time.unwrap_or_else(clock::realtime);
         let mut state = self.state.lock();
@@ -85,7 +88,7 @@ impl Inner {
         state.last_time
     }
 
-    /// The transaction is durable.
+    /// Finishes a transaction that is durable.
     fn finish(&self, tx: &Transaction, body: &Body) {
         tx.enter(Phase::Callback);
         for (at, _) in &body.blocks {
@@ -110,7 +113,7 @@ impl Inner {
         }
         let waits = &self.waits;
         [waits.done(tx.tid), &waits.space, &waits.body].into_iter().for_each(|w| w.notify_all());
-        // Threads with nothing to do sleep on.
+        // Threads without work are not woken.
         if self.is_wanted(&state) {
             waits.commit.notify_all();
         }

@@ -17,7 +17,7 @@ pub(crate) fn header(block: &[u8]) -> Option<(u32, Tid)> {
 /// One block of a transaction, as its descriptor names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
-    /// Where it belongs.
+    /// The block's place on the volume.
     pub block: FsBlock,
     /// Its first four bytes were the magic.
     pub escaped: bool,
@@ -25,14 +25,14 @@ pub(crate) struct Tag {
     pub checksum: u32,
 }
 
-/// How tags lie in the descriptors of one journal.
+/// The layout of tags in the descriptors of one journal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TagLayout {
     pub(super) checksums: Checksums,
     pub(super) wide: bool,
     /// Bytes of one tag, without a UUID.
     pub bytes: usize,
-    /// Bytes at the end of a descriptor that are no tags.
+    /// Bytes at the end of a descriptor that hold no tags.
     pub tail: usize,
 }
 
@@ -42,14 +42,14 @@ impl TagLayout {
         let narrow = if wide { size_of::<RawTag64>() } else { size_of::<RawTag>() };
         let bytes = match sb.checksums {
             Checksums::None | Checksums::V1 => narrow,
-            // Linux counts the checksum twice here, and so it is on every device.
+            // Linux counts the checksum twice here, so every device has the gap.
             Checksums::V2 => narrow + 2,
             Checksums::V3 => size_of::<RawTag3>(),
         };
         TagLayout { checksums: sb.checksums, wide, bytes, tail: if sb.has_crc32c() { TAIL_SIZE } else { 0 } }
     }
 
-    /// The tag at the beginning of `bytes` with its flags; `None` where no whole tag is.
+    /// The tag at the beginning of `bytes` with its flags; `None` where there is no whole tag.
     fn parse(&self, bytes: &[u8]) -> Option<(Tag, u32)> {
         let bytes = bytes.get(..self.bytes)?;
         let (low, high, flags, checksum) = if self.checksums == Checksums::V3 {
@@ -93,7 +93,8 @@ pub(crate) fn revoked<'a>(
 }
 
 impl Superblock {
-    /// Whether the tail of a descriptor or revoke block has the block's checksum; yes where there are none.
+    /// Whether the tail of a descriptor or revoke block has the block's checksum; true for a journal without
+    /// checksums.
     pub(crate) fn tail_holds(&self, block: &[u8]) -> bool {
         if !self.has_crc32c() {
             return true;
@@ -103,8 +104,8 @@ impl Superblock {
         RawTail::ref_from_bytes(tail).is_ok_and(|t| t.t_checksum.get() == sum)
     }
 
-    /// Whether a commit record has its checksum (csum v2 and v3); yes where there are none. A record of which
-    /// the device kept the first sector alone is whole: zeros follow it.
+    /// Whether a commit record has its checksum (csum v2 and v3); true for a journal without checksums. A
+    /// record is valid even if the device kept only its first sector: zeros follow it.
     pub(crate) fn record_holds(&self, block: &[u8]) -> bool {
         if !self.has_crc32c() {
             return true;
@@ -115,8 +116,8 @@ impl Superblock {
         sum == found || record_checksum(self.seed, raw, &vec![0; rest.len()]) == found
     }
 
-    /// Whether the bytes of a logged block, as they are in the log, have the checksum of its tag; yes where
-    /// there are none.
+    /// Whether the bytes of a logged block, as they are in the log, have the checksum of its tag; true for a
+    /// journal without checksums.
     pub(crate) fn data_holds(&self, tag: &Tag, tid: Tid, logged: &[u8]) -> bool {
         let sum = || data_checksum(self.seed, tid, logged);
         match self.checksums {
@@ -127,13 +128,13 @@ impl Superblock {
     }
 }
 
-/// The checksum of a commit record whose block goes on with `rest`.
+/// The checksum of a commit record whose block continues with `rest`.
 pub(crate) fn record_checksum(seed: u32, mut raw: RawCommit, rest: &[u8]) -> u32 {
     raw.h_chksum[0] = 0.into();
     crc32c(crc32c(seed, zerocopy::IntoBytes::as_bytes(&raw)), rest)
 }
 
-/// The checksum of a logged block: over the transaction's number and the bytes in the log.
+/// The checksum of a logged block: of the transaction's number and the bytes in the log.
 pub(crate) fn data_checksum(seed: u32, tid: Tid, logged: &[u8]) -> u32 {
     crc32c(crc32c(seed, &tid.0.to_be_bytes()), logged)
 }

@@ -1,6 +1,6 @@
 //! The checksums of the format.
 
-/// crc32c going on from `seed`, not inverted at its ends: the checksum of csum v2 and v3.
+/// crc32c, continued from `seed` and not inverted at its ends: the checksum of csum v2 and v3.
 pub(crate) fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!seed, bytes)
 }
@@ -10,12 +10,12 @@ pub(crate) fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
 pub(crate) struct Crc32Be(u32);
 
 impl Crc32Be {
-    /// Of no bytes.
+    /// The checksum of no bytes.
     pub fn new() -> Self {
         Crc32Be(!0)
     }
 
-    /// Goes on over `bytes`.
+    /// Adds `bytes`.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0 = bytes.iter().fold(self.0, |crc, b| {
             let [high, ..] = crc.to_be_bytes();
@@ -23,7 +23,7 @@ impl Crc32Be {
         });
     }
 
-    /// Of all bytes so far.
+    /// The checksum of all bytes so far.
     pub fn value(self) -> u32 {
         self.0
     }

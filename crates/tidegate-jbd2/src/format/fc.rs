@@ -1,8 +1,8 @@
-//! The fast-commit area: tags of length and value, little-endian, that change a volume behind its last commit.
+//! The fast-commit area: tags of length and value, little-endian, that change a volume after its last commit.
 //!
-//! The format alone knows what a tag does to a volume; here is how tags lie in blocks and which of them
-//! count. Tags of several fast commits follow each other. Each ends with a tail that carries the checksum of
-//! all since the tail before; tags that no tail covers were not committed.
+//! Only the volume's format knows the effect of a tag; this module knows how tags lie in blocks and which of
+//! them count. Tags of several fast commits follow each other. Each fast commit ends with a tail, which has
+//! the checksum of all tags since the tail before. Tags that no tail covers were not committed.
 
 use super::checksum::crc32c;
 use super::raw::{EXTENT_SIZE, RawFcAddRange, RawFcDelRange, RawFcDentryInfo, RawFcHead, RawFcTail, RawFcTl};
@@ -35,7 +35,7 @@ const INODE_MIN: usize = 128;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FcInode(pub u32);
 
-/// A name that comes or goes.
+/// A name that is added or removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FcName {
     /// The directory.
@@ -60,12 +60,12 @@ pub enum FcTag {
     DelRange {
         /// The file.
         inode: FcInode,
-        /// The first of its blocks.
+        /// The first block of the file that it loses.
         block: u32,
-        /// Blocks in it.
+        /// Number of blocks.
         len: u32,
     },
-    /// An inode and its first name come.
+    /// An inode is made, with its first name.
     Creat(FcName),
     /// An inode gets another name.
     Link(FcName),
@@ -88,11 +88,11 @@ struct Tlv<'a> {
     bytes: &'a [u8],
 }
 
-/// The tags of one block, up to one that is none.
+/// The tags of one block, up to the first invalid one.
 struct Tlvs<'a>(&'a [u8]);
 
 impl<'a> Tlvs<'a> {
-    /// The next; an error for bytes that are no tag.
+    /// The next tag; an error for bytes that are no tag.
     fn next(&mut self) -> Option<Result<Tlv<'a>, ()>> {
         let (head, _) = RawFcTl::read_from_prefix(self.0).ok()?;
         let (tag, len) = (head.fc_tag.get(), usize::from(head.fc_len.get()));
@@ -115,40 +115,40 @@ fn has_length(tag: u16, len: usize) -> bool {
         }
         tag::INODE => len >= 4 + INODE_MIN,
         tag::PAD => true,
-        // Both are their numbers; a tail is filled up to its block's end.
+        // A tail's length includes the padding up to the end of its block.
         tag::TAIL => len >= size_of::<RawFcTail>(),
         tag::HEAD => len == size_of::<RawFcHead>(),
         _ => false,
     }
 }
 
-/// Why the area cannot be taken.
+/// The reason why the area cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// The first commit is damaged.
     Damaged,
-    /// The head names features that are not known.
+    /// The head names unknown features.
     Features(u32),
 }
 
-/// Finds out, block by block, how many tags of the area are committed.
+/// Counts, block by block, the committed tags of the area.
 pub(crate) struct Scan {
-    /// The transaction that the fast commits stand for.
+    /// The transaction that the fast commits follow.
     tid: Tid,
     crc: u32,
     seen: u64,
-    /// Tags that are committed, those without effect among them.
+    /// Number of committed tags, those without effect included.
     pub committed: u64,
     first: bool,
 }
 
 impl Scan {
-    /// `tid` is the transaction behind the last whole one of the log.
+    /// A scan; `tid` is the transaction behind the last whole one of the log.
     pub fn new(tid: Tid) -> Scan {
         Scan { tid, crc: 0, seen: 0, committed: 0, first: true }
     }
 
-    /// Looks at the next block; whether the block after it counts, too.
+    /// Scans the next block; true if the block after it counts, too.
     pub fn block(&mut self, block: &[u8]) -> Result<bool, Refused> {
         let begins = |block| RawFcTl::read_from_prefix(block).is_ok_and(|(t, _)| t.fc_tag.get() == tag::HEAD);
         if std::mem::take(&mut self.first) && !begins(block) {
@@ -184,13 +184,13 @@ impl Scan {
         Ok(true)
     }
 
-    /// Tags that come here are not committed: fine behind a commit that is.
+    /// The tags from here on are not committed, which is fine behind a committed fast commit.
     fn stop(&self) -> Result<bool, Refused> {
         if self.committed > 0 { Ok(false) } else { Err(Refused::Damaged) }
     }
 }
 
-/// The changes that one block of the area holds, of the first `left` tags; those are counted down.
+/// The changes in one block of the area, of the first `left` tags; reduces `left` by them.
 pub(crate) fn changes(block: &[u8], left: &mut u64) -> Vec<FcTag> {
     let mut tlvs = Tlvs(block);
     let mut all = Vec::new();
@@ -204,7 +204,7 @@ pub(crate) fn changes(block: &[u8], left: &mut u64) -> Vec<FcTag> {
     all
 }
 
-/// The change that a tag makes; none for head, tail and filling. Lengths were checked.
+/// The change that a tag makes; none for head, tail and padding. The lengths were checked.
 fn change(tag: u16, v: &[u8]) -> Option<FcTag> {
     let name = || {
         let (d, name) = RawFcDentryInfo::read_from_prefix(v).ok()?;

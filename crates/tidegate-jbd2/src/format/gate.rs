@@ -10,7 +10,7 @@ use tidegate_vfs::{At, Error, ErrorKind, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
 bitflags::bitflags! {
-    /// `s_feature_compat`. Unknown ones change nothing for a reader.
+    /// `s_feature_compat`. Unknown features of these do not matter to a reader.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Compat: u32 {
         /// Commit records carry a checksum of their transaction (csum v1).
@@ -37,7 +37,7 @@ bitflags::bitflags! {
     }
 }
 
-/// Incompatible features that are read.
+/// Incompatible features that Tidegate reads.
 const READ: Incompat = Incompat::REVOKE
     .union(Incompat::BIT64)
     .union(Incompat::ASYNC_COMMIT)
@@ -45,7 +45,7 @@ const READ: Incompat = Incompat::REVOKE
     .union(Incompat::CSUM_V3)
     .union(Incompat::FAST_COMMIT);
 
-/// Which checksums a journal carries.
+/// The checksums of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksums {
     /// None.
@@ -58,16 +58,16 @@ pub enum Checksums {
     V3,
 }
 
-/// A journal's own description. Its geometry holds together and fits its log.
+/// A journal's superblock. Its geometry is consistent and fits its log.
 #[derive(Clone, Debug)]
 pub struct Superblock {
     /// The bytes it came from.
     pub raw: Box<RawSuperblock>,
-    /// Features that others may ignore; none in a superblock of version 1.
+    /// Features that a program may ignore; none in a superblock of version 1.
     pub compat: Compat,
-    /// Features that others must know; none in a superblock of version 1.
+    /// Features that a program must know; none in a superblock of version 1.
     pub incompat: Incompat,
-    /// Which checksums there are.
+    /// The journal's checksums.
     pub checksums: Checksums,
     /// Bytes in a block.
     pub block_size: u32,
@@ -75,13 +75,13 @@ pub struct Superblock {
     pub ring: Range<u32>,
     /// Blocks of the fast-commit area; empty when there is none.
     pub fast_commits: Range<u32>,
-    /// The first transaction in the log, or, in a clean one, one that may be its last or next.
+    /// The first transaction in the log. In a clean log, it may be the last or the next.
     pub sequence: Tid,
-    /// Where that transaction begins; `None` for a clean log.
+    /// The start of that transaction; `None` for a clean log.
     pub start: Option<LogBlock>,
-    /// An error that the volume met and that its superblock may not know of: an errno, 0 for none.
+    /// An error of the volume that the volume's superblock may not record: an errno, 0 for none.
     pub errno: i32,
-    /// The start of checksums of blocks.
+    /// The seed of the blocks' checksums.
     pub seed: u32,
 }
 
@@ -89,7 +89,7 @@ impl Superblock {
     /// Reads and validates the superblock of `log`.
     ///
     /// # Errors
-    /// `Corrupt` for broken rules, `Unsupported` for what is not known, the device's.
+    /// `Corrupt` for broken rules, `Unsupported` for unknown features, the device's.
     pub fn read(log: &Log) -> Result<Superblock> {
         let block = log.read_block(LogBlock(0))?;
         Self::parse(&block, log.block_size(), log.len())
@@ -98,7 +98,7 @@ impl Superblock {
     /// Validates `block`, the first of a log of `len` blocks.
     ///
     /// # Errors
-    /// `Corrupt` for broken rules, `Unsupported` for what is not known.
+    /// `Corrupt` for broken rules, `Unsupported` for unknown features.
     pub fn parse(block: &[u8], block_size: u32, len: u32) -> Result<Superblock> {
         let (raw, _) = RawSuperblock::read_from_prefix(block).map_err(|_| corrupt("too short"))?;
         rule(raw.s_header.h_magic.get() == JBD2_MAGIC, || "no magic".into())?;
@@ -132,7 +132,7 @@ impl Superblock {
         })
     }
 
-    /// The same journal with the features of `raw`, which was made from it.
+    /// This journal with the features of `raw`, which was derived from its superblock.
     pub(crate) fn with(&self, raw: &RawSuperblock) -> Result<Superblock> {
         let mut raw = raw.clone();
         let features = Incompat::from_bits_retain(raw.s_feature_incompat.get());
@@ -147,7 +147,7 @@ impl Superblock {
         matches!(self.checksums, Checksums::V2 | Checksums::V3)
     }
 
-    /// The block of the ring that is `n` behind `at`; `n` is at most the ring's length.
+    /// The block of the ring that is `n` blocks behind `at`; `n` is at most the ring's length.
     pub(crate) fn forward(&self, at: LogBlock, n: u32) -> LogBlock {
         let (len, from) = (self.ring.end - self.ring.start, at.0 - self.ring.start);
         let sum = u64::from(from) + u64::from(n);
@@ -155,8 +155,8 @@ impl Superblock {
         LogBlock(self.ring.start + u32::try_from(wrapped).unwrap_or(0))
     }
 
-    /// The superblock's bytes with another beginning of the log, ready to be written: `start` is `None` for a
-    /// clean log.
+    /// The superblock's bytes with a new start of the log, ready to be written: `start` is `None` for a clean
+    /// log.
     pub(crate) fn bytes(&self, sequence: Tid, start: Option<LogBlock>) -> RawSuperblock {
         let mut raw = (*self.raw).clone();
         raw.s_sequence = sequence.0.into();
@@ -169,7 +169,7 @@ impl Superblock {
     }
 }
 
-/// The features of a superblock that Tidegate reads.
+/// The features of a superblock; all of them can be read.
 fn features(raw: &RawSuperblock) -> Result<(Compat, Incompat)> {
     let kind = raw.s_header.h_blocktype.get();
     rule(matches!(kind, SUPERBLOCK_V1 | SUPERBLOCK_V2), || format!("h_blocktype {kind}"))?;
@@ -207,7 +207,7 @@ fn checksums(raw: &RawSuperblock, compat: Compat, incompat: Incompat) -> Result<
     })
 }
 
-/// The ring and the fast-commit area. Between them lies one block that is neither's.
+/// The ring and the fast-commit area. One block between them belongs to neither.
 fn areas(raw: &RawSuperblock, incompat: Incompat) -> Result<(Range<u32>, Range<u32>)> {
     let (maxlen, first) = (raw.s_maxlen.get(), raw.s_first.get());
     let mut last = maxlen;
@@ -233,7 +233,7 @@ fn superblock_checksum(raw: &RawSuperblock) -> u32 {
     crc32c(!0, zeroed.as_bytes())
 }
 
-/// The place that its errors name.
+/// The place that the errors of this module name.
 const SUPERBLOCK: &str = "journal superblock (log block 0)";
 
 fn rule(holds: bool, what: impl FnOnce() -> String) -> Result<()> {

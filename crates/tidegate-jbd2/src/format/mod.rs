@@ -4,9 +4,9 @@
 //! |---|---|
 //! | [`raw`] | the structures as they lie in the log, big-endian, unchecked |
 //! | `checksum` | crc32c of csum v2 and v3, crc32 of v1 |
-//! | `gate` | [`Superblock`]: what a journal says of itself, validated |
+//! | `gate` | [`Superblock`]: a journal's superblock, validated |
 //! | `block` | headers, tags, revoke records and commit records of log blocks, validated |
-//! | `write` | the same, being made |
+//! | `write` | writing these blocks |
 //! | [`fc`] | the fast-commit area's tags |
 //!
 //! Facts: `Documentation/filesystems/ext4/journal.rst` of Linux, and the behaviour of stock tools on journals

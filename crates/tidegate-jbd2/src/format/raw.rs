@@ -1,11 +1,11 @@
 //! The structures as they lie in the log, with the names of `jbd2.h` and, for fast commits, `fast_commit.h`.
-//! Those of fast commits are little-endian, all others big-endian. Nothing here is checked.
+//! Structures of fast commits are little-endian, all others big-endian. Nothing here is checked.
 
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::little_endian as le;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The first four bytes of each block that is the journal's own.
+/// The first four bytes of each of the journal's own blocks.
 pub const JBD2_MAGIC: u32 = 0xc03b_3998;
 
 /// `h_blocktype` of a block of tags.
@@ -19,7 +19,7 @@ pub const SUPERBLOCK_V2: u32 = 4;
 /// `h_blocktype` of a block of revoke records.
 pub const REVOKE_BLOCK: u32 = 5;
 
-/// `s_checksum_type`, `h_chksum_type`: crc32 as csum v1 has it.
+/// `s_checksum_type`, `h_chksum_type`: crc32 of csum v1.
 pub const CRC32_CHKSUM: u8 = 1;
 /// `s_checksum_type`: crc32c, the only one of csum v2 and v3.
 pub const CRC32C_CHKSUM: u8 = 4;
@@ -40,10 +40,10 @@ pub const DEFAULT_FC_BLOCKS: u32 = 256;
 /// The shortest log that Linux takes, in blocks.
 pub const MIN_JOURNAL_BLOCKS: u32 = 1024;
 
-/// `journal_header_t`: the beginning of each block of the journal's own.
+/// `journal_header_t`: the beginning of each of the journal's own blocks.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the format's names
+#[allow(missing_docs)] // the format defines the names
 pub struct RawHeader {
     pub h_magic: U32,
     pub h_blocktype: U32,
@@ -53,7 +53,7 @@ pub struct RawHeader {
 /// `journal_superblock_t`.
 #[derive(Clone, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the format's names
+#[allow(missing_docs)] // the format defines the names
 pub struct RawSuperblock {
     pub s_header: RawHeader,
     pub s_blocksize: U32,
@@ -82,7 +82,7 @@ pub struct RawSuperblock {
 /// `journal_block_tag_t` without its last field: the tag of csum v1, v2 and none, in a log of 32 bits.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the format's names
+#[allow(missing_docs)] // the format defines the names
 pub struct RawTag {
     pub t_blocknr: U32,
     /// The low half of the block's checksum, with csum v2.
@@ -93,7 +93,7 @@ pub struct RawTag {
 /// `journal_block_tag_t`: the tag of csum v1, v2 and none, in a log of 64 bits.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the format's names
+#[allow(missing_docs)] // the format defines the names
 pub struct RawTag64 {
     pub low: RawTag,
     pub t_blocknr_high: U32,
@@ -102,7 +102,7 @@ pub struct RawTag64 {
 /// `journal_block_tag3_t`: the tag of csum v3.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the format's names
+#[allow(missing_docs)] // the format defines the names
 pub struct RawTag3 {
     pub t_blocknr: U32,
     pub t_flags: U32,
@@ -113,17 +113,17 @@ pub struct RawTag3 {
 /// `jbd2_journal_revoke_header_t`; block numbers of 4 or, in a log of 64 bits, 8 bytes follow.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the format's names
+#[allow(missing_docs)] // the format defines the names
 pub struct RawRevoke {
     pub r_header: RawHeader,
-    /// Bytes used in the block, this header's among them.
+    /// Bytes used in the block, this header included.
     pub r_count: U32,
 }
 
 /// `struct commit_header`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the format's names
+#[allow(missing_docs)] // the format defines the names
 pub struct RawCommit {
     pub h_header: RawHeader,
     pub h_chksum_type: u8,
@@ -137,7 +137,7 @@ pub struct RawCommit {
 /// `struct jbd2_journal_block_tail`: the end of a descriptor or revoke block, with csum v2 and v3.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the format's names
+#[allow(missing_docs)] // the format defines the names
 pub struct RawTail {
     pub t_checksum: U32,
 }
@@ -145,7 +145,7 @@ pub struct RawTail {
 /// `struct ext4_fc_tl`: the head of a tag.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the names are the format's
+#[allow(missing_docs)] // the format defines the names
 pub struct RawFcTl {
     pub fc_tag: le::U16,
     /// Bytes behind the head.
@@ -155,7 +155,7 @@ pub struct RawFcTl {
 /// `struct ext4_fc_head`: the first tag of the area.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the names are the format's
+#[allow(missing_docs)] // the format defines the names
 pub struct RawFcHead {
     pub fc_features: le::U32,
     pub fc_tid: le::U32,
@@ -164,16 +164,16 @@ pub struct RawFcHead {
 /// `struct ext4_fc_tail`: the last tag of a fast commit.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the names are the format's
+#[allow(missing_docs)] // the format defines the names
 pub struct RawFcTail {
     pub fc_tid: le::U32,
     pub fc_crc: le::U32,
 }
 
-/// `struct ext4_fc_del_range`: blocks of a file go.
+/// `struct ext4_fc_del_range`: a file loses blocks.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the names are the format's
+#[allow(missing_docs)] // the format defines the names
 pub struct RawFcDelRange {
     pub fc_ino: le::U32,
     pub fc_lblk: le::U32,
@@ -183,7 +183,7 @@ pub struct RawFcDelRange {
 /// `struct ext4_fc_dentry_info` without its name.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the names are the format's
+#[allow(missing_docs)] // the format defines the names
 pub struct RawFcDentryInfo {
     pub fc_parent_ino: le::U32,
     pub fc_ino: le::U32,
@@ -192,16 +192,16 @@ pub struct RawFcDentryInfo {
 /// `struct ext4_fc_add_range`: a file gets an extent.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the names are the format's
+#[allow(missing_docs)] // the format defines the names
 pub struct RawFcAddRange {
     pub fc_ino: le::U32,
     /// The extent, in the volume's format.
     pub fc_ex: [u8; EXTENT_SIZE],
 }
 
-/// Bytes of the superblock that its checksum is over.
+/// Bytes of the superblock that its checksum covers.
 pub const SUPERBLOCK_SIZE: usize = 1024;
-/// Bytes of an extent as the volume's format has it.
+/// Bytes of an extent in the volume's format.
 pub const EXTENT_SIZE: usize = 12;
 /// Bytes of a [`RawTail`].
 pub const TAIL_SIZE: usize = size_of::<RawTail>();

@@ -1,4 +1,4 @@
-//! Blocks of the log, being made.
+//! Writing blocks of the log.
 
 use super::block::{TagLayout, data_checksum, record_checksum};
 use super::checksum::crc32c;
@@ -13,7 +13,7 @@ fn header(kind: u32, tid: Tid) -> RawHeader {
     RawHeader { h_magic: JBD2_MAGIC.into(), h_blocktype: kind.into(), h_sequence: tid.0.into() }
 }
 
-/// Puts the checksum at the end of a descriptor or revoke block.
+/// Sets the checksum at the end of a descriptor or revoke block.
 fn close(sb: &Superblock, block: &mut [u8]) {
     if sb.has_crc32c() {
         let (body, tail) = block.split_at_mut(block.len() - TAIL_SIZE);
@@ -22,7 +22,7 @@ fn close(sb: &Superblock, block: &mut [u8]) {
     }
 }
 
-/// Writes `bytes` at `at`; where the next go.
+/// Writes `bytes` at `at`; returns the offset behind them.
 fn put(block: &mut [u8], at: usize, bytes: &[u8]) -> usize {
     block[at..at + bytes.len()].copy_from_slice(bytes);
     at + bytes.len()
@@ -33,7 +33,7 @@ fn low_half(n: u32) -> u16 {
     u16::from_be_bytes([a, b])
 }
 
-/// The tag of a block whose bytes in the log are `logged`; at most 16 bytes, of which the layout's number count.
+/// The tag of a block whose bytes in the log are `logged`; of the 16 bytes, the layout's number counts.
 pub(crate) fn tag(
     sb: &Superblock,
     layout: TagLayout,
@@ -60,8 +60,8 @@ pub(crate) fn tag(
     bytes
 }
 
-/// Fills `block`, which is zeros, with a descriptor of `tags` as [`tag`] makes them. The first has no
-/// [`FLAG_SAME_UUID`], the others have.
+/// Fills `block`, which is zeros, with a descriptor of `tags`, made by [`tag`]. The first tag has no
+/// [`FLAG_SAME_UUID`], the others have it.
 pub(crate) fn descriptor(
     sb: &Superblock,
     layout: TagLayout,
@@ -106,12 +106,12 @@ pub(crate) fn record(sb: &Superblock, tid: Tid, time: Timespec, block: &mut [u8]
     put(block, 0, raw.as_bytes());
 }
 
-/// The superblock of a clean log with the features that transactions are written with: revokes, and those
-/// that are asked for. Checksums of v1 and asynchronous commits go.
+/// The superblock of a clean log with the features with which transactions are written: revokes, and those
+/// that the caller asks for. Checksums of v1 and asynchronous commits are removed.
 pub(crate) fn upgraded(sb: &Superblock, csum_v3: bool, bit64: bool) -> RawSuperblock {
     let mut raw = (*sb.raw).clone();
     if raw.s_header.h_blocktype.get() == SUPERBLOCK_V1 {
-        // Nothing behind the fields of v1 means anything.
+        // The bytes behind the fields of v1 have no meaning.
         let old = raw;
         raw = RawSuperblock::new_zeroed();
         raw.s_header = old.s_header;

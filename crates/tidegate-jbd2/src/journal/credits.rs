@@ -1,41 +1,42 @@
-//! How much of the log a handle may take.
+//! The amount of the log that a handle may take.
 
 use crate::format::raw::{RawHeader, RawRevoke, TAIL_SIZE, UUID_SIZE};
 use crate::format::{Incompat, Superblock, TagLayout};
 
-/// The bound of a handle's work, and its purpose.
+/// The bound of a handle's changes, and its purpose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Credits {
-    /// Blocks that it changes.
+    /// Blocks that the handle changes.
     pub blocks: u32,
-    /// Blocks that it frees.
+    /// Blocks that the handle frees.
     pub revokes: u32,
-    /// Blocks that a handle changes which is started from it later ([`super::Handle::reserve`]).
+    /// Blocks that a later handle changes which is started from this one ([`super::Handle::reserve`]).
     pub reserve: u32,
-    /// The handle's purpose, a number of the format's own that events name (`type` in `jbd2_handle_stats`).
+    /// The handle's purpose, a number of the volume's format that events report (`type` in
+    /// `jbd2_handle_stats`).
     pub kind: u8,
 }
 
 impl Credits {
-    /// Of a handle that changes so many blocks and frees none.
+    /// The credits of a handle that changes `blocks` blocks and frees none.
     pub fn blocks(blocks: u32) -> Credits {
         Credits { blocks, ..Credits::default() }
     }
 }
 
-/// How many blocks of the log things take.
+/// Costs in blocks of the log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Costs {
     /// Tags in a descriptor.
     pub tags: u32,
     /// Block numbers in a revoke block.
     pub revokes: u32,
-    /// Credits that a transaction has.
+    /// Most credits of a transaction.
     pub max: u32,
-    /// Blocks of the ring that may be in use.
+    /// Most blocks of the ring that may be in use.
     pub ring: u32,
-    /// The blocks among those that are kept for reserved handles, each of which may come to have a
-    /// transaction of its own.
+    /// Blocks of the ring that are kept for reserved handles, each of which may need a transaction of its
+    /// own.
     pub margin: u32,
 }
 
@@ -46,7 +47,7 @@ impl Costs {
         let each = if sb.incompat.contains(Incompat::BIT64) { 8 } else { 4 };
         let revokes = (size - size_of::<RawRevoke>() - TAIL_SIZE) / each;
         let ring = sb.ring.end - sb.ring.start - 1;
-        // As jbd2: a quarter of the log, so that checkpoints have room to work with.
+        // As in jbd2: a quarter of the log, so that checkpoints have room.
         Costs {
             tags: tags as u32,
             revokes: revokes as u32,
@@ -56,12 +57,13 @@ impl Costs {
         }
     }
 
-    /// Blocks of the log that a transaction of so many blocks and revokes takes at most.
+    /// Most blocks of the log that a transaction with `blocks` blocks and `revokes` revokes takes.
     pub fn log_blocks(&self, blocks: u32, revokes: u32) -> u32 {
         blocks + blocks.div_ceil(self.tags) + revokes.div_ceil(self.revokes) + 1
     }
 
-    /// Blocks of the log that so many blocks and revokes take at most in a transaction that takes all it may.
+    /// Most blocks of the log that `blocks` blocks and `revokes` revokes take in a transaction of the largest
+    /// size.
     pub fn weight(&self, blocks: u32, revokes: u32) -> u32 {
         blocks.saturating_add(revokes.div_ceil(self.revokes))
     }

@@ -1,4 +1,4 @@
-//! Handles: changes of blocks that belong together.
+//! Handles: sets of changes of blocks that belong together.
 
 use super::credits::Credits;
 use super::state::Transaction;
@@ -12,8 +12,8 @@ use tidegate_rt::{Nanos, clock, thread};
 use tidegate_vfs::planted::PlantedBug;
 use tidegate_vfs::{Error, ErrorKind, Result};
 
-/// A part of the running transaction: its changes are there as a whole after a power cut, or not at all. It
-/// ends when dropped. Its owner waits for no I/O but reads of blocks that it is about to change.
+/// A part of the running transaction: after a power cut, all of its changes are there or none. It ends when
+/// dropped. Its owner waits for no I/O except reads of blocks that it is about to change.
 pub struct Handle {
     journal: Arc<Inner>,
     tx: Arc<Transaction>,
@@ -25,7 +25,7 @@ pub struct Handle {
     began: Nanos,
 }
 
-/// Credits for a handle that is started later, and does not wait then.
+/// Credits for a handle that is started later, without a wait.
 pub struct Reserved {
     journal: Arc<Inner>,
     blocks: u32,
@@ -33,8 +33,9 @@ pub struct Reserved {
 }
 
 impl Journal {
-    /// Starts a handle. Waits while the running transaction is being locked, is full, or the log has no room.
-    /// A thread has one handle at a time, and starts none while it holds what a handle's owner may want.
+    /// Starts a handle. Waits while the running transaction is being locked or is full, or the log has no
+    /// room. A thread has one handle at a time, and must start none while it holds a lock that an owner of a
+    /// handle may want.
     ///
     /// # Errors
     /// `NoSpace` for more credits than a transaction has, `ReadOnly` when the journal was aborted.
@@ -55,12 +56,12 @@ impl Handle {
         Handle { journal, tx, asked, left, sync: false, ended: false, began: clock::now() }
     }
 
-    /// The transaction that it is part of.
+    /// The transaction that the handle is part of.
     pub fn tid(&self) -> Tid {
         self.tx.tid
     }
 
-    /// Blocks that it may still change.
+    /// Number of blocks that the handle may still change.
     pub fn credits(&self) -> u32 {
         self.left.blocks
     }
@@ -73,7 +74,7 @@ impl Handle {
         self.journal.cache.get(at)
     }
 
-    /// Lets `f` change a block, and nothing else of the journal's.
+    /// Lets `f` change a block; `f` must not use the journal otherwise.
     ///
     /// # Errors
     /// The device's, when the block is read; `NoSpace` when the handle has no credit left; `ReadOnly` and
@@ -82,7 +83,7 @@ impl Handle {
         self.change(at, Touch::Read, f)
     }
 
-    /// Lets `f` fill a block that is new: it is not read, and `f` gets zeros.
+    /// Lets `f` fill a new block: it is not read, and `f` gets zeros.
     ///
     /// # Errors
     /// As [`Handle::write`].
@@ -90,8 +91,8 @@ impl Handle {
         self.change(at, Touch::Fresh, f)
     }
 
-    /// Lets `f` change a block that holds a file's data. It stays in the cache until the device has it where
-    /// it belongs ([`crate::Cache::peek`]).
+    /// Lets `f` change a block that holds a file's data. The block stays in the cache until the device has it
+    /// in its place ([`crate::Cache::peek`]).
     ///
     /// # Errors
     /// As [`Handle::write`].
@@ -116,7 +117,7 @@ impl Handle {
         if changed.joined {
             match self.left.blocks.checked_sub(1) {
                 Some(left) => self.left.blocks = left,
-                // The block was the transaction's, and another handle freed it meanwhile.
+                // The block was part of the transaction, and another handle freed it meanwhile.
                 None => journal.run(&mut journal.state.lock()).blocks += 1,
             }
             self.tx.join(at);
@@ -124,11 +125,11 @@ impl Handle {
         Ok(changed.value)
     }
 
-    /// Frees a block of metadata: its changes are dropped, and the log's copies of it are revoked. It may
-    /// hold data, or be freed on the device, when this transaction is committed and not before.
+    /// Frees a block of metadata: its changes are dropped, and the log's copies of it are revoked. Only when
+    /// this transaction is committed may the block hold data or be freed on the device.
     ///
     /// # Errors
-    /// `NoSpace` when the handle may revoke no more.
+    /// `NoSpace` when the handle has no revoke credits left.
     pub fn forget(&mut self, at: FsBlock) -> Result<()> {
         self.check_open()?;
         self.journal.state.lock().check()?;
@@ -155,8 +156,8 @@ impl Handle {
         Error::new(ErrorKind::NoSpace, text)
     }
 
-    /// Gets more credits of the same transaction, also where its commit waits for this handle; whether that
-    /// has them. Never waits.
+    /// Gets more credits from the transaction, even while its commit waits for this handle; false if it has
+    /// none. Never waits.
     pub fn extend(&mut self, blocks: u32, revokes: u32) -> bool {
         let journal = &self.journal;
         if self.ended {
@@ -183,11 +184,11 @@ impl Handle {
         true
     }
 
-    /// Ends this part and begins another with `credits` of its own, in another transaction if this one has no
-    /// room: the changes so far may be committed without the rest.
+    /// Ends this part and begins another with new `credits`, in another transaction if this one has no room:
+    /// the changes so far may be committed without the rest.
     ///
     /// # Errors
-    /// As [`super::Journal::start`]; the handle is of no use then.
+    /// As [`super::Journal::start`]; the handle cannot be used after an error.
     pub fn restart(&mut self, credits: Credits) -> Result<()> {
         let journal = self.journal.clone();
         self.end();
@@ -195,25 +196,26 @@ impl Handle {
         Ok(())
     }
 
-    /// Takes the reserved credits out, for a handle of their own; `None` when none were asked for.
+    /// Takes the reserved credits, for a handle of their own; `None` when none were asked for.
     pub fn reserve(&mut self) -> Option<Reserved> {
         let blocks = std::mem::take(&mut self.left.reserve);
         let kind = self.left.kind;
         (blocks > 0).then(|| Reserved { journal: self.journal.clone(), blocks, kind })
     }
 
-    /// The caller will wait for the commit: a thread that syncs in turns with others lets them join.
+    /// Notes that the caller will wait for the commit: when threads sync in turns, a sync waits a little for
+    /// others to join.
     pub fn set_sync(&mut self) {
         self.sync = true;
     }
 
-    /// Calls `f` when the transaction is committed, or with the reason why it never will be. `f` does not
+    /// Calls `f` when the transaction is committed, or with the reason why it never will be. `f` must not
     /// wait.
     pub fn on_commit(&self, f: impl FnOnce(Result<()>) + Send + 'static) {
         self.tx.on_commit(Box::new(f));
     }
 
-    /// Ends it; the transaction it was part of.
+    /// Ends the handle; returns its transaction.
     pub fn stop(self) -> Tid {
         self.tx.tid
     }
@@ -257,12 +259,12 @@ impl Drop for Handle {
 }
 
 impl Reserved {
-    /// Blocks that its handle may change.
+    /// Blocks that the later handle may change.
     pub fn blocks(&self) -> u32 {
         self.blocks
     }
 
-    /// These credits for a purpose other than that of the handle they come from.
+    /// These credits for another purpose than that of the handle they come from.
     pub fn of_kind(mut self, kind: u8) -> Reserved {
         self.kind = kind;
         self
@@ -312,8 +314,8 @@ impl Inner {
         }
     }
 
-    /// With `journal=jbd2`: a handle that is waited for stays open for about as long as a commit takes, so
-    /// that others join; not for a thread that syncs alone.
+    /// With `journal=jbd2`: a handle whose commit is waited for stays open for about as long as a commit
+    /// takes, so that others join; not if the thread syncs alone.
     fn batch(&self, tx: &Transaction) {
         let o = &self.options;
         if o.mode != JournalMode::Jbd2 || o.max_batch_time.is_zero() {

@@ -1,22 +1,22 @@
 //! The journal of an open volume: handles change blocks in transactions, threads commit and checkpoint them.
 //!
-//! A handle says how many blocks it will change and joins the running transaction. The commit thread locks that one,
-//! waits for its handles, switches it away so that the next one runs, and writes it to the log. A checkpoint brings
-//! committed blocks to where they belong, and gives their part of the log back.
+//! A handle says how many blocks it will change and joins the running transaction. The commit thread locks
+//! that transaction, waits for its handles, switches it so that the next transaction runs, and writes it to
+//! the log. A checkpoint writes committed blocks to their places, and frees their part of the log.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `options` | [`JournalOptions`], [`JournalMode`] |
 //! | `open` | recovery, features, the beginning and the end |
-//! | `state` | what `j_state_lock` protects: transactions, the ring, requests |
-//! | `credits` | [`Credits`], and how many log blocks they may take |
+//! | `state` | the state under `j_state_lock`: transactions, the ring, requests |
+//! | `credits` | [`Credits`], and their cost in log blocks |
 //! | `start` | admission of handles |
 //! | `handle` | [`Handle`], [`Reserved`] |
 //!
 //! Locks owned, from outside in: `journal->threads` 588, `journal->j_sb_lock` 590 (the superblock, over its
 //! write), `journal->j_state_lock` 592, `transaction->t_handle_lock` 594. Neither a handle nor the last two
-//! are held over I/O. A checkpoint takes its own `journal->j_checkpoint_mutex` 589 before these, over I/O.
-//! Callers: formats, through handles.
+//! locks are held over I/O. A checkpoint takes its own `journal->j_checkpoint_mutex` 589 before the other
+//! locks, and holds it over I/O. Callers: formats, through handles.
 
 mod credits;
 mod first_block;
@@ -60,7 +60,7 @@ pub(crate) struct Inner {
     pub cache: Cache,
     pub layout: TagLayout,
     pub costs: Costs,
-    /// The superblock's block as it is in the log; held while it is written.
+    /// The superblock's block in its present state; locked while it is written.
     pub first: Mutex<FirstBlock>,
     /// The fields of the superblock that do not change.
     pub sb: Superblock,
@@ -68,7 +68,7 @@ pub(crate) struct Inner {
     pub waits: Waits,
     pub checkpoints: Checkpoints,
     pub stats: Stats,
-    /// Whether the state says so, for those who change blocks.
+    /// Whether the journal was aborted, as in the state, for handles that change blocks.
     pub is_aborted: AtomicBool,
 }
 
@@ -83,8 +83,8 @@ pub(crate) struct Waits {
     pub commit: Condvar,
     /// A body on its way, for the thread that writes records.
     pub body: Condvar,
-    /// The end of a commit (`j_wait_done_commit`): of each transaction by itself, as far as numbers go. The
-    /// threads of the next one sleep on.
+    /// The end of a commit (`j_wait_done_commit`), chosen by the transaction's number, so that threads that
+    /// wait for the next transaction sleep on.
     done: [Condvar; 4],
     /// Room in the log.
     pub space: Condvar,
@@ -92,8 +92,8 @@ pub(crate) struct Waits {
     pub checkpoint: Condvar,
 }
 
-/// A journal in use. Ends with [`Journal::close`]; dropped without it, uncommitted changes are lost, as by a
-/// power cut.
+/// A journal in use, which [`Journal::close`] ends. If it is dropped without that, uncommitted changes are
+/// lost, as after a power cut.
 pub struct Journal {
     pub(crate) inner: Arc<Inner>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -113,30 +113,30 @@ impl Journal {
         &self.inner.cache
     }
 
-    /// Asks for the commit of `tid`; whether it is running.
+    /// Asks for the commit of `tid`; true if it is running.
     pub fn start_commit(&self, tid: Tid) -> bool {
         let mut state = self.inner.state.lock();
         self.inner.request(&mut state, tid)
     }
 
-    /// Waits until `tid` is committed, and asks for it if nobody has.
+    /// Waits until `tid` is committed, and asks for the commit if no thread has.
     ///
     /// # Errors
-    /// Why it was not committed.
+    /// The reason why it was not committed.
     pub fn wait_commit(&self, tid: Tid) -> Result<()> {
         self.inner.wait_commit(tid)
     }
 
-    /// Commits the running transaction, and waits for it and all before it.
+    /// Commits the running transaction, and waits for it and all earlier ones.
     ///
     /// # Errors
-    /// Why they were not committed.
+    /// The reason why they were not committed.
     pub fn commit(&self) -> Result<()> {
         let newest = self.inner.state.lock().newest();
         self.inner.wait_commit(newest)
     }
 
-    /// The newest transaction that any handle may be part of by now.
+    /// The newest transaction that a handle may be part of by now.
     pub fn newest(&self) -> Tid {
         self.inner.state.lock().newest()
     }
@@ -147,18 +147,18 @@ impl Journal {
         state.running.as_ref().map_or(state.next_tid, |r| r.tx.tid)
     }
 
-    /// The last transaction that is committed with all before it.
+    /// The last transaction that is committed with all earlier ones.
     pub fn committed(&self) -> Tid {
         self.inner.state.lock().done
     }
 
-    /// Refuses all changes from now on, because of `why`; uncommitted ones are lost. The log keeps a note
-    /// that the volume met an error.
+    /// Refuses all changes from now on, because of `why`; uncommitted changes are lost. The log records that
+    /// the volume had an error.
     pub fn abort(&self, why: Error) {
         self.inner.abort(why);
     }
 
-    /// The most blocks of a transaction, and so the most credits of a handle.
+    /// Most blocks of a transaction, and so most credits of a handle.
     pub fn most_credits(&self) -> u32 {
         self.inner.costs.max
     }
@@ -168,25 +168,25 @@ impl Journal {
         self.inner.cache.stats().pinned * self.inner.cache.block_size()
     }
 
-    /// From now on a transaction gets so old before it is committed by itself (`commit=`).
+    /// Sets the age at which a transaction is committed by itself (`commit=`).
     pub fn set_interval(&self, interval: Duration) {
         self.inner.state.lock().interval = interval;
         self.inner.waits.commit.notify_all();
     }
 
-    /// How transactions reach the log.
+    /// The way transactions reach the log.
     pub fn mode(&self) -> JournalMode {
         self.inner.options.mode
     }
 
-    /// Why changes are refused, if they are.
+    /// The reason why changes are refused, if they are.
     pub fn aborted(&self) -> Option<Error> {
         self.inner.state.lock().aborted.clone()
     }
 }
 
 impl Inner {
-    /// Asks for the commit of `tid`; whether it runs. Asked for again it is once.
+    /// Asks for the commit of `tid`; true if it is running. A repeated request counts once.
     pub fn request(&self, state: &mut State, tid: Tid) -> bool {
         let Some(running) = state.running.as_ref().filter(|r| r.tx.tid == tid) else { return false };
         if !state.request.reaches(tid) {
@@ -213,7 +213,7 @@ impl Inner {
         }
     }
 
-    /// The first reason stays.
+    /// The first reason is kept.
     pub fn abort(&self, why: Error) {
         let errno = why.errno().map_or(tidegate_block::Errno::IO, |e| e).raw_os_error();
         {
@@ -229,14 +229,14 @@ impl Inner {
         if first.sb.errno == 0 {
             first.sb.errno = -errno;
             let (sequence, start) = (first.sb.sequence, first.sb.start);
-            // The device may have failed for good; the reason is told either way.
+            // The device may have failed for good; the reason is reported either way.
             let _ = first.write(&self.log, sequence, start);
         }
     }
 }
 
 impl Waits {
-    /// The end of the commit of `tid`.
+    /// The condition for the end of the commit of `tid`.
     pub fn done(&self, tid: Tid) -> &Condvar {
         &self.done[tid.0 as usize % self.done.len()]
     }

@@ -1,4 +1,4 @@
-//! The beginning and the end of a journal's use, and its superblock in between.
+//! The start and the end of a journal's use, and its superblock in between.
 
 use super::credits::Costs;
 use super::first_block::FirstBlock;
@@ -19,13 +19,13 @@ use tidegate_rt::{Mutex, Timespec, thread};
 use tidegate_vfs::{Error, ErrorKind, Result};
 use zerocopy::IntoBytes;
 
-/// Blocks of the smallest ring that transactions can follow each other in.
+/// Blocks of the smallest ring in which transactions can follow each other.
 const MIN_RING: u32 = 16;
 
 impl Journal {
     /// Takes a log into use for a volume of `volume_blocks` blocks behind `volume`. A log that is not clean
-    /// is replayed and written out first. Nothing else is written before the first commit: a volume says
-    /// durably that it needs recovery between this and its first handle.
+    /// is replayed and written out first. Nothing else is written before the first commit: between this call
+    /// and its first handle, the volume must durably record that it needs recovery.
     ///
     /// # Errors
     /// Those of [`recover()`] and [`crate::Replay::write_out`]; `Unsupported` for a log of less than 16 blocks; the
@@ -104,11 +104,11 @@ impl Journal {
         Ok(())
     }
 
-    /// Commits and checkpoints everything, and says in the log that it is clean. No handle is left. The
-    /// volume's own mark that it needs recovery is the caller's to clear behind this.
+    /// Commits and checkpoints everything, and marks the log as clean. There must be no handle. The caller
+    /// clears the volume's own mark that it needs recovery after this.
     ///
     /// # Errors
-    /// Why the log is not clean; it can be recovered.
+    /// The reason why the log is not clean; it can be recovered.
     pub fn close(&self) -> Result<()> {
         self.inner.state.lock().closing = true;
         self.join();
@@ -122,8 +122,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Brings all that is committed to where it belongs, as far as it was when this began; see
-    /// [`Journal::commit`] for what is not.
+    /// Writes all blocks to their places that are committed when this begins; [`Journal::commit`] commits the
+    /// others.
     ///
     /// # Errors
     /// The device's; the journal is aborted then.
@@ -132,8 +132,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Commits and checkpoints everything, and says in the log that it is clean if no other handle came meanwhile;
-    /// whether it says so. The journal stays in use.
+    /// Commits and checkpoints everything, and marks the log as clean if no other handle came meanwhile; true
+    /// if it did so. The journal stays in use.
     ///
     /// # Errors
     /// As [`Journal::commit`] and [`Journal::checkpoint`].
@@ -146,18 +146,18 @@ impl Journal {
         let next = state.next_tid;
         drop(state);
         if quiet && first.sb.start.is_some() {
-            // A commit that begins now says that the log is in use, behind this.
+            // A commit that begins now marks the log as in use again, after this.
             first.write(&self.inner.log, next, None)?;
         }
         Ok(quiet)
     }
 
-    /// An error that the volume met in an earlier use and that its superblock may not know of: an errno, 0 for none.
+    /// An error of the volume in an earlier use that its superblock may not record: an errno, 0 for none.
     pub fn errno(&self) -> i32 {
         self.inner.first.lock().sb.errno
     }
 
-    /// Forgets that error, durably. The volume's superblock knows of it.
+    /// Clears that error, durably. The volume's superblock records it now.
     ///
     /// # Errors
     /// The device's.
@@ -174,7 +174,7 @@ impl Journal {
         self.inner.waits.wake_all();
         for thread in std::mem::take(&mut *self.threads.lock()) {
             thread.join();
-            // One that waits for the end of another looks again.
+            // A thread that waits for the end of another looks again.
             self.inner.waits.wake_all();
         }
     }

@@ -1,4 +1,4 @@
-//! The options of opening a journal.
+//! The options of a journal.
 
 use crate::units::Tid;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ positions! {
 
 /// The volume's part in a commit.
 pub trait CommitHooks: Send + Sync {
-    /// Writes data that is to be on the device before the record of `tid` is (`data=ordered`). `tid` has no
+    /// Writes data that must be on the device before the record of `tid` is (`data=ordered`). `tid` has no
     /// handles any more.
     ///
     /// # Errors
@@ -33,35 +33,35 @@ pub trait CommitHooks: Send + Sync {
         Ok(())
     }
 
-    /// A thread is about to wait for room in a transaction or in the log: bios that it or others have
-    /// gathered, and that hold reserved credits, are sent, as Linux sends a thread's plug when that sleeps.
-    /// Called without a lock.
+    /// Called when a thread is about to wait for room in a transaction or in the log, without a lock. The
+    /// volume sends gathered bios, of any thread, that hold reserved credits, as Linux sends a thread's plug
+    /// when the thread sleeps.
     fn before_wait(&self) {}
 }
 
 struct NoHooks;
 impl CommitHooks for NoHooks {}
 
-/// The options of opening a journal.
+/// The options of a journal.
 #[derive(Clone)]
 pub struct JournalOptions {
     /// How transactions reach the log.
     pub mode: JournalMode,
-    /// How old a transaction gets before it is committed by itself (`commit=`).
+    /// The age at which a transaction is committed by itself (`commit=`).
     pub interval: Duration,
-    /// The log gets csum v3; else it keeps what it has, of which v1 goes.
+    /// The log gets csum v3; otherwise it keeps its checksums, except v1, which is removed.
     pub csum_v3: bool,
-    /// The log gets 64-bit block numbers, if it has not.
+    /// The log gets 64-bit block numbers, if it does not have them.
     pub bit64: bool,
     /// Bytes of clean metadata blocks in memory.
     pub cache_bytes: usize,
-    /// How long a commit waits for others to join at most (`max_batch_time`), with `journal=jbd2`.
+    /// The longest time that a commit waits for others to join (`max_batch_time`), with `journal=jbd2`.
     pub max_batch_time: Duration,
-    /// And at least (`min_batch_time`).
+    /// The shortest time (`min_batch_time`).
     pub min_batch_time: Duration,
-    /// The time in every record, so that equal changes make equal bytes; the clock's if none is given.
+    /// The time in every record, so that equal changes make equal bytes; without it the clock's.
     pub fixed_time: Option<Timespec>,
-    /// The bug that is planted, for tests.
+    /// The planted bug, for tests.
     pub planted: Planted,
     /// The volume's part in a commit.
     pub hooks: Arc<dyn CommitHooks>,

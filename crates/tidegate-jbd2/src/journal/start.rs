@@ -1,4 +1,4 @@
-//! Admission: which transaction a handle joins, and when.
+//! Admission: the transaction that a handle joins, and the time when it does.
 
 use super::credits::Credits;
 use super::state::{Running, State, Transaction};
@@ -42,7 +42,7 @@ impl Inner {
                 state = this.state.lock();
                 continue;
             }
-            // Another wait is told of again: more may have been gathered meanwhile.
+            // Another wait is announced again: more bios may have been gathered meanwhile.
             told = false;
             match admitted {
                 Ok(tx) => {
@@ -62,7 +62,7 @@ impl Inner {
         }
     }
 
-    /// Joins the running transaction, or says what is to be waited for.
+    /// Joins the running transaction, or returns the event to wait for.
     fn admit(&self, state: &mut State, credits: Credits) -> std::result::Result<Arc<Transaction>, Wait> {
         let mut full = None;
         if let Some(running) = &state.running {
@@ -72,7 +72,7 @@ impl Inner {
             let have = self.costs.weight(running.blocks, running.revokes) + state.reserved;
             let want = self.costs.weight(credits.blocks, credits.revokes) + credits.reserve;
             if have + want > self.costs.max {
-                // Credits that live handles do not take, they give back soon.
+                // Live handles soon give back the credits that they do not use.
                 let taken = have - running.asked.min(have);
                 let fits = self.options.mode == JournalMode::Pipelined && taken + want <= self.costs.max;
                 full = Some((running.tx.tid, fits));
@@ -112,7 +112,8 @@ impl Inner {
         running.get_or_insert_with(|| {
             let tx = Transaction::new(*next_tid);
             *next_tid = next_tid.next();
-            // The commit thread looks again before it can be old, unless there was nothing for long.
+            // The commit thread must wake before the transaction is old; a sleep without a deadline is the
+            // only exception.
             if std::mem::take(untimed) {
                 self.waits.commit.notify_all();
             }
@@ -120,7 +121,7 @@ impl Inner {
         })
     }
 
-    /// Waits for room in the log. Blocks that hold it are checkpointed, and committed before if there are no
+    /// Waits for room in the log. Blocks that hold room are checkpointed, after a commit if there are no
     /// others.
     fn wait_for_space<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         self.stats.waited_for_space();
@@ -135,7 +136,7 @@ impl Inner {
         let oldest_done = state.ring.order.front().is_some_and(|p| p.finished);
         if self.options.mode == JournalMode::Jbd2 && oldest_done {
             drop(state);
-            // Its errors abort the journal, which the caller sees.
+            // An error aborts the journal, which the caller sees.
             let _ = self.checkpoint();
             return self.state.lock();
         }

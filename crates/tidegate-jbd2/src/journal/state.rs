@@ -1,4 +1,4 @@
-//! The state that `j_state_lock` protects.
+//! The state under `j_state_lock`.
 
 use super::credits::Costs;
 use crate::cache::Block;
@@ -14,34 +14,34 @@ use tidegate_vfs::{Error, Result};
 
 static HANDLES: LockClass = LockClass::new("transaction->t_handle_lock", 594);
 
-/// Called once when a transaction is committed, or will never be.
+/// Called once when a transaction is committed, or when it never will be.
 pub(crate) type OnCommit = Box<dyn FnOnce(Result<()>) + Send>;
 
-/// How far a transaction is, in jbd2's words.
+/// The phase of a transaction, in jbd2's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Handles join.
     Running,
-    /// Handles end; none joins but reserved ones.
+    /// Handles end; only reserved ones join.
     Locked,
-    /// It has no handles; the next one runs.
+    /// The transaction has no handles; the next one runs.
     Switch,
-    /// Data that belongs to it is written.
+    /// The transaction's data is written.
     Flush,
-    /// Its body is written.
+    /// The transaction's body is written.
     Commit,
-    /// The devices are flushed, and its record is written.
+    /// The devices are flushed, and the transaction's record is written.
     Jflush,
-    /// Others hear of it.
+    /// Callbacks are called.
     Callback,
-    /// It is over.
+    /// The transaction is finished.
     Finished,
 }
 
 /// A transaction's blocks on their way to the log.
 pub(crate) struct Body {
     pub pending: Arc<Pending>,
-    /// Where its record goes.
+    /// The place of its record.
     pub record: LogBlock,
     pub blocks: Vec<(FsBlock, Block)>,
     pub revokes: Vec<FsBlock>,
@@ -55,17 +55,17 @@ pub(crate) struct Transaction {
 
 #[derive(Default)]
 struct Contents {
-    /// Blocks that joined; some of them may have been freed since, or be here twice.
+    /// Blocks that joined; some of them may have been freed since, or be listed twice.
     blocks: Vec<FsBlock>,
     revokes: BTreeSet<FsBlock>,
     callbacks: Vec<OnCommit>,
-    /// Why it will never be committed.
+    /// The reason why it will never be committed.
     failed: Option<Error>,
     stats: RunStats,
     phase: Option<Phase>,
     requested: Option<Nanos>,
     body: Option<Arc<Body>>,
-    /// Log blocks that are kept for it while it has no place.
+    /// Log blocks that are reserved for it while it has no place.
     claim: u32,
 }
 
@@ -76,7 +76,7 @@ impl Transaction {
         Arc::new(Transaction { tid, inner: Mutex::new(&HANDLES, contents) })
     }
 
-    /// A block joins. A block that was freed and is metadata again must be replayed.
+    /// Adds a block. A block that was freed and is metadata again must be replayed.
     pub fn join(&self, at: FsBlock) {
         let mut inner = self.inner.lock();
         inner.revokes.remove(&at);
@@ -91,7 +91,7 @@ impl Transaction {
         self.inner.lock().revokes.contains(&at)
     }
 
-    /// Notes a function to be called; when it has failed, that is called at once.
+    /// Notes a function to be called; if the transaction has failed, it is called at once.
     pub fn on_commit(&self, f: OnCommit) {
         let mut inner = self.inner.lock();
         match inner.failed.clone() {
@@ -103,14 +103,14 @@ impl Transaction {
         }
     }
 
-    /// It will never be committed; those that are to be told.
+    /// Notes that it will never be committed; returns the functions to be called.
     pub fn fail(&self, why: &Error) -> Vec<OnCommit> {
         let mut inner = self.inner.lock();
         inner.failed = Some(why.clone());
         std::mem::take(&mut inner.callbacks)
     }
 
-    /// Blocks in ascending order, each once, and revokes. No handle is left.
+    /// Blocks in ascending order, each once, and revokes. There must be no handle.
     pub fn contents(&self) -> (Vec<FsBlock>, Vec<FsBlock>) {
         let mut inner = self.inner.lock();
         inner.blocks.sort_unstable();
@@ -163,13 +163,13 @@ impl Transaction {
 pub(crate) struct Running {
     pub tx: Arc<Transaction>,
     pub locked: bool,
-    /// Handles.
+    /// Number of handles.
     pub updates: u32,
-    /// Blocks that joined or may: credits that are not given back.
+    /// Blocks that joined or may join: credits that are not given back.
     pub blocks: u32,
-    /// Revokes, in the same way.
+    /// Revokes, counted in the same way.
     pub revokes: u32,
-    /// Of the blocks, those that handles asked for which have not ended.
+    /// The part of `blocks` that handles asked for which have not ended.
     pub asked: u32,
     pub began: Nanos,
 }
@@ -180,11 +180,11 @@ pub(crate) struct Placed {
     pub tid: Tid,
     pub start: LogBlock,
     pub len: u32,
-    /// It is committed.
+    /// The transaction is committed.
     pub finished: bool,
 }
 
-/// Which blocks of the ring are in use.
+/// The blocks of the ring that are in use.
 pub(crate) struct Ring {
     /// The block that is written next.
     pub head: LogBlock,
@@ -200,7 +200,7 @@ impl Ring {
         Ring { head: LogBlock(sb.ring.start), next, used: 0, order: VecDeque::new() }
     }
 
-    /// Where recovery begins, and with which transaction.
+    /// The place where recovery begins, and its first transaction.
     pub fn tail(&self) -> (LogBlock, Tid) {
         self.order.front().map_or((self.head, self.next), |p| (p.start, p.tid))
     }
@@ -208,24 +208,24 @@ impl Ring {
 
 pub(crate) struct State {
     pub running: Option<Running>,
-    /// Switched and not finished, in order.
+    /// Transactions that are switched and not finished, in order.
     pub pipeline: VecDeque<Arc<Transaction>>,
     /// Log blocks for transactions that are switched and have no place yet.
     pub unplaced: u32,
     /// Blocks that reserved handles may change.
     pub reserved: u32,
     pub next_tid: Tid,
-    /// The newest transaction whose commit somebody wants (`j_commit_request`).
+    /// The newest transaction whose commit a thread wants (`j_commit_request`).
     pub request: Tid,
-    /// The newest that is committed (`j_commit_sequence`).
+    /// The newest transaction that is committed (`j_commit_sequence`).
     pub done: Tid,
     pub ring: Ring,
     pub aborted: Option<Error>,
-    /// Threads end when there is nothing to do.
+    /// Threads end when they have no work.
     pub closing: bool,
     /// Threads end now.
     pub dropped: bool,
-    /// The thread whose handle was the last that asked for its commit.
+    /// The thread whose handle last asked for its commit.
     pub last_sync_writer: u32,
     /// The time in the last record.
     pub last_time: Timespec,
@@ -233,14 +233,14 @@ pub(crate) struct State {
     pub crowded: bool,
     /// A handle waits for room in the log.
     pub wants_space: bool,
-    /// The commit thread sleeps until it is woken: the next transaction wakes it.
+    /// The commit thread sleeps without a deadline: the next transaction wakes it.
     pub untimed: bool,
-    /// How old a transaction gets before it is committed by itself.
+    /// The age at which a transaction is committed by itself.
     pub interval: Duration,
 }
 
 impl State {
-    /// The newest transaction there is.
+    /// The newest transaction.
     pub fn newest(&self) -> Tid {
         self.next_tid.prev()
     }
@@ -249,7 +249,7 @@ impl State {
         self.aborted.clone().map_or(Ok(()), Err)
     }
 
-    /// Log blocks that are used or promised.
+    /// Log blocks that are in use or reserved.
     pub fn claimed(&self, costs: &Costs) -> u32 {
         let running = self.running.as_ref().map_or(0, |r| costs.log_blocks(r.blocks, r.revokes));
         let reserved = if self.reserved == 0 { 0 } else { costs.log_blocks(self.reserved, 0) };

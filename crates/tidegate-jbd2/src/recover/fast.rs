@@ -1,4 +1,4 @@
-//! The fast-commit area, as the log's last transaction leaves it.
+//! The fast-commit area behind the log's last transaction.
 
 use super::damaged;
 use crate::format::Superblock;
@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use tidegate_vfs::{Error, ErrorKind, Result};
 
-/// How many tags of the area are committed behind the transaction before `end`.
+/// The number of committed tags of the area behind the transaction before `end`.
 ///
 /// # Errors
 /// `Corrupt` for a damaged first commit, `Unsupported` for unknown features, the device's.
@@ -31,11 +31,11 @@ pub(super) fn committed(log: &Log, sb: &Superblock, end: Tid) -> Result<u64> {
     Ok(scan.committed)
 }
 
-/// The changes of a log's fast commits, in order; read as they are asked for.
+/// The changes of a log's fast commits, in order; read on demand.
 pub struct FastCommits<'a> {
     log: &'a Log,
     blocks: Range<u32>,
-    /// Committed tags not yet met.
+    /// Committed tags that are still to come.
     left: u64,
     ready: VecDeque<FcTag>,
 }

@@ -1,4 +1,4 @@
-//! Recovery: the content of a log for its volume, found in three passes as stock tools do.
+//! Recovery: the content of a log for its volume, found in three passes, as in stock tools.
 //!
 //! 1. `scan` follows the log from `s_start` to the last whole transaction and keeps its tags.
 //! 2. `revoke` finds the blocks that were freed since, which must not be written.
@@ -13,7 +13,7 @@
 //! | `revoke` | revoke records |
 //! | `fast` | the fast-commit area |
 //! | `settle` | the changes of fast commits become a transaction |
-//! | `write_out` | the log's blocks go to where they belong |
+//! | `write_out` | writing the log's blocks to their places |
 
 mod fast;
 mod revoke;
@@ -49,13 +49,13 @@ pub struct Replay {
     /// The transaction behind the last whole one.
     end: Tid,
     failed: Option<Tid>,
-    /// The log ends before transactions that may be whole.
+    /// The log was cut before transactions that may be whole.
     is_cut_short: bool,
     stats: ReplayStats,
     fast: u64,
 }
 
-/// Counts of a recovery.
+/// Statistics of a recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplayStats {
     /// Whole transactions.
@@ -71,15 +71,15 @@ pub struct ReplayStats {
 /// Finds the content of `log` for a volume of `volume_blocks` blocks.
 ///
 /// # Errors
-/// `Corrupt` where stock recovery fails, with the log block; `Unsupported` for unknown features; the
+/// `Corrupt`, with the log block, where stock recovery fails, too; `Unsupported` for unknown features; the
 /// device's. Nothing was written.
 pub fn recover(log: Arc<Log>, volume_blocks: u64) -> Result<Replay> {
     find(log, volume_blocks, &mut Err)
 }
 
 /// Finds the content of a damaged log, for a repair: the log ends before a damaged transaction, and damaged
-/// blocks of others are left out. A block that cannot be read is damaged. The damage found comes with it, in order. A volume needs a check behind
-/// this.
+/// blocks of other transactions are left out. An unreadable block counts as damaged. Also returns the damage
+/// found, in order. The volume needs a check afterwards.
 ///
 /// # Errors
 /// Those of the superblock and of fast commits; the device's. Nothing was written.
@@ -96,7 +96,7 @@ pub fn salvage(log: Arc<Log>, volume_blocks: u64) -> Result<(Replay, Vec<Error>)
     Ok((replay, damage))
 }
 
-/// Takes damage, or gives it back as an error.
+/// Accepts damage, or returns it as an error.
 type OnDamage<'a> = &'a mut dyn FnMut(Error) -> Result<()>;
 
 fn find(log: Arc<Log>, volume_blocks: u64, on_damage: OnDamage) -> Result<Replay> {
@@ -131,7 +131,7 @@ fn find(log: Arc<Log>, volume_blocks: u64, on_damage: OnDamage) -> Result<Replay
     Ok(Replay { log, sb, blocks, end, failed, is_cut_short: failed.is_some(), stats, fast })
 }
 
-/// Holds a logged block against its tag and the volume.
+/// Compares a logged block with its tag and the volume.
 fn check(sb: &Superblock, window: &mut Window, one: &Logged, volume_blocks: u64) -> Result<()> {
     let Logged { at, tid, tag } = one;
     if tag.block.0 >= volume_blocks {
@@ -160,32 +160,32 @@ impl Replay {
         &self.sb
     }
 
-    /// The first transaction of the log and the one behind the last whole one; the same for none.
+    /// The first transaction of the log and the one behind the last whole one; equal if there is none.
     pub fn tids(&self) -> (Tid, Tid) {
         (self.sb.sequence, self.end)
     }
 
-    /// The number that the next transaction gets. No block in the log has it or a later one that may be met.
+    /// The number of the next transaction. No block in the log that recovery may reach has it or a later one.
     pub fn next_tid(&self) -> Tid {
         if self.is_cut_short {
-            // The log has room for no more transactions than blocks.
+            // The log has room for at most as many transactions as blocks.
             return Tid(self.end.0.wrapping_add(self.log.len()));
         }
         self.end.next()
     }
 
-    /// The transaction whose commit record has a wrong checksum. Those before it are whole; it and those
-    /// behind it are lost.
+    /// The transaction whose commit record has a wrong checksum. Earlier transactions are whole; it and later
+    /// ones are lost.
     pub fn failed_commit(&self) -> Option<Tid> {
         self.failed
     }
 
-    /// An error that the volume met and that its superblock may not know of: an errno, 0 for none.
+    /// An error of the volume that its superblock may not record: an errno, 0 for none.
     pub fn errno(&self) -> i32 {
         self.sb.errno
     }
 
-    /// Counts.
+    /// The statistics.
     pub fn stats(&self) -> ReplayStats {
         self.stats
     }
@@ -195,10 +195,10 @@ impl Replay {
         self.blocks.keys().copied()
     }
 
-    /// Copies the log's bytes of `block` to `to`, which has the size of a block; whether it has any.
+    /// Copies the log's bytes of `block` to `to`, which has the size of a block; true if it has any.
     ///
     /// # Errors
-    /// `InvalidArgument` when it has another size; the device's.
+    /// `InvalidArgument` when `to` has another size; the device's.
     pub fn read(&self, block: FsBlock, to: &mut [u8]) -> Result<bool> {
         if to.len() != self.log.block_size() as usize {
             let what = format!("{} bytes for a block of {}", to.len(), self.log.block_size());
@@ -217,7 +217,7 @@ impl Replay {
         self.fast > 0
     }
 
-    /// The changes of fast commits, in order. They are to be made behind all that the transactions left.
+    /// The changes of fast commits, in order. They must be made after the changes of all transactions.
     pub fn fast_commits(&self) -> FastCommits<'_> {
         FastCommits::new(&self.log, &self.sb, self.fast)
     }

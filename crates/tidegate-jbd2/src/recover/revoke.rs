@@ -1,4 +1,4 @@
-//! The second pass: which blocks were freed behind which transaction.
+//! The second pass: the blocks that were freed, and the transactions that freed them.
 
 use super::scan::Logged;
 use super::{OnDamage, damaged};
@@ -8,8 +8,8 @@ use crate::units::{FsBlock, LogBlock, Tid};
 use tidegate_rt::hash::{HashMap, HashSet};
 use tidegate_vfs::Result;
 
-/// For each logged block that was revoked, the last transaction that did; and how many records there are. Records
-/// of blocks that the log does not hold change nothing and are not kept.
+/// The last transaction that revoked each logged block, and the number of records. Records of blocks that the
+/// log does not hold have no effect and are not kept.
 ///
 /// # Errors
 /// `Corrupt` for a count that goes beyond its block; the device's.

@@ -1,4 +1,4 @@
-//! The first pass: from the log's beginning to its last whole transaction.
+//! The first pass: from the log's start to its last whole transaction.
 
 use super::{OnDamage, damaged};
 use crate::format::raw::{
@@ -19,7 +19,7 @@ pub(super) struct Logged {
 
 /// The blocks of whole transactions.
 pub(super) struct Scanned {
-    /// In the order of the log.
+    /// The blocks in the order of the log.
     pub logged: Vec<Logged>,
     /// Revoke blocks with their transactions.
     pub revoke_blocks: Vec<(LogBlock, Tid)>,
@@ -40,31 +40,31 @@ struct Scan<'a> {
     sb: &'a Superblock,
     layout: TagLayout,
     window: Window<'a>,
-    /// The block that is looked at, and where it is.
+    /// The current block, and its position.
     block: Vec<u8>,
     here: LogBlock,
-    /// The block behind it.
+    /// The position behind the current block.
     at: LogBlock,
-    /// Blocks gone forward. A log has no more than its ring.
+    /// Number of blocks walked. A log has no more than its ring.
     walked: u64,
-    /// The transaction that is looked at.
+    /// The current transaction.
     tid: Tid,
     logged: Vec<Logged>,
     revoke_blocks: Vec<(LogBlock, Tid)>,
-    /// How many of those belong to whole transactions.
+    /// Number of blocks and of revoke blocks of whole transactions.
     whole: (usize, usize),
     /// The time of the last whole transaction.
     last_time: u64,
     /// A tail of this transaction has a wrong checksum: either damage, or blocks of an older log.
     doubtful: bool,
-    /// Of the transaction, with csum v1.
+    /// The checksum of the current transaction, with csum v1.
     crc: Crc32Be,
     /// The first transaction whose record has a wrong checksum.
     end: Option<Tid>,
     failed: Option<Tid>,
 }
 
-/// Follows the log from `start`, to its end or to damage that is taken.
+/// Follows the log from `start` to its end, or to damage that `on_damage` accepts.
 ///
 /// # Errors
 /// `Corrupt` for a damaged transaction that is not the log's torn end; the device's.
@@ -128,7 +128,7 @@ impl Scan<'_> {
         Ok(Next::Block)
     }
 
-    /// Goes `n` blocks forward; where it was before.
+    /// Walks `n` blocks forward; returns the position before.
     fn forward(&mut self, n: u32) -> Result<LogBlock> {
         self.walked += u64::from(n);
         if self.walked > u64::from(self.sb.ring.end - self.sb.ring.start) {
@@ -161,7 +161,7 @@ impl Scan<'_> {
         let Ok((raw, _)) = RawCommit::read_from_prefix(&self.block) else { return Ok(Next::End) };
         let time = raw.h_commit_sec.get();
         if self.doubtful {
-            // An older log goes on here when time goes back: this block is no part of the present one.
+            // The time goes back, so an older log begins here: this block is not part of the present log.
             if time < self.last_time {
                 return Ok(Next::End);
             }
@@ -169,7 +169,7 @@ impl Scan<'_> {
             return Err(damaged(self.here, what));
         }
         if let Some(end) = self.end {
-            // With asynchronous commits: this one came after the one that is broken.
+            // With asynchronous commits, this transaction came after the broken one.
             self.failed = Some(end);
             return Ok(Next::End);
         }
@@ -191,7 +191,8 @@ impl Scan<'_> {
         Ok(Next::Block)
     }
 
-    /// Whether the record's checksum is right; with csum v1 that of the whole transaction, if it has one.
+    /// Whether the record's checksum is right; with csum v1 it is the checksum of the whole transaction, if
+    /// there is one.
     fn record_holds(&self, raw: &RawCommit) -> bool {
         if self.sb.checksums != Checksums::V1 {
             return self.sb.record_holds(&self.block);

@@ -1,8 +1,9 @@
-//! The changes of fast commits become a transaction of the log, from which recovery takes them like any other.
+//! Makes the changes of fast commits a transaction of the log, which recovery replays like any other.
 //!
-//! Fast commits count behind one transaction alone. The log's blocks go to where they belong first, then the
-//! superblock says that the log begins, empty, with the number that the fast commits count for: they still do. The
-//! record of the new transaction is the moment at which they do not any more, and their changes are in the log.
+//! Fast commits count only behind one transaction. First the log's blocks are written to their places. Then
+//! the superblock says that the log begins, empty, with the number that the fast commits count for: so they
+//! still count. With the record of the new transaction they do not count any more, and their changes are in
+//! the log.
 
 use super::Replay;
 use crate::format::raw::{FLAG_ESCAPE, FLAG_LAST_TAG, FLAG_SAME_UUID, JBD2_MAGIC};
@@ -17,16 +18,16 @@ use tidegate_rt::clock;
 use tidegate_vfs::{Error, ErrorKind, Result};
 use zerocopy::IntoBytes;
 
-/// Blocks that change, each with its new bytes at the beginning of a page.
+/// Changed blocks, each with its new bytes at the beginning of a page.
 pub type Changed = BTreeMap<FsBlock, std::sync::Arc<PageBuf>>;
 
 impl Replay {
-    /// Puts `changes`, which the fast commits stand for, into the log as its only transaction, durably; what the log
-    /// had is on the volume then. The log is to be recovered anew. A cut anywhere in between leaves one that is
-    /// recovered to the same.
+    /// Puts `changes`, the effect of the fast commits, into the log as its only transaction, durably; the
+    /// log's old content is on the volume then. The log must be recovered again. A power cut at any point
+    /// leaves a log with an equal recovery.
     ///
     /// # Errors
-    /// `NoSpace` for more changes than the log has room for, and nothing was written; the device's.
+    /// `NoSpace` for more changes than the log has room for, with nothing written; the device's.
     pub fn settle(&self, volume: &RequestQueue, changes: &Changed) -> Result<()> {
         let layout = TagLayout::of(&self.sb);
         let costs = Costs::new(&self.sb, layout);
@@ -48,7 +49,7 @@ impl Replay {
         self.log.write(at, &block, BioFlags::PREFLUSH | BioFlags::FUA)
     }
 
-    /// Writes the transaction without its record, and waits for it; where that goes.
+    /// Writes the transaction without its record, and waits for the write; returns the place of the record.
     fn send_changes(
         &self,
         begin: LogBlock,
@@ -87,7 +88,7 @@ impl Replay {
     }
 }
 
-/// The bytes of a block as they go to the log: owned where they differ from its own.
+/// The bytes of a block for the log; owned if they differ from the block's own.
 fn escaped(block: &[u8]) -> Cow<'_, [u8]> {
     if !block.starts_with(&JBD2_MAGIC.to_be_bytes()) {
         return Cow::Borrowed(block);

@@ -1,4 +1,4 @@
-//! The log's blocks go to where they belong, in the order that keeps the volume recoverable at every moment.
+//! Writes the log's blocks to their places, in the order that keeps the volume recoverable at every moment.
 
 use super::Replay;
 use crate::io::{Pending, write_bio};
@@ -7,12 +7,12 @@ use tidegate_block::{BioFlags, Plug, RequestQueue};
 use tidegate_vfs::{Error, ErrorKind, Result};
 use zerocopy::IntoBytes;
 
-/// Bytes of neighbours that go out as one bio.
+/// Most bytes of neighbouring blocks in one bio.
 const BIO_BYTES: usize = 256 << 10;
 
 impl Replay {
-    /// Writes the log's blocks to the volume, durably, and then says in the log that it is clean. The volume's own
-    /// mark that it needs recovery is the caller's to clear behind this. Does nothing for a clean log.
+    /// Writes the log's blocks to the volume, durably, and then marks the log as clean. The caller clears the
+    /// volume's own mark that it needs recovery after this. Does nothing for a clean log.
     ///
     /// # Errors
     /// The device's; the log can be recovered again. `Unsupported` when fast commits follow: the caller makes
@@ -61,8 +61,8 @@ impl Replay {
         volume.flush().map_err(device)
     }
 
-    /// Says in the log that it is clean, durably. The content it had is on the volume, durably. Does nothing
-    /// when it says so already.
+    /// Marks the log as clean, durably. Its content must be on the volume, durably. Does nothing for a clean
+    /// log.
     ///
     /// # Errors
     /// The device's.

@@ -1,5 +1,5 @@
-//! Power cuts at any moment of simulated runs: recovery gives exactly the transactions up to one, whole and in order,
-//! among them all that were acknowledged.
+//! Power cuts at any moment of simulated runs: recovery gives exactly the transactions up to one, whole and
+//! in order, and all acknowledged ones among them.
 
 use crate::cut::Tape;
 use crate::engine::{FREE, Notes, SIZE, fresh, fresh_with, open, options, stamped};
@@ -17,14 +17,14 @@ use tidegate_vfs::{Error, Result};
 
 static ACKS: LockClass = LockClass::new("test->acks", 998);
 
-/// Blocks that all threads change; those behind are each one thread's own.
+/// Blocks that all threads change; each later block belongs to one thread.
 const SHARED: u64 = 40;
 const THREADS: u64 = 3;
 const OWN: u64 = (VOLUME - SHARED) / THREADS;
 /// The number of a block of data.
 const DATA: u64 = 1 << 40;
 
-/// A volume's bytes, and where in them its log and the blocks of the test lie.
+/// A volume's bytes, and the places of its log and of the test's blocks.
 #[derive(Clone)]
 pub struct Base {
     pub bytes: Vec<u8>,
@@ -32,12 +32,12 @@ pub struct Base {
     pub first: u64,
 }
 
-/// The promises that a run got.
+/// The promises of a run.
 #[derive(Default)]
 struct Said {
-    /// Events behind which a transaction was acknowledged.
+    /// Events after which a transaction was acknowledged.
     acks: Vec<(u64, Tid)>,
-    /// Events behind which a block held data, durably.
+    /// Events after which a block held data, durably.
     data: Vec<(u64, u64)>,
 }
 
@@ -92,7 +92,7 @@ impl Bed {
                     handle.forget(FsBlock(at))?;
                     self.notes.free(tid, at);
                     match chance.below(3) {
-                        // It is metadata again, at once or in some later transaction.
+                        // The block is metadata again, at once or in some later transaction.
                         0 => handle.create(FsBlock(at), |b| self.notes.stamp(tid, at, b))?,
                         1 if own.len() > 2 => freed = Some(own.swap_remove(n)),
                         _ => {}
@@ -119,7 +119,7 @@ impl Bed {
         Ok(())
     }
 
-    /// Changes some of the blocks that all change.
+    /// Changes some of the blocks that all threads change.
     fn change(&self, handle: &mut Handle, blocks: u32, chance: &mut Chance) -> Result<()> {
         let tid = handle.tid();
         for _ in 0..blocks {
@@ -129,7 +129,7 @@ impl Bed {
         Ok(())
     }
 
-    /// A freed block holds data, which no journal knows of.
+    /// Puts data into a freed block, without the journal.
     fn put_data(&self, at: u64) -> Result<()> {
         let buf = Arc::new(PageBuf::from_slice(&stamped(DATA + at)));
         let segment = Segment { buf, offset: 0, len: SIZE as u32 };
@@ -144,12 +144,12 @@ impl Bed {
     }
 }
 
-/// Threads on a volume, in a simulated world.
+/// Runs threads on a volume, in a simulated world.
 pub fn ran(seed: u64, mode: JournalMode, base: Base) -> Ran {
     ran_on(seed, mode, base, None)
 }
 
-/// Threads on a volume whose device fails from this write on.
+/// Runs threads on a volume whose device fails from write `fails` on.
 fn ran_on(seed: u64, mode: JournalMode, base: Base, fails: Option<u64>) -> Ran {
     let config = Config { seed, cpus: 2, jitter: 64, quantum: Nanos(0), ..Config::default() };
     let body = move || {
@@ -201,7 +201,7 @@ pub fn recovered(image: &[u8], runs: &[Run]) -> (Vec<u8>, Tid) {
 }
 
 impl Ran {
-    /// Holds a recovered volume against what was promised before `cut`.
+    /// Compares a recovered volume with the promises before `cut`.
     pub fn judge(&self, cut: u64, volume: &[u8], last: Tid) {
         for (event, tid) in self.said.acks.iter().filter(|(event, _)| *event <= cut) {
             assert!(last.reaches(*tid), "{tid} was acknowledged at {event}, the last there is {last}");
@@ -219,8 +219,8 @@ impl Ran {
     }
 }
 
-/// Commits that were acknowledged before a device began to fail are there afterwards, and every thread hears
-/// of the failure.
+/// Commits that were acknowledged before a device began to fail are there afterwards, and every thread gets
+/// the error.
 #[test]
 fn what_a_failing_device_leaves_is_recovered() {
     for seed in seeds(0..40) {
@@ -243,7 +243,7 @@ fn a_cut_anywhere_leaves_whole_transactions() {
     for seed in seeds(0..40) {
         let _seed = Seed(seed);
         let mode = JournalMode::ALL[(seed / 2 % 2) as usize];
-        // Some keep csum v2 or v1's superblock; most get v3.
+        // Some logs keep csum v2 or v1's superblock; most get v3.
         let sums = [Sums::None, Sums::V2, Sums::V1][(seed / 4 % 3) as usize];
         let (bytes, runs) = fresh_with(65, sums);
         let base = Base { bytes, runs: runs.clone(), first: 0 };

@@ -3,11 +3,11 @@
 use crate::image::Chance;
 use tidegate_block::{BioFlags, Op, Record};
 
-/// A device's content before a run, and what the run sent to it.
+/// A device's content before a run, and the run's requests.
 pub struct Tape {
     pub base: Vec<u8>,
     pub records: Vec<Record>,
-    /// Bytes that are written whole or not at all.
+    /// Bytes that are written as a whole or not at all.
     pub unit: usize,
 }
 
@@ -20,17 +20,18 @@ fn flushes(r: &Record) -> bool {
 }
 
 impl Tape {
-    /// The event behind the last.
+    /// The event behind the last one.
     pub fn end(&self) -> u64 {
         self.records.iter().map(|r| r.completed.unwrap_or(r.submitted)).max().map_or(0, |e| e + 1)
     }
 
-    /// One of the states that a cut before event `cut` may leave. Requests that were complete when a flush
-    /// began that is complete are there, and so are complete ones with FUA; of the rest any unit may be.
+    /// One of the states that a cut before event `cut` may leave. Requests that were complete when a
+    /// completed flush began are there, and so are completed ones with FUA; of the others any unit may be
+    /// there.
     pub fn image(&self, cut: u64, chance: &mut Chance) -> Vec<u8> {
         let all: Vec<&Record> = self.records.iter().filter(|r| r.submitted < cut).collect();
         let mut flushed = all.iter().filter(|r| flushes(r) && end(r) < cut).map(|r| r.submitted).max();
-        // A write behind a flush of its own is there only when that flush is done.
+        // A write with a preceding flush is there only if that flush is done.
         let behind = all.iter().copied().filter(|r| flushes(r) && end(r) >= cut);
         let behind: Vec<&Record> = behind.collect();
         if !behind.is_empty() && chance.one_in(2) {

@@ -1,4 +1,5 @@
-//! Damaged logs: an error or a result, never a panic or a loop, and with crc32c never a wrong block.
+//! Damaged logs: recovery returns an error or a result, never panics or loops, and with crc32c never returns
+//! a wrong block.
 
 use crate::image::{Bed, Chance, Seed, VOLUME, seeds};
 use crate::writer::{MAGIC, Sums, Transaction, Writer};
@@ -40,7 +41,7 @@ fn a_damaged_log_with_crc32c_gives_whole_transactions_or_an_error() {
     assert!(errors > 0 && results > 0 || std::env::var_os("TIDEGATE_SEED").is_some());
 }
 
-/// The part of a refused log that a repair gets: blocks that were written as they are, and the reason.
+/// The part of a refused log that a repair gets: unchanged blocks, and the reason of the refusal.
 fn left(bed: &Bed, w: &Writer, why: &Error) {
     let Ok((replay, damage)) = salvage(bed.log.clone(), VOLUME) else {
         assert_eq!(why.places().next(), Some(&At::The("journal superblock (log block 0)")), "{why}");
@@ -52,7 +53,7 @@ fn left(bed: &Bed, w: &Writer, why: &Error) {
     }
 }
 
-/// Blocks of any kind with numbers that fit, and anything behind their headers.
+/// Blocks of any kind with plausible numbers, and arbitrary bytes behind their headers.
 #[test]
 fn a_log_of_garbage_ends() {
     for seed in seeds(0..500) {
@@ -67,7 +68,7 @@ fn a_log_of_garbage_ends() {
         for block in log.chunks_mut(1024).skip(1) {
             chance.0.fill(block);
             if dense {
-                // Tags that are not the last of theirs.
+                // The flag of the last tag is cleared in all tags.
                 block.iter_mut().for_each(|b| *b &= 2);
             }
             let kind = [1, 1, 5, 2, 7][chance.below(if dense { 1 } else { 5 }) as usize];
@@ -82,7 +83,7 @@ fn a_log_of_garbage_ends() {
     }
 }
 
-/// A superblock of any bytes, and one with some bytes of a sound one changed.
+/// A superblock of arbitrary bytes, and a sound one with some bytes changed.
 #[test]
 fn a_superblock_of_garbage_is_refused() {
     for seed in seeds(0..500) {
@@ -105,7 +106,7 @@ fn a_superblock_of_garbage_is_refused() {
     }
 }
 
-/// A device's block is one block of the log, and a block of the volume is asked for in its own size.
+/// A device's block is one block of the log, and a block of the volume is requested in its own size.
 #[test]
 fn blocks_are_met_once_and_whole() {
     let mut chance = Chance::new(5);
@@ -131,7 +132,8 @@ fn blocks_are_met_once_and_whole() {
     }
 }
 
-/// Three transactions of a block each from log block 1 on, in a log of 40 blocks of 4 KiB, the size that is read at once.
+/// Three transactions of one block each, from log block 1 on, in a log of 40 blocks of 4 KiB, the size of one
+/// read.
 fn three() -> (Writer, Bed) {
     let mut chance = Chance::new(6);
     let mut shape = chance.shape();
@@ -145,7 +147,7 @@ fn three() -> (Writer, Bed) {
     (w, bed)
 }
 
-/// The block behind the last transaction is looked at, and those behind that are not.
+/// Recovery reads the block behind the last transaction, but no later ones.
 #[test]
 fn blocks_that_recovery_does_not_need_may_be_unreadable() {
     let (w, bed) = three();
@@ -154,7 +156,7 @@ fn blocks_that_recovery_does_not_need_may_be_unreadable() {
     assert_eq!(recover(bed.unreadable(&[4]), VOLUME).err().unwrap().kind(), ErrorKind::Io);
 }
 
-/// Whole transactions are left behind the damage: the next ones get numbers that none of them has.
+/// Whole transactions remain behind the damage: new transactions get numbers that none of them has.
 #[test]
 fn a_log_that_is_cut_short_uses_no_number_again() {
     let (w, bed) = three();

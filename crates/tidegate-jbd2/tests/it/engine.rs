@@ -1,4 +1,4 @@
-//! Journals in use: what handles change in transactions is there afterwards, in any order of threads.
+//! Journals in use: the changes of handles are there afterwards, in any order of threads.
 
 use crate::image::{Chance, VOLUME};
 use crate::writer::{MAGIC, Shape, Sums, Writer};
@@ -25,7 +25,7 @@ pub fn fresh_with(len: u32, sums: Sums) -> (Vec<u8>, Vec<Run>) {
     (bytes, vec![Run { first: FsBlock(VOLUME), len }])
 }
 
-/// The bytes that stand for a number; some look like the journal's own.
+/// The bytes for a number; some look like the journal's own blocks.
 pub fn stamped(n: u64) -> Vec<u8> {
     let mut b: Vec<u8> = n.to_le_bytes().into_iter().cycle().take(SIZE).collect();
     if n.is_multiple_of(5) {
@@ -54,12 +54,12 @@ impl Notes {
         notes.push((tid, block, n));
     }
 
-    /// A block is freed.
+    /// Notes that a block is freed.
     pub fn free(&self, tid: Tid, block: u64) {
         self.0.lock().push((tid, block, FREE));
     }
 
-    /// The volume when `tid` is the last transaction.
+    /// The volume's content if `tid` is the last transaction.
     pub fn until(&self, tid: Tid) -> BTreeMap<u64, u64> {
         let notes = self.0.lock();
         notes.iter().filter(|(t, ..)| tid.reaches(*t)).map(|(_, block, n)| (*block, *n)).collect()
@@ -76,7 +76,7 @@ pub fn open(queue: &Arc<RequestQueue>, runs: &[Run], options: JournalOptions) ->
     Journal::open(log, queue.clone(), blocks, options).unwrap()
 }
 
-/// A volume in memory, and what it holds.
+/// A volume in memory, and its content.
 struct Bed {
     device: Arc<MemoryDevice>,
     queue: Arc<RequestQueue>,
@@ -96,7 +96,7 @@ impl Bed {
         open(&self.queue, &self.runs, options(mode))
     }
 
-    /// The volume holds what the notes say.
+    /// Asserts that the volume has the content of the notes.
     fn assert_holds(&self, tid: Tid) {
         for (at, n) in self.notes.until(tid) {
             let mut b = vec![0; SIZE];
@@ -152,7 +152,7 @@ fn threads_share_transactions_in_a_small_log() {
     JournalMode::ALL.iter().for_each(|mode| crowd(*mode));
 }
 
-/// The next journal goes on where the last ended, also when that was dropped.
+/// The next journal goes on where the last ended, also if that was dropped.
 #[test]
 fn a_journal_follows_a_journal() {
     let bed = Bed::new(65);
@@ -180,7 +180,7 @@ fn a_journal_follows_a_journal() {
     }
 }
 
-/// A handle that asks for more than there is, one that takes more than it asked for, and one that grows.
+/// A handle that asks for too many credits, one that uses more than it asked for, and one that gets more.
 #[test]
 fn credits_are_held_to() {
     let bed = Bed::new(129);
@@ -197,7 +197,7 @@ fn credits_are_held_to() {
     assert!(handle.forget(FsBlock(3)).is_err());
     assert!(!handle.extend(100, 0));
     let first = handle.tid();
-    // The reserved part comes when its transaction is over.
+    // The reserved part comes after its transaction has ended.
     let reserved = handle.reserve().unwrap();
     handle.restart(Credits::blocks(2)).unwrap();
     handle.write(FsBlock(4), |b| b[0] = 4).unwrap();
@@ -213,7 +213,7 @@ fn credits_are_held_to() {
     assert_eq!([1, 2, 4, 5].map(|n| b[n * SIZE]), [2, 0, 4, 5]);
 }
 
-/// A device that fails leaves a journal that takes nothing more, and says why.
+/// A device that fails aborts the journal: it refuses changes and gives the reason.
 #[test]
 fn a_failing_log_aborts_the_journal() {
     use tidegate_block::{Errno, Fault, Op, Rule};

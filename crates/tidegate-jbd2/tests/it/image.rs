@@ -22,7 +22,7 @@ pub struct Bed {
 }
 
 impl Bed {
-    /// A volume of zeros; the log lies behind it in two pieces, the second before the first.
+    /// A volume of zeros; the log lies behind it in two pieces, in reverse order.
     pub fn new(log: &[u8], block_size: usize) -> Bed {
         let blocks = (log.len() / block_size) as u32;
         let device = Arc::new(MemoryDevice::new((VOLUME + u64::from(blocks)) * block_size as u64));
@@ -38,7 +38,7 @@ impl Bed {
         Bed { device, queue, log, block_size, runs }
     }
 
-    /// The log, of which these blocks cannot be read.
+    /// The log, with these blocks unreadable.
     pub fn unreadable(&self, blocks: &[u32]) -> Arc<Log> {
         let size = self.block_size as u64;
         let fails = |n: &u32| {
@@ -97,7 +97,7 @@ impl Chance {
         }
     }
 
-    /// Bytes of which some look like the journal's own.
+    /// Bytes; some blocks look like the journal's own.
     pub fn block(&mut self, size: usize) -> Vec<u8> {
         let mut b = self.0.bytes(size);
         if self.one_in(4) {
@@ -106,7 +106,7 @@ impl Chance {
         b
     }
 
-    /// A transaction on `blocks` of the volume.
+    /// A transaction on some of `blocks` of the volume.
     pub fn transaction(&mut self, size: usize, blocks: Range<u64>) -> Transaction {
         let mut at = || blocks.start + self.0.below(blocks.end - blocks.start);
         let places: BTreeSet<u64> = (0..9).map(|_| at()).collect();
@@ -117,7 +117,7 @@ impl Chance {
         Transaction { blocks, revokes }
     }
 
-    /// A log that is as full as random transactions make it.
+    /// A log filled with random transactions.
     pub fn log(&mut self, shape: Shape, blocks: Range<u64>) -> Writer {
         let mut w = Writer::new(shape);
         loop {
@@ -136,7 +136,7 @@ pub fn seeds(seeds: Range<u64>) -> Vec<u64> {
     one.map_or_else(|| seeds.collect(), |s| vec![s])
 }
 
-/// Says which seed a test that panics was at.
+/// Prints the seed of a test that panics.
 pub struct Seed(pub u64);
 
 impl Drop for Seed {

@@ -1,4 +1,4 @@
-//! Linux as judge: it recovers what our journal wrote, and we read what its journal holds when the power goes.
+//! Linux as judge: it recovers our journal's writes, and we read its journal after a power cut.
 
 use crate::crash::{Base, ran, recovered};
 use crate::image::{Chance, Seed, seeds};
@@ -65,7 +65,7 @@ fn linux_recovers_what_our_journal_wrote() {
     }
 }
 
-/// Files are fsynced, the image is copied while it is mounted, and that is what the power cut leaves.
+/// Files are fsynced, and the image is copied while it is mounted: the copy is the state after a power cut.
 fn killed(features: &str) -> (Image, Replay) {
     let image = Image::new(1024, features);
     let at = image.dir.path().join("at");

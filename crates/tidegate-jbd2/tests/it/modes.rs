@@ -1,4 +1,4 @@
-//! The differences between the positions of `journal=`, and the parts of a commit, in simulated worlds.
+//! The differences between the positions of `journal=`, and the steps of a commit, in simulated worlds.
 
 use crate::engine::{SIZE, fresh, open, options};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tidegate_jbd2::{
 };
 use tidegate_rt::{sim, thread};
 
-/// A journal on a disk, whose commits take a while.
+/// A journal on a disk with slow commits.
 fn on_disk(mode: JournalMode) -> (Arc<Journal>, Arc<Recorder>, Arc<RequestQueue>) {
     let (bytes, runs) = fresh(257);
     let model = Model::new(Preset::Hdd, bytes.len() as u64);
@@ -27,8 +27,8 @@ fn change(journal: &Journal, at: u64, byte: u8) -> tidegate_jbd2::Tid {
     handle.stop()
 }
 
-/// While a body is on its way: with `jbd2` its block is not changed before it is there, with `pipelined` it
-/// is copied.
+/// While a body is on its way, `jbd2` does not change its block before it has arrived; `pipelined` copies the
+/// block.
 #[test]
 fn a_block_on_its_way_is_copied_or_waited_for() {
     for (mode, waits) in [(JournalMode::Jbd2, true), (JournalMode::Pipelined, false)] {
@@ -90,7 +90,7 @@ fn bodies_overlap_with_records_or_follow_them() {
     }
 }
 
-/// Recovery would take a record of an earlier time than the one before for what an older log left.
+/// Recovery would take a record with an earlier time than the one before for the rest of an older log.
 #[test]
 fn the_time_in_records_does_not_go_back_with_the_clock() {
     let times = sim::run(1, 2, || {
@@ -112,7 +112,7 @@ fn the_time_in_records_does_not_go_back_with_the_clock() {
     assert_eq!((second - first, third - first), (0, 86_400));
 }
 
-/// A transaction that nobody asks for is committed when it is old enough.
+/// A transaction that no thread asks for is committed when it is old enough.
 #[test]
 fn an_old_transaction_is_committed() {
     for mode in JournalMode::ALL {
@@ -128,7 +128,7 @@ fn an_old_transaction_is_committed() {
     }
 }
 
-/// With `jbd2`, threads that sync in turns share commits; one that syncs alone does not wait for others.
+/// With `jbd2`, threads that sync in turns share commits; a thread that syncs alone does not wait for others.
 #[test]
 fn syncs_are_batched() {
     let run = |threads: u64| {
@@ -156,8 +156,8 @@ fn syncs_are_batched() {
     assert!(run(4) <= 20, "{}", run(4));
 }
 
-/// Handles that ask for much and take little share a transaction: with `pipelined` they wait for each other,
-/// with `jbd2` for a commit.
+/// Handles that ask for many credits and use few share a transaction: with `pipelined` they wait for each
+/// other, with `jbd2` for a commit.
 #[test]
 fn credits_that_come_back_need_no_commit() {
     let run = |mode| {
@@ -184,7 +184,7 @@ fn credits_that_come_back_need_no_commit() {
     assert!(pipelined == 1 && jbd2 > 1, "{pipelined} {jbd2}");
 }
 
-/// Counts the times that somebody is about to wait.
+/// Counts the announcements of a wait.
 #[derive(Default)]
 struct Waits(AtomicUsize);
 impl CommitHooks for Waits {
@@ -193,7 +193,7 @@ impl CommitHooks for Waits {
     }
 }
 
-/// Credits come back by and by; whoever waits for more of them says so each time.
+/// Credits come back little by little; a thread that waits for more announces each wait.
 #[test]
 fn each_wait_is_told_of() {
     let waits = sim::run(6, 2, move || {
@@ -249,7 +249,7 @@ fn a_commit_is_traced() {
     }
 }
 
-/// A log on a device of its own: the volume's data is durable before a record is.
+/// The log is on a device of its own: the volume's data is durable before a record is.
 #[test]
 fn a_journal_lies_on_a_device_of_its_own() {
     let (bytes, _) = fresh(65);
@@ -285,8 +285,8 @@ fn a_journal_lies_on_a_device_of_its_own() {
     }
 }
 
-/// A journal that is flushed is clean in the log, and in use again with the next commit. An old error is told and
-/// forgotten.
+/// After a flush, the log is clean, and in use again with the next commit. An old error is reported and
+/// cleared.
 #[test]
 fn a_flushed_journal_is_clean_and_goes_on() {
     let (mut bytes, runs) = fresh(65);

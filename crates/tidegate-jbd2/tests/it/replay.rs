@@ -25,7 +25,7 @@ fn a_log_is_replayed() {
     }
 }
 
-/// The blocks are written as they were read, and the log is clean then.
+/// Checks that the blocks are written as they were read, and that the log is clean then.
 fn write_out(bed: &Bed, expected: &BTreeMap<u64, Vec<u8>>, end: Tid) {
     let replay = bed.recover().unwrap();
     replay.write_out(&bed.queue).unwrap();
@@ -39,7 +39,7 @@ fn write_out(bed: &Bed, expected: &BTreeMap<u64, Vec<u8>>, end: Tid) {
     assert_eq!(after.tids(), (end.next(), end.next()));
 }
 
-/// The log is cut behind each of its writes, above what an older one left in its place.
+/// The log is cut behind each of its writes, on top of an older log.
 #[test]
 fn a_torn_log_gives_its_whole_transactions() {
     for seed in seeds(0..24) {
@@ -70,7 +70,7 @@ fn a_torn_log_gives_its_whole_transactions() {
     }
 }
 
-/// A record of which the device kept the first sector is whole, as the kernel has it.
+/// A record is valid even if the device kept only its first sector, as in the kernel.
 #[test]
 fn a_record_is_whole_by_its_first_sector() {
     let mut chance = Chance::new(3);

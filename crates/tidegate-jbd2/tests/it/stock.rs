@@ -1,4 +1,4 @@
-//! Stock tools as judges: what e2fsck replays from a journal, byte for byte, and journals that debugfs writes.
+//! Stock tools as judges: e2fsck's replay of a journal, byte for byte, and journals that debugfs writes.
 
 use crate::crash::{Base, ran, recovered};
 use crate::image::{Chance, Seed, seeds};
@@ -11,7 +11,7 @@ use tidegate_jbd2::{FsBlock, JournalMode, Log, Run, recover};
 use tidegate_testing::oracle;
 use tidegate_testing::temp::TempDir;
 
-/// Runs a stock tool; its output and its code.
+/// Runs a stock tool; returns its output and its exit code.
 pub fn run(tool: &str, args: &[&str]) -> (String, i32) {
     let path = oracle::available(tool).unwrap_or_else(|| PathBuf::from(tool));
     let mut command = Command::new("timeout");
@@ -24,7 +24,7 @@ pub fn run(tool: &str, args: &[&str]) -> (String, i32) {
 pub struct Image {
     pub dir: TempDir,
     block_size: usize,
-    /// Where the journal lies.
+    /// The place of the journal.
     pub runs: Vec<Run>,
 }
 
@@ -66,7 +66,7 @@ impl Image {
         self.runs[log_block].first.0 as usize * self.block_size
     }
 
-    /// Puts a log into the volume's journal and says that the volume needs it.
+    /// Puts a log into the volume's journal and marks the volume as in need of it.
     fn put(&self, image: &mut [u8], log: &[u8]) {
         for (n, block) in log.chunks(self.block_size).enumerate() {
             image[self.place(n)..][..self.block_size].copy_from_slice(block);
@@ -74,12 +74,12 @@ impl Image {
         self.mark(image);
     }
 
-    /// Says that the volume needs recovery (`s_feature_incompat`: RECOVER).
+    /// Marks the volume as in need of recovery (`s_feature_incompat`: RECOVER).
     pub fn mark(&self, image: &mut [u8]) {
         image[1024 + 0x60] |= 4;
     }
 
-    /// The image as our recovery leaves it; an error's text.
+    /// The image after our recovery, or the text of the error.
     fn ours(&self, image: &[u8]) -> Result<Vec<u8>, String> {
         let device = Arc::new(MemoryDevice::from_bytes(image));
         let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
@@ -95,14 +95,14 @@ impl Image {
         Ok(after)
     }
 
-    /// The image as e2fsck's leaves it, and what it says.
+    /// The image after e2fsck's recovery, with its output.
     fn theirs(&self, image: &[u8]) -> (Vec<u8>, String, i32) {
         std::fs::write(self.path(), image).unwrap();
         let (text, code) = run("e2fsck", &["-y", "-E", "journal_only", self.path().to_str().unwrap()]);
         (std::fs::read(self.path()).unwrap(), text, code)
     }
 
-    /// Both are the same but for the volume's own superblock.
+    /// Asserts that both are equal except for the volume's own superblock.
     fn assert_same(&self, ours: &[u8], theirs: &[u8], text: &str) {
         let differs = |n: &usize| {
             let range = n * self.block_size..(n + 1) * self.block_size;
@@ -113,7 +113,7 @@ impl Image {
     }
 }
 
-/// `s_sequence` and `s_start` in the journal's superblock.
+/// Offsets of `s_sequence` and `s_start` in the journal's superblock.
 const S_SEQUENCE: usize = 0x18;
 const S_START: usize = 0x1c;
 
@@ -131,7 +131,7 @@ fn shape(chance: &mut Chance, block_size: usize, sums: Sums, wide: bool) -> Shap
     }
 }
 
-/// Free blocks of the image, which nothing but the log writes.
+/// Free blocks of the image, which only the log writes.
 pub const FREE: std::ops::Range<u64> = 2_500..2_540;
 
 fn some_transactions(chance: &mut Chance, shape: Shape, n: usize) -> Writer {
@@ -170,7 +170,8 @@ fn e2fsck_replays_the_same_bytes() {
     }
 }
 
-/// Where we refuse a damaged log e2fsck finds fault with it, and where we do not it replays the same bytes.
+/// e2fsck finds a fault in each damaged log that we refuse, and replays the bytes that we replay from the
+/// others.
 #[test]
 fn e2fsck_finds_the_same_logs_damaged() {
     if oracle::skip_or_fail("e2fsck") || oracle::skip_or_fail("mke2fs") || oracle::skip_or_fail("debugfs") {
@@ -186,7 +187,7 @@ fn e2fsck_finds_the_same_logs_damaged() {
         let w = some_transactions(&mut chance, shape, 5);
         let mut log = w.log(&[], w.writes.len());
         let (block, bytes) = &w.writes[chance.below(w.writes.len() as u64) as usize];
-        // The rest of a record's block is nothing to us, as it is nothing to newer kernels.
+        // Like newer kernels, we ignore the rest of a record's block.
         let within = if chance.one_in(2) || bytes[7] == 2 { 60 } else { 1024 };
         let at = chance.below(within) as usize;
         log[*block as usize * 1024 + at] ^= 1 << chance.below(8);
@@ -205,7 +206,7 @@ fn e2fsck_finds_the_same_logs_damaged() {
     }
 }
 
-/// Journals of debugfs, one transaction by each run of it: several in one run it writes wrongly.
+/// debugfs writes one transaction in each run: it writes several in one run wrongly.
 #[test]
 fn debugfs_writes_what_we_replay() {
     if oracle::skip_or_fail("e2fsck") || oracle::skip_or_fail("mke2fs") || oracle::skip_or_fail("debugfs") {
@@ -239,7 +240,7 @@ fn debugfs_writes_what_we_replay() {
     }
 }
 
-/// The state that our journal leaves after a power cut is replayed by e2fsck as by us.
+/// e2fsck and we replay the state after a power cut in the same way.
 #[test]
 fn e2fsck_recovers_what_our_journal_wrote() {
     if oracle::skip_or_fail("e2fsck") || oracle::skip_or_fail("mke2fs") || oracle::skip_or_fail("debugfs") {
@@ -260,8 +261,8 @@ fn e2fsck_recovers_what_our_journal_wrote() {
             let (theirs, text, code) = image.theirs(&cut_image);
             assert!(code <= 1, "{text}");
             ran.judge(cut, &theirs, last);
-            // Of a log that is clean, e2fsck counts the number of the next transaction up, which means
-            // nothing; we leave it.
+            // For a clean log, e2fsck increases the number of the next transaction, which has no meaning; we
+            // do not.
             let log = image.runs[0].first.0 as usize * image.block_size;
             if cut_image[log + S_START..log + S_START + 4] == [0; 4] {
                 ours[log + S_SEQUENCE..log + S_START]

@@ -1,10 +1,10 @@
-//! A writer of logs that shares no code with the crate: what it writes is what the format says, told once more.
+//! A writer of logs that shares no code with the crate: an independent implementation of the format.
 
 use std::collections::BTreeMap;
 
 pub const MAGIC: u32 = 0xc03b_3998;
 
-/// Which checksums a log carries.
+/// The checksums of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sums {
     None,
@@ -17,11 +17,11 @@ pub enum Sums {
 #[derive(Clone, Debug)]
 pub struct Shape {
     pub block_size: usize,
-    /// Blocks, with the superblock.
+    /// Number of blocks, the superblock included.
     pub len: u32,
     pub wide: bool,
     pub sums: Sums,
-    /// Where the first transaction begins.
+    /// The start of the first transaction.
     pub start: u32,
     pub tid: u32,
     /// Write a UUID behind each tag.
@@ -35,18 +35,18 @@ pub struct Transaction {
     pub revokes: Vec<u64>,
 }
 
-/// Writes of log blocks, in order, and what they amount to.
+/// Writes of log blocks, in order, and their meaning.
 pub struct Writer {
     pub shape: Shape,
     /// Log blocks in the order of writing.
     pub writes: Vec<(u32, Vec<u8>)>,
-    /// How many writes were there when each transaction was whole, and the volume's blocks then.
+    /// The number of writes after which each transaction is whole, and the volume's blocks then.
     pub states: Vec<(usize, BTreeMap<u64, Vec<u8>>)>,
     head: u32,
     used: u32,
     tid: u32,
     pub time: u64,
-    /// For each block, its copies and their transactions.
+    /// The copies of each block and their transactions.
     copies: BTreeMap<u64, Vec<(u64, Vec<u8>)>>,
     revoked: BTreeMap<u64, u64>,
     count: u64,
@@ -71,7 +71,7 @@ impl Writer {
         }
     }
 
-    /// Tags that fit a descriptor.
+    /// Number of tags that fit a descriptor.
     fn tags_per_block(&self) -> usize {
         let room = self.shape.block_size - 12 - if self.crc32c() { 4 } else { 0 };
         if self.shape.uuids { room / (self.tag_size() + 16) } else { (room - 16) / self.tag_size() }
@@ -120,7 +120,7 @@ impl Writer {
         b
     }
 
-    /// Fills a block up and puts its checksum at its end.
+    /// Pads a block and sets the checksum at its end.
     fn close(&self, mut b: Vec<u8>) -> Vec<u8> {
         b.resize(self.shape.block_size, 0);
         if self.crc32c() {
@@ -203,7 +203,7 @@ impl Writer {
 
     pub fn record(&mut self) {
         let mut b = self.block(2);
-        // Of this transaction alone: what was put since the last record.
+        // The checksum covers only this transaction: the blocks since the last record.
         let (kind, size, sum) = match self.shape.sums {
             Sums::V1 => (1, 4, self.crc_of_transaction()),
             _ => (0, 0, 0),
@@ -225,7 +225,7 @@ impl Writer {
         let from = self.states.last().unwrap().0;
         let mut crc = !0u32;
         for (_, b) in &self.writes[from..] {
-            // Revoke blocks are not covered.
+            // The checksum does not cover revoke blocks.
             if b[..8] == [MAGIC.to_be_bytes(), 5u32.to_be_bytes()].concat()[..] {
                 continue;
             }
@@ -289,7 +289,7 @@ impl Writer {
         b
     }
 
-    /// A log with the first `writes` of all writes done on what `old` has.
+    /// A log with the first `writes` writes done over the bytes of `old`.
     pub fn log(&self, old: &[u8], writes: usize) -> Vec<u8> {
         let size = self.shape.block_size;
         let mut log = old.to_vec();

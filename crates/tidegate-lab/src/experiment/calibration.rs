@@ -1,7 +1,8 @@
-//! The kernel's own ratio, beside ours: the switch turned in Linux itself, in a guest. Nothing is demanded of it.
+//! The kernel's own ratio, beside ours: the switch is changed in Linux itself, in a guest. There is no demand
+//! on this ratio.
 //!
 //! The guest has one CPU and the disk of this host, so its figures are of another machine than ours. The
-//! comparison tells which position is the better one there, and by how much.
+//! comparison tells which position is better there, and by how much.
 
 use super::Plan;
 use super::comparison::Comparison;
@@ -16,11 +17,11 @@ use crate::workload::Spec;
 use std::time::Duration;
 use tidegate_rt::clock;
 
-/// Rounds at most; each is two boots and two runs.
+/// Most rounds; each is two boots and two runs.
 const ROUNDS: u64 = 5;
-/// Rounds that are run however long they take: of fewer an interval says nothing.
+/// Rounds that are run in any case: with fewer an interval says nothing.
 const LEAST: u64 = 3;
-/// The longest time that all of them are to take: the disk below may be a slow one, or busy.
+/// The longest time for all rounds, as the disk may be slow or busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes of the volume.
 const SIZE: u64 = 1 << 30;
@@ -33,7 +34,7 @@ pub(super) struct Calibration {
     /// Bytes that may be dirty in the guest.
     pub dirty: u64,
     pub counters: &'static [Counter],
-    /// The name of the first position's figure by the second's.
+    /// The name of the ratio: the first position's figure over the second's.
     pub name: &'static str,
     /// The published ratio.
     pub published: fn() -> f64,
@@ -42,12 +43,12 @@ pub(super) struct Calibration {
 }
 
 impl Calibration {
-    /// Runs of all positions, if there is time for them.
+    /// Number of runs of all positions, if there is time for all.
     pub(super) fn runs(&self) -> u64 {
         ROUNDS * self.positions.len() as u64
     }
 
-    /// The kernel's figures with their conditions; if it cannot be run, the reason.
+    /// The kernel's figures with their conditions; if the kernel cannot be run, the reason.
     pub(super) fn shown(&self, plan: &Plan, observer: &dyn Observer) -> (Option<Case>, String) {
         match self.measure(plan, observer) {
             Ok(case) => {
@@ -74,7 +75,7 @@ impl Calibration {
         self.measure_by(plan, observer, &in_a_guest)
     }
 
-    /// All rounds, with `run` for a run with these mount options.
+    /// Runs all rounds; `run` makes a run with these mount options.
     fn measure_by(
         &self,
         plan: &Plan,
@@ -128,7 +129,7 @@ impl Calibration {
     }
 }
 
-/// Whether one more round as long as those that were run ends in time.
+/// Whether there is time for one more round as long as the ones before.
 fn has_time(done: u64, took: Duration) -> bool {
     done < LEAST || took * (done as u32 + 1) <= PATIENCE * done as u32
 }
@@ -161,7 +162,7 @@ mod tests {
         assert_eq!(case.positions[0].name, "nocheckpoint_merge");
     }
 
-    /// Each round has both positions, in the order that the case tells, and figures stay with their position.
+    /// Each round has both positions, in the order of the case, and figures stay with their position.
     #[test]
     fn each_round_turns_the_switch() {
         let asked = RefCell::new(Vec::new());

@@ -18,11 +18,11 @@ const EXPERIMENT: &str = "compare";
 pub struct Race {
     /// The measurements.
     pub outcome: Outcome,
-    /// The targets that failed, and how; runs before the failure count.
+    /// The targets that failed, with their errors; runs before the failure count.
     pub failed: Vec<(String, Error)>,
 }
 
-/// One that takes part in a race.
+/// A participant of a race.
 #[derive(Clone, Debug)]
 pub(super) struct Entrant<'a> {
     pub name: String,
@@ -30,13 +30,13 @@ pub(super) struct Entrant<'a> {
     pub opening: Opening,
 }
 
-/// The figure of a run that is compared.
+/// The figure of a run that is compared with others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Measure {
     /// Seconds of the measured part.
     #[default]
     Elapsed,
-    /// Mean seconds of an operation of that name.
+    /// Mean seconds of an operation of this name.
     Op(String),
 }
 
@@ -63,18 +63,18 @@ pub(super) struct Heat {
     pub notes: Vec<String>,
 }
 
-/// One entrant on its way.
+/// One entrant's part of a race.
 struct Lane<'a> {
     entrant: &'a Entrant<'a>,
     spec: &'a Spec,
-    /// Files of the workload were there before, and are somebody's.
+    /// Files in the workload's place were there before, and belong to the user.
     not_ours: bool,
     runs: Vec<RunResult>,
     failed: Option<Error>,
 }
 
-/// Runs `spec` on each target in every round; `observer` is told of each run. One that fails takes no part in
-/// the further rounds. Files that a workload makes on a directory or an image are removed after each run,
+/// Runs `spec` on each target in every round; `observer` hears of each run. A target that fails takes no part
+/// in further rounds. Files that a workload makes on a directory or an image are removed after each run,
 /// unless something was in their place before.
 ///
 /// # Errors
@@ -104,13 +104,13 @@ pub fn compare(
     Ok(Race { outcome, failed: heat.failed })
 }
 
-/// How many runs a race takes, those included that do not count.
+/// The number of runs of a race, uncounted runs included.
 pub fn runs<'a>(targets: impl IntoIterator<Item = &'a Contestant>, rounds: u64, wanted: Wanted) -> u64 {
     let extra = |t: &Contestant| u64::from(!t.is_simulated()) + u64::from(wanted.anything());
     targets.into_iter().map(|t| rounds + extra(t)).sum()
 }
 
-/// Runs a race; `of` is the outcome's name and which of its cases this is.
+/// Runs a race; `of` is the outcome's name and the number of this case.
 pub(super) fn heat(
     entrants: &[Entrant<'_>],
     (spec, measure): (&Spec, &Measure),
@@ -174,7 +174,7 @@ impl<'a> Lane<'a> {
         Lane { entrant, spec, not_ours, runs: Vec::new(), failed }
     }
 
-    /// Runs it once and cleans up; `None` if that fails, or has failed before.
+    /// Makes one run and cleans up; `None` if the run fails, or an earlier one failed.
     fn run(
         &mut self,
         seed: u64,
@@ -200,7 +200,7 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Removes what a run left.
+    /// Removes the files of a run.
     fn clean(&mut self) {
         let (target, root) = (self.entrant.target, self.spec.root());
         if self.not_ours || !target.stays() {
@@ -229,7 +229,7 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// Operations a second by kind, and the p99 of each in milliseconds.
+/// Operations per second by kind, and the p99 of each in milliseconds.
 fn counters(runs: &[RunResult]) -> Vec<Counted> {
     let of_runs = |f: &dyn Fn(&RunResult) -> f64| runs.iter().map(|r| Some(f(r))).collect();
     let kinds = runs.first().into_iter().flat_map(|r| r.ops.keys().cloned());
@@ -285,7 +285,8 @@ mod tests {
 
     #[test]
     fn in_simulated_time_a_race_is_the_same_each_time() {
-        // Locks are counted for the whole process, other tests' runs included, while any of them looks.
+        // Locks are counted for the whole process while any test counts them, so other tests' runs are
+        // included.
         let race = || {
             let mut outcome = race(&["sim:hdd", "sim:ufs"]).outcome;
             let runs = outcome.cases.iter_mut().flat_map(|c| &mut c.positions).flat_map(|p| &mut p.runs);

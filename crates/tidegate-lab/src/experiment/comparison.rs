@@ -1,16 +1,16 @@
-//! A figure of ours held against what was published, or against what we demand of it.
+//! A comparison of one of our figures with the published one, or with a bound that we set.
 
 use super::interval::Interval;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How far from the published ratio ours may lie, to either side.
+/// Our ratio may differ from the published one by this factor in either direction.
 pub const FACTOR: f64 = 2.0;
 
-/// Why there is no figure.
+/// The reason when there is no figure.
 const NOT_MEASURED: &str = "not measured";
 
-/// The meaning of the verdicts, as reports say it.
+/// The meaning of the verdicts, as reports print it.
 pub const RULES: &str = "A published ratio reproduces: yes, when it lies within a factor of 2 of ours, to either \
     side, and all of our 95 % interval is on its side of 1; partly, when all of our interval is on its side of 1, \
     but ours is larger or smaller by more than that factor; no, when our interval reaches 1 or lies on its other \
@@ -21,31 +21,31 @@ pub const RULES: &str = "A published ratio reproduces: yes, when it lies within 
     greatest. The kernel's own ratio is shown beside ours, and nothing is demanded of it, nor of a device that was \
     chosen instead of an experiment's own.";
 
-/// The measure that a figure is held against.
+/// The rule that a figure is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
-    /// A published ratio, to both sides.
+    /// A published ratio, with the factor in both directions.
     Published(f64),
-    /// A published ratio that somebody else is shown beside, or a bound or ratio for another device: nothing is
-    /// demanded.
+    /// A published ratio that another system is shown beside, or a bound or ratio for another device: there
+    /// is no demand.
     Shown(f64),
-    /// A bound of ours.
+    /// A lower bound that we set.
     AtLeast(f64),
-    /// A bound of ours.
+    /// An upper bound that we set.
     AtMost(f64),
 }
 
-/// Whether it does.
+/// Whether a figure reproduces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[allow(missing_docs)] // see `RULES`
+#[allow(missing_docs)] // `RULES` explains them
 pub enum Verdict {
     Yes,
     Partly,
     #[default]
     No,
-    /// Nothing is demanded.
+    /// There is no demand.
     Shown,
 }
 
@@ -54,9 +54,9 @@ pub enum Verdict {
 pub struct Comparison {
     /// Its name, such as `flusher / caller`.
     pub name: String,
-    /// The rule that it is held against.
+    /// The rule for it.
     pub rule: Rule,
-    /// Whether it is how many times something is something else.
+    /// Whether it is a ratio of two values of one kind.
     pub is_ratio: bool,
     /// The published figure for it, if there is one.
     pub published: Option<f64>,
@@ -68,42 +68,42 @@ pub struct Comparison {
     pub high: Option<f64>,
     /// The verdict.
     pub reproduces: Verdict,
-    /// Why it is not yes; empty if it is.
+    /// The reason if the verdict is not yes; empty if it is.
     pub why: String,
 }
 
-/// The known reasons for which ours would differ.
+/// The known reasons why our ratio may differ.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Because {
-    /// Why ours would be the larger ratio.
+    /// The reason why ours may be larger.
     pub larger: &'static str,
-    /// Why ours would be the smaller ratio.
+    /// The reason why ours may be smaller.
     pub smaller: &'static str,
 }
 
 impl Comparison {
-    /// A ratio by rounds against the published one.
+    /// Compares a ratio by rounds with the published one.
     pub(crate) fn reproduces(name: &str, published: f64, rounds: &[f64], because: Because) -> Self {
         Self::judged(name, Rule::Published(published), true, rounds, because)
     }
 
-    /// A ratio by rounds that is no figure of ours.
+    /// Shows a ratio by rounds that is not one of our figures.
     pub(crate) fn shown(name: &str, published: f64, rounds: &[f64]) -> Self {
         Self::judged(name, Rule::Shown(published), true, rounds, Because::default())
     }
 
-    /// A ratio by rounds against a bound.
+    /// Compares a ratio by rounds with a bound.
     pub(crate) fn ratio(name: &str, rule: Rule, rounds: &[f64]) -> Self {
         Self::judged(name, rule, true, rounds, Because::default())
     }
 
-    /// Another figure by rounds against a bound.
+    /// Compares another figure by rounds with a bound.
     pub(crate) fn figure(name: &str, rule: Rule, rounds: &[f64]) -> Self {
         Self::judged(name, rule, false, rounds, Because::default())
     }
 
-    /// Several figures of one run, each of which is held against a bound: ours is the worst, and its interval
-    /// from the least to the greatest.
+    /// Compares several figures of one run with a bound: ours is the worst of them, and the interval is from
+    /// the least to the greatest.
     pub(crate) fn each(name: &str, rule: Rule, of_one_run: &[f64]) -> Self {
         let (least, most) =
             of_one_run.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(*v), b.max(*v)));
@@ -128,19 +128,19 @@ impl Comparison {
         }
     }
 
-    /// With what was published of the same figure beside the bound.
+    /// Adds the published value of the figure beside the bound.
     pub(crate) fn beside(self, published: f64) -> Self {
         Comparison { published: Some(published), ..self }
     }
 
-    /// With what is known of why it is not yes, where the reason does not tell that.
+    /// Adds the known reason why the verdict is not yes, if the reason does not say it.
     pub(crate) fn since(self, known: &str) -> Self {
         let missed = self.ours.is_some() && self.reproduces != Verdict::Yes && !self.why.contains(known);
         let why = if missed { format!("{}: {known}", self.why) } else { self.why };
         Comparison { why, ..self }
     }
 
-    /// Measured on another device than the one that it is about: a figure of which nothing is demanded.
+    /// Marks a figure as measured on another device than its rule is for: there is no demand.
     pub(crate) fn elsewhere(self) -> Self {
         let (rule, reproduces) = (Rule::Shown(self.rule.number()), Verdict::Shown);
         Comparison { rule, reproduces, published: None, why: String::new(), ..self }
@@ -160,7 +160,7 @@ impl Comparison {
 }
 
 impl Rule {
-    /// The one place where a verdict is found; [`RULES`] says the same in words.
+    /// Finds the verdict. No other code does so; [`RULES`] says the rules in words.
     fn judge(self, ours: Option<Interval>, because: Because) -> (Verdict, String) {
         if matches!(self, Rule::Shown(_)) {
             return (Verdict::Shown, String::new());
@@ -201,7 +201,7 @@ impl Rule {
         }
     }
 
-    /// Whether a figure keeps a bound; a figure without one is kept.
+    /// Whether a figure keeps a bound; true for a rule without a bound.
     fn holds(self, v: f64) -> bool {
         match self {
             Rule::AtLeast(bound) => v >= bound,
@@ -218,7 +218,7 @@ impl Rule {
     }
 }
 
-/// Three decimals at most.
+/// At most three decimals.
 fn plain(v: f64) -> String {
     format!("{v:.3}").trim_end_matches('0').trim_end_matches('.').into()
 }
@@ -271,14 +271,14 @@ mod tests {
 
     #[test]
     fn what_is_not_shown_is_not_reproduced() {
-        // Within the factor, but the runs could as well be equal.
+        // The ratio is within the factor, but the runs could as well be equal.
         let (verdict, why) = published(1.4, &[0.9, 1.6, 1.3]);
         assert_eq!(verdict, Verdict::No);
         assert!(
             why.starts_with("smaller than published, because our interval") && why.contains("exclude 1"),
             "{why}"
         );
-        // Within the factor, and the other position is better.
+        // The ratio is within the factor, but the other position is better.
         let (verdict, why) = published(1.11, &[0.9, 0.91, 0.9]);
         assert_eq!((verdict, why.contains("other position")), (Verdict::No, true), "{why}");
         assert_eq!(published(1.4, &[1.4]).0, Verdict::No, "one run");
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(judge(Rule::AtMost(0.0), &[0.0]), Verdict::No, "one run");
     }
 
-    /// Not the mean of them, however narrow its interval.
+    /// The worst figure counts, not the mean, however narrow its interval.
     #[test]
     fn a_bound_of_each_holds_for_the_worst() {
         let each = |rule, figures: &[f64]| {

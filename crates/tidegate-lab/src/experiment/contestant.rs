@@ -17,10 +17,10 @@ use tidegate::{Elevator, OpenOptions, Volume};
 use tidegate_block::Preset;
 use tidegate_rt::{Nanos, sim};
 
-/// Something to run a workload on.
+/// A target to run a workload on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contestant {
-    /// A directory of any file system that is mounted: `dir:PATH`.
+    /// A directory of any mounted file system: `dir:PATH`.
     Dir(PathBuf),
     /// A volume in an image, opened in this process: `image:PATH`.
     Image(PathBuf),
@@ -28,10 +28,11 @@ pub enum Contestant {
     Preset(Preset),
     /// A new volume on a device model, in simulated time: `sim:NAME`.
     Simulated(Preset),
-    /// Linux's own file system in a guest: `kernel:f2fs`, `kernel:ext4` or `kernel:IMAGE`, with `,OPTIONS` to mount
-    /// with.
+    /// Linux's own file system in a guest: `kernel:f2fs`, `kernel:ext4` or `kernel:IMAGE`, with `,OPTIONS`
+    /// for mount options.
     Kernel(Named),
-    /// This host's, on a new volume that is mounted by a loop device: `host:ext4` or `host:f2fs`, as above.
+    /// This host's file system, on a new volume mounted by a loop device: `host:ext4` or `host:f2fs`, with
+    /// options as above.
     Host(Format, String),
 }
 
@@ -105,7 +106,7 @@ impl Contestant {
         matches!(self, Contestant::Simulated(_))
     }
 
-    /// Whether it is somebody's, and stays.
+    /// Whether it belongs to the user, and stays.
     pub(super) fn stays(&self) -> bool {
         matches!(self, Contestant::Dir(_) | Contestant::Image(_))
     }
@@ -120,13 +121,14 @@ impl Contestant {
         self.is_model() || matches!(self, Contestant::Image(_))
     }
 
-    /// Whether it is a volume made for the run.
+    /// Whether it is a new volume for the run.
     pub(super) fn is_new(&self) -> bool {
         let image = matches!(self, Contestant::Kernel(Named { what: What::Image(_), .. }));
         !self.stays() && !image
     }
 
-    /// Runs a workload on it, with this seed unless it has its own; how long that took, if time was virtual.
+    /// Runs a workload on it, with this seed unless the workload has its own; also returns the duration, if
+    /// time was virtual.
     ///
     /// # Errors
     /// As of [`Contestant::with`].
@@ -141,10 +143,10 @@ impl Contestant {
         Ok((Ran { result, was_there: false }, virtual_time))
     }
 
-    /// Opens it, does `f` on it and closes it; how long that took, if time was virtual.
+    /// Opens it, calls `f` on it and closes it; also returns the duration, if time was virtual.
     ///
     /// # Errors
-    /// Those of opening and closing it, and of `f`. In a guest nothing of this process can work.
+    /// Those of opening and closing it, and of `f`. A guest cannot run code of this process.
     pub fn with<R: Send + 'static>(
         &self,
         opening: &Opening,

@@ -1,35 +1,35 @@
-//! A few bios of a run, in the order in which they were sent: around one that was split, if one was.
+//! A few bios of a run, in the order of submission: around a split bio, if there is one.
 
 use serde::{Deserialize, Serialize};
 use tidegate::observe::Observed;
 use tidegate::observe::bios::{self, DATA, SentBio};
 
-/// How many are shown, and how many at most where the other part of a bio comes late.
+/// Number of bios shown, and the most if the other part of a split bio comes late.
 const LINES: usize = 6;
 const MOST: usize = 14;
-/// Of them, before the one that was split.
+/// Number of bios shown before the split one.
 const BEFORE: usize = 1;
 
-/// A few bios of a run, around one that was split if there is one.
+/// A few bios of a run, around a split one if there is one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Excerpt {
     /// The bios, in order of time.
     pub lines: Vec<SentBio>,
     /// Bios of file data in the whole recording.
     pub bios: u64,
-    /// Of them, those that were split.
+    /// Split bios among them.
     pub split: u64,
-    /// Events that the recording lost: then not all of its bios are counted.
+    /// Events that the recording lost: then some bios are not counted.
     pub dropped: u64,
 }
 
 impl Excerpt {
-    /// Of a recording with events; none where nothing was sent.
+    /// The excerpt of a recording with events; none if no bio was sent.
     pub(super) fn of(observed: &Observed) -> Option<Excerpt> {
         let sent = bios::sent(observed);
         let data = sent.iter().filter(|b| b.what == DATA);
         let (bios, split) = (data.clone().count() as u64, data.filter(|b| b.split).count() as u64);
-        // From the middle where there is nothing to see.
+        // The excerpt is from the middle if no bio was split.
         let at = nearest_split(&sent).unwrap_or(sent.len() / 2);
         let from = at.saturating_sub(BEFORE).min(sent.len().saturating_sub(LINES));
         let other = other_part(&sent, at).map_or(0, |n| at - from + n + 1);
@@ -39,13 +39,13 @@ impl Excerpt {
     }
 }
 
-/// Of the bios that were split, the one whose other part was sent soonest after it.
+/// The split bio whose other part was sent soonest after it.
 fn nearest_split(sent: &[SentBio]) -> Option<usize> {
     let distance = |i: &usize| other_part(sent, *i).unwrap_or(usize::MAX);
     (0..sent.len()).filter(|i| sent[*i].split).min_by_key(distance)
 }
 
-/// How many bios after one the one was sent that goes on where it ends.
+/// The number of bios after bio `i` until the one that continues it.
 fn other_part(sent: &[SentBio], i: usize) -> Option<usize> {
     let end = sent[i].sector + sent[i].size / 512;
     sent[i..].iter().position(|b| b.what == DATA && b.sector == end)

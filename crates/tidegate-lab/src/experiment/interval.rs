@@ -1,4 +1,4 @@
-//! Where a figure lies, by a few runs of it.
+//! The confidence interval of a figure from a few runs.
 //!
 //! Rounds are interleaved, so a ratio is taken in each round, of the two runs that had the same seed and the
 //! same state of the machine; the effect of a slow minute on both cancels out. Ratios spread evenly on a
@@ -7,17 +7,17 @@
 //! runs; a bootstrap would not need its assumption, a normal distribution, but of three or seven values a
 //! bootstrap knows too little: its intervals are too narrow.
 
-/// A mean, and between which it is with 95 % confidence.
+/// A mean, and its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     /// The mean.
     pub mean: f64,
-    /// Lower and upper end; one value has none.
+    /// Lower and upper end; a single value has none.
     pub ends: Option<(f64, f64)>,
 }
 
 impl Interval {
-    /// Of figures as they are; `None` of none.
+    /// The interval of figures as they are; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Interval> {
         let n = values.len() as f64;
         if values.is_empty() {
@@ -32,7 +32,7 @@ impl Interval {
         Some(Interval { mean, ends })
     }
 
-    /// Of ratios; those that are no number above 0 are left out.
+    /// The interval of ratios; values that are not a number above 0 are left out.
     pub fn of_ratios(values: &[f64]) -> Option<Interval> {
         let logs = values.iter().filter(|v| v.is_finite() && **v > 0.0).map(|v| v.ln());
         let of_logs = Interval::of(&logs.collect::<Vec<_>>())?;
@@ -40,7 +40,7 @@ impl Interval {
         Some(Interval { mean: of_logs.mean.exp(), ends })
     }
 
-    /// Whether all of it lies on one side of `value`.
+    /// Whether the whole interval lies on one side of `value`.
     pub fn excludes(&self, value: f64) -> bool {
         self.ends.is_some_and(|(low, high)| low > value || high < value)
     }
@@ -52,7 +52,7 @@ fn quantile(freedom: usize) -> f64 {
     if let Some(t) = freedom.checked_sub(1).and_then(|i| FEW.get(i)) {
         return *t;
     }
-    // The series of Cornish and Fisher, within 0.2 % from here on.
+    // From here on, the series of Cornish and Fisher is right within 0.2 %.
     let (z, f) = (1.959_964_f64, freedom as f64);
     z + (z.powi(3) + z) / (4.0 * f) + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * f * f)
 }
@@ -88,7 +88,7 @@ mod tests {
         assert!(low < 1.6 && high > 4.8 && low > 1.0, "{low} {high}");
     }
 
-    /// 95 of 100 intervals hold the truth, of three runs as of seven.
+    /// With three runs as with seven, 95 of 100 intervals contain the true value.
     #[test]
     fn an_interval_holds_as_often_as_it_says() {
         let seed = 7;

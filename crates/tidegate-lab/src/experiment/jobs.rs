@@ -1,8 +1,8 @@
-//! Runs side by side, in processes of their own: statistics of locks and recordings are a process's, and a simulated
-//! world keeps one CPU busy.
+//! Runs side by side, in processes of their own: statistics of locks and recordings belong to a process, and
+//! a simulated world keeps one CPU busy.
 //!
-//! A run in simulated time depends on its seed alone, so it is the same in any process, beside any others. Runs in
-//! real time have the machine for themselves.
+//! A run in simulated time depends only on its seed, so it is equal in any process, beside any others. Runs
+//! in real time have the machine for themselves.
 
 use super::excerpt::Excerpt;
 use super::{Experiment, Opening, Plan, Where};
@@ -20,42 +20,42 @@ use tidegate::observe::why::Slow;
 use tidegate_rt::{Condvar, LockClass, Mutex, thread};
 use tidegate_vfs::MemoryLimits;
 
-/// The command by which the running program does runs, which it reads from its standard input.
+/// The command with which the running program makes runs that it reads from its standard input.
 pub const RUN: &str = "lab-run";
 
-/// This program, also when its file was replaced.
+/// This program, even if its file was replaced.
 const THIS: &str = "/proc/self/exe";
 
 static JOBS: LockClass = LockClass::new("lab->runs", 12);
 
-/// Which run.
+/// The identification of a run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Job {
     experiment: String,
-    /// Its place among the settings, from 1.
+    /// The number of its setting, from 1.
     setting: usize,
     position: usize,
     seed: u64,
     quick: bool,
     device: Option<Where>,
     options: String,
-    /// The cache, dirty and background bytes, and inodes.
+    /// Bytes of cache, dirty bytes, background bytes, and number of inodes.
     memory: Option<(u64, u64, u64, usize)>,
-    /// The run is looked at.
+    /// The run is recorded.
     looked_at: bool,
 }
 
 /// The parts of a recording that are kept with the results.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Seen {
-    /// As of a [`Position`](super::outcome::Position).
+    /// As in [`Position`](super::outcome::Position).
     pub call_tree: String,
     pub excerpt: Option<Excerpt>,
     pub slow_commits: Vec<Slow>,
     pub lost_events: u64,
 }
 
-/// The result of a run, and of looking at it.
+/// The result of a run, and the kept parts of its recording.
 pub(super) type Answer = (RunResult, Option<Seen>);
 
 impl Job {
@@ -92,7 +92,7 @@ impl Job {
         Plan { quick: self.quick, device: self.device.clone(), seed: self.seed, opening, ..Plan::default() }
     }
 
-    /// Does the run in this process.
+    /// Makes the run in this process.
     fn run(&self) -> Result<Answer> {
         let plan = self.plan();
         let settings = (Experiment::named(&self.experiment)?.settings)(self.quick);
@@ -105,7 +105,7 @@ impl Job {
     }
 }
 
-/// A process of this program that does runs, one after the other.
+/// A process of this program that makes runs, one after the other.
 struct Apart {
     child: Child,
     to: ChildStdin,
@@ -133,9 +133,9 @@ impl Apart {
         answer.map_err(|e| self.broken(&e))?.map_err(Error::Spec)
     }
 
-    /// The reason why there is no answer, best told by the process's end.
+    /// The reason why there is no answer; the end of the process explains it best.
     fn broken(&mut self, e: &io::Error) -> Error {
-        // A process that has ended already keeps its own status.
+        // The kill does not change the status of a process that has already ended.
         let _ = self.child.kill();
         let ended = self.child.wait().ok();
         let why = ended.map_or_else(|| e.to_string(), |status| status.to_string());
@@ -145,7 +145,7 @@ impl Apart {
 
 impl Drop for Apart {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -158,12 +158,12 @@ fn write_line(to: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
     to.flush()
 }
 
-/// The work of a process that does runs: reads one in each line, and writes a line with its answer.
+/// The loop of a process that makes runs: reads one from each line, and writes a line with its answer.
 ///
 /// # Errors
-/// A line says no run; nobody reads the answer. A run that fails is an answer.
+/// A line is not a run, or the answer has no reader. A failed run is an answer.
 pub fn work(from: &mut dyn BufRead, to: &mut dyn Write) -> Result<()> {
-    // A process that nobody waits for ends.
+    // The process ends when its parent does.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let failed = |e: io::Error| Error::spec(e.to_string());
     for line in from.lines() {
@@ -173,7 +173,7 @@ pub fn work(from: &mut dyn BufRead, to: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// How many runs there are at once. Unless [started](Jobs::start), one, in this process.
+/// The runs that are made at once. Unless [started](Jobs::start), there is one at a time, in this process.
 #[derive(Clone, Default)]
 pub struct Jobs(Option<Arc<Workers>>);
 
@@ -183,7 +183,7 @@ impl std::fmt::Debug for Jobs {
     }
 }
 
-/// Threads that wait for processes; gone with the last who may ask.
+/// Threads that wait for processes; they end with the last user.
 struct Workers {
     shared: Arc<Shared>,
 }
@@ -196,16 +196,16 @@ struct Shared {
 
 struct State {
     queue: VecDeque<Job>,
-    /// Those that were asked for: with their answers, once they are there.
+    /// The requested runs, with their answers once there are any.
     answers: BTreeMap<Job, Option<Result<Answer>>>,
     running: usize,
-    /// So many wait to do something in this process: no other run begins before.
+    /// Number of threads that wait to do something in this process: no other run begins before.
     held_up: usize,
     over: bool,
 }
 
 impl Jobs {
-    /// Begins with all runs of these experiments in simulated time, `most` at once, in as many processes: for
+    /// Begins all runs of these experiments in simulated time, `most` at once, in as many processes: for
     /// programs that do [`work`] when they are called with [`RUN`].
     ///
     /// # Errors
@@ -231,7 +231,7 @@ impl Jobs {
         self.0.is_some()
     }
 
-    /// Has these runs done before all others.
+    /// Moves these runs before all others.
     pub(super) fn hurry(&self, jobs: &[Job]) {
         let Some(workers) = &self.0 else { return };
         let state = &mut *workers.shared.state.lock();
@@ -244,7 +244,7 @@ impl Jobs {
         workers.shared.changed.notify_all();
     }
 
-    /// Waits for a run's answer, which goes to one caller.
+    /// Waits for a run's answer, which only one caller gets.
     pub(super) fn answer(&self, job: &Job) -> Result<Answer> {
         let Some(workers) = &self.0 else { return job.run() };
         self.hurry(std::slice::from_ref(job));
@@ -258,7 +258,7 @@ impl Jobs {
         }
     }
 
-    /// Does something in this process: beside others, or `alone`.
+    /// Does something in this process, beside other runs or `alone`.
     pub(super) fn here<R>(&self, alone: bool, f: impl FnOnce() -> R) -> R {
         let Some(workers) = &self.0 else { return f() };
         let takes = if alone { workers.shared.most } else { 1 };
@@ -328,7 +328,7 @@ mod tests {
     use std::path::PathBuf;
     use tidegate_block::Preset;
 
-    /// Each device reaches the process of a run as it was asked for.
+    /// Each device reaches the process of a run unchanged.
     #[test]
     fn a_run_is_told_and_read_alike() {
         let models = Preset::ALL.into_iter();

@@ -96,12 +96,12 @@ fn settings(quick: bool) -> Vec<Setting> {
             job: Some("16 threads, files of 512 KiB"),
             ..setting("the same in real time", real.clone(), files, Some(published), bars)
         },
-        // The cost of the lock: nobody gains by it, and all wait for one.
+        // The cost of the lock: no thread gains by it, and all wait for one.
         setting("16 threads, files of 4 KiB", real, mark(100, 4 << 10, loops), None, |_| Vec::new()),
     ]
 }
 
-/// The ratio that was published of the change.
+/// The published ratio of the change.
 const SAVED: f64 = 4.244 / 3.822;
 
 fn bars(p: &[Position]) -> Vec<Comparison> {
@@ -129,7 +129,7 @@ fn bars(p: &[Position]) -> Vec<Comparison> {
     ]
 }
 
-/// The cost of each split that the published ratio needs: all that the change takes away is one bio for each.
+/// The cost of each split that would explain the published ratio: the change saves one bio for each split.
 fn a_split_would_take(p: &[Position]) -> String {
     let mean = |of: Vec<f64>| Some(of.iter().sum::<f64>() / of.len() as f64).filter(|m| *m > 0.0);
     let elapsed = p.iter().find(|p| p.name.ends_with("=locked")).map(|p| p.values.iter().flatten().copied());

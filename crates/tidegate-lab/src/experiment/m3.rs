@@ -1,4 +1,4 @@
-//! M3: the waiter in a sync.
+//! M3: the thread that waits in a sync.
 
 use super::comparison::{Because, Comparison, Rule};
 use super::outcome::{Case, Position, Published};
@@ -40,9 +40,10 @@ const ROWS: &str = "least row of files/s by its median";
 const SYNC: Metric = Metric::Event("sync");
 /// The setting without a rate: its table of files a second has the published dip.
 pub(crate) const AS_MANY: &str = "as many files as go";
-/// Memory of the machine that makes as many files as go: its dirty limit is a row of 20,000 files and a bit.
+/// Memory of the machine that makes as many files as it can: its dirty limit is a little more than a row of
+/// 20,000 files.
 const MACHINE: u64 = 1 << 30;
-/// Files offered in a second.
+/// Files offered per second.
 const RATE: u64 = 40_000;
 
 fn settings(quick: bool) -> Vec<Setting> {
@@ -69,7 +70,7 @@ fn settings(quick: bool) -> Vec<Setting> {
         cpus: 16,
         costs: Costs::default(),
         elevator: Elevator::None,
-        // Of a machine with memory for all that is dirty between two syncs.
+        // The machine has memory for everything that is dirty between two syncs.
         memory: MemoryLimits { cache: 4 << 30, dirty: 2 << 30, background: 1 << 30, inodes: 1 << 20 },
         options: "",
         workload: Spec::FsMark(workload),
@@ -98,13 +99,13 @@ fn settings(quick: bool) -> Vec<Setting> {
     };
     let files = RATE * seconds / threads;
     let every = seconds * 250;
-    // A smaller workload for a first look: one sync is enough to be in the way.
+    // A first look has a smaller workload: one sync is enough to be in the way.
     let commits = FsMark { logs: 1, ..mark(1, 1250, 250) };
     vec![
         setting("one sync beside fs_mark", mark(1, files, every), SYNC, Some(published), bars),
         setting("4 syncs at once", mark(4, files / 2, every), SYNC, None, |_| Vec::new()),
         setting("16 syncs at once", mark(16, files / 2, every), SYNC, None, |_| Vec::new()),
-        // The cost: a thread that fsyncs stands behind everything that a sync submits at once.
+        // The cost: a thread that fsyncs waits behind everything that a sync submits at once.
         setting("commits of a log beside them", commits, Metric::Op("commit"), None, |_| Vec::new()),
         Setting {
             memory: MemoryLimits::of_machine(MACHINE),
@@ -115,8 +116,8 @@ fn settings(quick: bool) -> Vec<Setting> {
     ]
 }
 
-/// fs_mark without a rate, as it was published, and a row of its table for each loop. Eight rows are enough for two
-/// syncs; 30 s of these would be six million files.
+/// fs_mark without a rate, as published, and a row of its table for each loop. Eight rows are enough for two
+/// syncs; 30 s would be six million files.
 fn closed_loop(quick: bool) -> FsMark {
     FsMark {
         threads: 8,
@@ -130,7 +131,8 @@ fn closed_loop(quick: bool) -> FsMark {
     }
 }
 
-/// The row with the least files a second, by the median row; the first fills memory and waits for nothing.
+/// The row with the fewest files per second, divided by the median row; the first row fills memory and does
+/// not wait.
 fn dip_of_rows(r: &RunResult) -> Option<f64> {
     let rate = |e: &crate::result::Event| e.values.get("files_per_second").copied();
     let mut rows: Vec<u64> = r.events.iter().filter_map(rate).skip(1).collect();
@@ -139,10 +141,10 @@ fn dip_of_rows(r: &RunResult) -> Option<f64> {
     (median > 0).then(|| rows[0] as f64 / median as f64)
 }
 
-/// The least files in an interval, by the median; the first and last intervals are not whole.
+/// The fewest files in an interval, divided by the median; the first and last intervals are incomplete.
 fn dip(r: &RunResult) -> Option<f64> {
     let all = r.series.ops.get("file")?;
-    // Each interval with its neighbours: 60 ms, so that one interval's chance does not count.
+    // Each interval is summed with its neighbours: 60 ms, so that a single interval does not count.
     let whole = all.get(1..all.len().checked_sub(1)?)?;
     let mut sums: Vec<u64> = whole.windows(3).map(|w| w.iter().map(|i| i.0).sum()).collect();
     sums.sort_unstable();

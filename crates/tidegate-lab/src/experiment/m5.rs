@@ -1,4 +1,4 @@
-//! M5: one checkpoint for all who wait, by a thread of its own.
+//! M5: one checkpoint for all waiting threads, written by a thread of its own.
 
 use super::calibration::Calibration;
 use super::comparison::{Because, Comparison, FACTOR, Rule};
@@ -45,7 +45,7 @@ const UNMERGED: [&str; 2] =
     ["ms of an fsync, each its own checkpoint, least", "ms of an fsync, each its own checkpoint, most"];
 const MERGED: [&str; 2] = ["ms of an fsync, merged, least", "ms of an fsync, merged, most"];
 const LESS_TO_WRITE: &str = "memory and the stream are a seventh of the published ones";
-/// The ratio that was published.
+/// The name of the published ratio.
 const RATIO: &str = "without / with checkpoint_merge";
 
 /// As much of the published workload as takes some seconds.
@@ -88,7 +88,8 @@ fn settings(quick: bool) -> Vec<Setting> {
     let times = if quick { 50 } else { 1000 };
     let group = |group, weight, threads, times| StormGroup { group, weight, threads, times };
     let interval_ms = if quick { 10 } else { 100 };
-    // More than may be dirty: the writer goes on at the device's speed, as one of an hour does.
+    // The size is more than may be dirty: the writer goes on at the device's speed, like one that runs for an
+    // hour.
     let stream_size = 512 << 20;
     let storm = |groups, stream_group| CkptStorm {
         groups,
@@ -125,7 +126,7 @@ fn settings(quick: bool) -> Vec<Setting> {
             Some(published()),
             bars,
         ),
-        // The cost: a caller alone hands over to a thread and back.
+        // The cost: a single caller hands over to a thread and back.
         setting("one caller alone", storm(vec![group(1, 100, 1, times)], 0), None, |_| Vec::new()),
     ]
 }
@@ -133,7 +134,7 @@ fn settings(quick: bool) -> Vec<Setting> {
 fn bars(p: &[Position]) -> Vec<Comparison> {
     let rounds = ratio(p, "nocheckpoint_merge", "checkpoint_merge");
     let because = Because { larger: LESS_TO_WRITE, smaller: LESS_TO_WRITE };
-    // As far from what was published as a ratio may be.
+    // The allowed distance from the published value is that of a ratio.
     let cost = |who, what: [&str; 2], published: f64| {
         let took = counter(p, who, MS);
         let bounds = [Rule::AtLeast(published / FACTOR), Rule::AtMost(published * FACTOR)];

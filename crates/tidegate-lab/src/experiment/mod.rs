@@ -8,17 +8,17 @@
 //! | `m1`, `m2`, `m3`, `m4`, `m5` | the experiments by mechanism |
 //! | `calibration` | the kernel's own ratio, beside ours |
 //! | `place`, `setting` | devices by name; one setting, measured |
-//! | [`room`] | how many runs there is room for at once |
-//! | [`rounds`] | how often positions run, in which order, with which seeds |
-//! | [`comparison`] | a figure of ours against what was published: yes, partly, no |
-//! | [`interval`] | where a figure lies, by a few runs |
-//! | [`sweep`] | experiments of one's own, from a TOML file |
+//! | [`room`] | the number of runs that there is room for at once |
+//! | [`rounds`] | the number, order and seeds of runs |
+//! | [`comparison`] | a figure of ours compared with the published one: yes, partly, no |
+//! | [`interval`] | the interval of a figure from a few runs |
+//! | [`sweep`] | the user's own experiments, from a TOML file |
 //! | [`compare`] | one workload on several targets |
 //! | [`contestant`] | targets by name: directories, images, models, kernels |
 //! | [`jobs`] | runs side by side, each in a process of its own |
 //! | [`excerpt`] | a few bios of a run, around one that was split |
-//! | [`observer`] | looking inside one run of each position |
-//! | [`outcome`] | what comes of it |
+//! | [`observer`] | recordings of one run of each position |
+//! | [`outcome`] | results |
 
 #[cfg(test)]
 mod bars;
@@ -59,19 +59,19 @@ use tidegate::Backend;
 use tidegate::observe::Wanted;
 use tidegate_vfs::MemoryLimits;
 
-/// Held by a test while it runs volumes: recordings are of the whole process, and would have the events of
-/// others in them. Around whole simulated worlds, so it is in none of them.
+/// Held by a test while it runs volumes: recordings cover the whole process, and would include the events of
+/// other tests. The lock is taken around whole simulated worlds, so it is part of none.
 #[cfg(test)]
 static ALONE: tidegate_rt::Mutex<()> = tidegate_rt::Mutex::new(&TESTS, ());
 #[cfg(test)]
 static TESTS: tidegate_rt::LockClass = tidegate_rt::LockClass::new("test->alone", 1);
 
-/// How volumes are opened, beside what an experiment says.
+/// The way volumes are opened, besides an experiment's own options.
 #[derive(Clone, Debug, Default)]
 pub struct Opening {
-    /// Mount options, as `fsync_mode=strict`; those of a position go over them.
+    /// Mount options, such as `fsync_mode=strict`; a position's options override them.
     pub options: String,
-    /// Mount options of what a kernel mounts, beside those that its name has.
+    /// Mount options for a kernel's mounts, besides those in its name.
     pub mounted: String,
     /// Memory, instead of an experiment's.
     pub memory: Option<MemoryLimits>,
@@ -88,7 +88,7 @@ fn conditions(opening: &Opening) -> Vec<String> {
     options.into_iter().chain(opening.memory.map(cache)).collect()
 }
 
-/// The note of what runs elsewhere than it was published.
+/// The note for a setting that runs elsewhere than it was published.
 fn on_another_device(device: &Where) -> String {
     format!(
         "On {device} instead of each setting's own device: nothing is demanded of these figures, and what is said below \
@@ -96,10 +96,10 @@ fn on_another_device(device: &Where) -> String {
     )
 }
 
-/// How experiments are run.
+/// The way experiments are run.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// Less of everything, for a first look.
+    /// A smaller workload, for a first look.
     pub quick: bool,
     /// Another device than the published setting's.
     pub device: Option<Where>,
@@ -109,10 +109,10 @@ pub struct Plan {
     pub runs: u32,
     /// How volumes are opened.
     pub opening: Opening,
-    /// How many runs there are at once.
+    /// The runs that are made at once.
     pub jobs: Jobs,
-    /// Whether the kernel may be shown beside, where an experiment can; for programs that can be a guest's process 1
-    /// (see [`crate::kernel`]). Not in a first look, and not on another device.
+    /// Whether the kernel may be shown beside, where an experiment can; for programs that can be a guest's
+    /// process 1 (see [`crate::kernel`]). Not in a first look, and not on another device.
     pub kernel: bool,
 }
 
@@ -122,13 +122,13 @@ pub struct Experiment {
     pub name: &'static str,
     /// Its subject.
     pub title: &'static str,
-    /// Why the positions differ.
+    /// The reason why the positions differ.
     pub mechanism: &'static str,
     settings: fn(quick: bool) -> Vec<Setting>,
     notes: &'static [&'static str],
-    /// Ratios across settings, put to the last of them.
+    /// Ratios across settings, added to the last of them.
     across: fn(&mut [outcome::Case]),
-    /// The switch in Linux itself, if it can be turned there.
+    /// The switch in Linux itself, if Linux has it.
     kernel: Option<Calibration>,
 }
 
@@ -137,10 +137,10 @@ pub const ALL: [&Experiment; 5] =
     [&m1::EXPERIMENT, &m2::EXPERIMENT, &m3::EXPERIMENT, &m4::EXPERIMENT, &m5::EXPERIMENT];
 
 impl Experiment {
-    /// The experiment of that name.
+    /// The experiment of this name.
     ///
     /// # Errors
-    /// There is none; the message names those there are.
+    /// There is none; the message lists the names.
     pub fn named(name: &str) -> Result<&'static Experiment> {
         let known = || ALL.map(|e| e.name).join(", ");
         ALL.into_iter()
@@ -154,8 +154,8 @@ impl Experiment {
         (self.settings)(false).into_iter().map(tell).collect()
     }
 
-    /// The settings with their numbers, from 1. Those that differ in their device alone are one on another device: the
-    /// one that is at home there, if any.
+    /// The settings with their numbers, from 1. On another device, settings that differ only in their device
+    /// become one: the setting of that device, if there is one.
     fn planned(&self, plan: &Plan) -> Vec<(usize, Setting)> {
         let all: Vec<(usize, Setting)> = (1..).zip((self.settings)(plan.quick)).collect();
         let of = |(n, s): &(usize, Setting)| {
@@ -166,7 +166,7 @@ impl Experiment {
         all.into_iter().zip(kept).filter_map(|(s, kept)| kept.then_some(s)).collect()
     }
 
-    /// How many runs it takes, if that is to be recorded.
+    /// The number of runs, with these recordings.
     pub fn runs(&self, plan: &Plan, wanted: Wanted) -> u64 {
         let ours: usize = self.planned(plan).iter().map(|(_, s)| s.runs(plan, wanted)).sum();
         ours as u64 + self.kernel(plan).map_or(0, Calibration::runs)
@@ -182,7 +182,7 @@ impl Experiment {
         self.kernel.as_ref().filter(|_| plan.kernel && !plan.quick && plan.device.is_none())
     }
 
-    /// Runs it; `observer` is told of each run. When and by what, the caller adds.
+    /// Runs it; `observer` hears of each run. The caller adds date and program.
     ///
     /// # Errors
     /// The first run that fails; those of the observer.
@@ -228,7 +228,7 @@ mod tests {
     use crate::workload::{FsMark, Spec};
     use tidegate_block::Preset;
 
-    /// Of each experiment, the names and numbers of its settings on a device.
+    /// For each experiment, the names and numbers of its settings on a device.
     fn planned(name: &str, device: Option<&str>) -> Vec<(usize, String)> {
         let device = device.map(|d| d.parse().unwrap());
         let plan = Plan { quick: true, device, ..Plan::default() };
@@ -244,7 +244,7 @@ mod tests {
         }
         let nvme = [(1, "pgioperf on nvme"), (3, "checkpoints of F2FS on nvme")];
         assert_eq!(planned("m2", Some("nvme")), said(&nvme));
-        // The one that is at home there, and judged.
+        // The setting of that device is run, and judged.
         let hdd = [(2, "pgioperf on hdd"), (3, "checkpoints of F2FS on hdd")];
         assert_eq!(planned("m2", Some("hdd")), said(&hdd));
         let ufs = planned("m4", Some("ufs"));
@@ -273,7 +273,7 @@ mod tests {
         }]
     }
 
-    /// Verdicts and reasons are about the devices of the settings.
+    /// Verdicts and reasons hold only for the devices of the settings.
     #[test]
     fn another_device_is_not_judged() {
         let _alone = ALONE.lock();

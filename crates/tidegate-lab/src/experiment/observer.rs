@@ -1,20 +1,21 @@
-//! Looking inside: the recording of one run of each position, and its reader.
+//! Recordings of one run of each position, and their receiver.
 
 use crate::error::Result;
 use tidegate::observe::{Observed, ProfileForm, Recording, Wanted};
 use tidegate_rt::Nanos;
 
-/// Something that is told of runs.
+/// A receiver of reports about runs.
 pub trait Observer {
-    /// A run has ended; its name.
+    /// Called when a run has ended, with its name.
     fn ran(&self, what: &str);
 
-    /// The recordings of one more run of each position. Call trees of runs on models are recorded anyway.
+    /// The recordings to make of one more run of each position. Call trees of runs on models are recorded
+    /// anyway.
     fn wants(&self) -> Wanted {
         Wanted::default()
     }
 
-    /// Takes what was recorded of the run that is drawn of a position, if anything was wanted.
+    /// Takes the recordings of the drawn run of a position, if any were asked for.
     ///
     /// # Errors
     /// Those of keeping it; the experiment ends with them.
@@ -23,19 +24,19 @@ pub trait Observer {
     }
 }
 
-/// Nobody looks closer.
+/// A function is an observer without recordings.
 impl<F: Fn(&str)> Observer for F {
     fn ran(&self, what: &str) {
         self(what);
     }
 }
 
-/// Of which position a run was looked at.
+/// The position of a recorded run.
 #[derive(Clone, Copy, Debug)]
 pub struct Looked<'a> {
     /// The experiment's name.
     pub experiment: &'a str,
-    /// Which of its settings, from 1.
+    /// The number of its setting, from 1.
     pub number: usize,
     /// The name of that setting.
     pub setting: &'a str,
@@ -44,7 +45,7 @@ pub struct Looked<'a> {
 }
 
 impl Looked<'_> {
-    /// A name for files of it: `m3.1.sync_wait=caller`.
+    /// A name for its files: `m3.1.sync_wait=caller`.
     pub fn file_name(&self) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() || "=._-".contains(c) { c } else { '-' };
         let position: String = self.position.chars().map(plain).collect();
@@ -55,8 +56,8 @@ impl Looked<'_> {
 /// The result of a run, and its recording.
 pub(super) type Watched<R> = (R, Option<Observed>);
 
-/// Runs `f`, which tells how long it took if time was virtual, and records what is wanted. A recording that
-/// somebody else in this process has under way is left alone.
+/// Runs `f`, which returns its duration if time was virtual, and makes the wanted recordings. A recording
+/// that other code in this process has under way is left alone.
 pub(super) fn watch<R>(wanted: Wanted, f: impl FnOnce() -> Result<(R, Option<Nanos>)>) -> Result<Watched<R>> {
     let recording = if wanted.anything() { Recording::start(wanted) } else { None };
     let done = f();
@@ -72,7 +73,7 @@ pub(super) fn watch<R>(wanted: Wanted, f: impl FnOnce() -> Result<(R, Option<Nan
 /// The call trees as folded stacks.
 pub(super) fn folded(observed: &Observed) -> String {
     let mut text = Vec::new();
-    // Memory takes everything.
+    // A write to memory cannot fail.
     let _ = ProfileForm::Folded.write(observed, &mut text);
     String::from_utf8_lossy(&text).into_owned()
 }

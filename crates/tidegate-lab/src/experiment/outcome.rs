@@ -1,5 +1,5 @@
-//! The result of an experiment: every run of every position, and the verdicts on them. Kept as JSON, drawn by
-//! the report.
+//! The result of an experiment: every run of every position, and the verdicts on them. It is stored as JSON
+//! and drawn by the report.
 
 use super::comparison::Comparison;
 use super::excerpt::Excerpt;
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use tidegate::observe::why::{Operation, Slow, explain};
 use tidegate::observe::{Observed, graph};
 
-/// When and by what something was measured.
+/// The date of a measurement, and the program and machine that made it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
-    /// When it had ended, as RFC 3339 writes it, in UTC; empty where that is left out.
+    /// The end of the measurement in UTC, in RFC 3339's form; empty if it is left out.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub date: String,
     /// Version of the program.
@@ -26,7 +26,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// In a line.
+    /// The head in one line.
     pub fn line(&self) -> String {
         let extent = if self.quick { "quick" } else { "full" };
         let Head { date, version, commit, machine, .. } = self;
@@ -37,17 +37,17 @@ impl Head {
 /// One experiment, measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// When and by what it was measured.
+    /// The date of the measurement, the program and the machine.
     #[serde(default)]
     pub head: Head,
     /// Its name, such as `m3`.
     pub experiment: String,
     /// Its subject, in a line.
     pub title: String,
-    /// Why the positions differ, in a few sentences.
+    /// The reason why the positions differ, in a few sentences.
     pub mechanism: String,
-    /// Whether our time was virtual: then the same seeds give the same outcome but for its head, byte for byte, and
-    /// but for the case of the kernel, if that was shown beside.
+    /// Whether our time was virtual. Then equal seeds give equal outcomes, byte for byte, except for the head
+    /// and for the kernel's case, if that was shown beside.
     pub simulated: bool,
     /// Simulated CPUs; 0 in real time.
     pub cpus: usize,
@@ -64,7 +64,7 @@ pub struct Case {
     pub name: String,
     /// The device or directory.
     pub target: String,
-    /// The workload as it can be run again, as JSON.
+    /// The workload as JSON, so that it can be run again.
     pub workload: String,
     /// The figure that is compared, such as `seconds of a sync`.
     pub metric: String,
@@ -74,18 +74,18 @@ pub struct Case {
     pub published: Option<Published>,
     /// The seed of each round.
     pub seeds: Vec<u64>,
-    /// For each round, positions by their numbers from 0, in the order in which they ran.
+    /// For each round, the positions by their numbers from 0, in the order of their runs.
     pub order: Vec<Vec<usize>>,
     /// Each position, the old one first.
     pub positions: Vec<Position>,
-    /// Figures that are held against what was published, or against a bound.
+    /// Figures that are compared with published ones, or with a bound.
     pub comparisons: Vec<Comparison>,
 }
 
 /// The published figures of a mechanism.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Published {
-    /// Where, such as `commit 7747bd4bceb3`.
+    /// The source, such as `commit 7747bd4bceb3`.
     pub source: String,
     /// The figure that was measured, and its unit.
     pub what: String,
@@ -96,7 +96,7 @@ pub struct Published {
 }
 
 impl Published {
-    /// How many times what came before is what came after.
+    /// The value before the change divided by the value after it.
     pub fn ratio(&self) -> f64 {
         self.before / self.after
     }
@@ -105,29 +105,29 @@ impl Published {
 /// One position of a switch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Position {
-    /// As it is spelled, such as `sync_wait=caller`.
+    /// Its spelling, such as `sync_wait=caller`.
     pub name: String,
     /// The metric over the runs.
     pub metric: Estimate,
-    /// The metric of each run, where it has one.
+    /// The metric of each run, if it has one.
     pub values: Vec<Option<f64>>,
     /// The mechanism's counters.
     pub counters: Vec<Counted>,
     /// Every run, in the order of rounds.
     pub runs: Vec<RunResult>,
-    /// The number of the run that is drawn in detail, from 0: the median one.
+    /// The number, from 0, of the run that is drawn in detail: the median one.
     pub drawn: usize,
-    /// The call tree of that run, or in real time of one more that was recorded, as folded stacks: `a;b;c 123` in
+    /// The call tree of that run, or in real time of one more, recorded run, as folded stacks: `a;b;c 123` in
     /// nanoseconds, a line each. Empty if none was recorded.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub call_tree: String,
-    /// A few bios of the same run, where the experiment is about them.
+    /// A few bios of that run, if the experiment is about bios.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excerpt: Option<Excerpt>,
-    /// The slowest commits of the same run, and why, where the experiment is about them.
+    /// The slowest commits of that run, and their causes, if the experiment is about commits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slow_commits: Vec<Slow>,
-    /// Events that the recording of that run lost: then nobody knows how much of those commits has a name.
+    /// Events that the recording of that run lost: then the named share of those commits is unknown.
     #[serde(default, skip_serializing_if = "is_none")]
     pub lost_events: u64,
 }
@@ -136,7 +136,7 @@ fn is_none(n: &u64) -> bool {
     *n == 0
 }
 
-/// A median and where it lies with 95 % confidence; of fewer than six values, between which it is.
+/// A median and its 95 % confidence interval; with fewer than six values, the range of the values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// The median.
@@ -154,23 +154,23 @@ pub struct Counted {
     pub name: String,
     /// Median over the runs.
     pub median: f64,
-    /// Of each run, where it has one.
+    /// The value of each run, if it has one.
     pub values: Vec<Option<f64>>,
 }
 
 impl Counted {
-    /// A counter by its runs; `None` where none has it.
+    /// A counter from its runs; `None` if none has it.
     pub fn of(name: &str, values: Vec<Option<f64>>) -> Option<Counted> {
         let median = Estimate::of(values.iter().flatten().copied())?.median;
         Some(Counted { name: name.into(), median, values })
     }
 }
 
-/// The flusher's time of waiting, in the run whose call tree is kept.
+/// The time that the flusher waited, in the run whose call tree is kept.
 const BLOCKED: &str = "flusher blocked, ms (drawn run)";
 
 impl Position {
-    /// A position by its runs and their metric.
+    /// A position from its runs and their metric.
     pub(super) fn of(name: &str, values: Vec<Option<f64>>, runs: Vec<RunResult>) -> Position {
         let metric = Estimate::of(values.iter().flatten().copied()).unwrap_or_default();
         let drawn = median_run(&values);
@@ -188,7 +188,8 @@ impl Position {
         self.counters.extend(Counted::of(BLOCKED, vec![Some(flusher_blocked_ms(folded))]));
     }
 
-    /// The share of the time of each of the slowest commits that has a name, in percent; none where events were lost.
+    /// The share of the time of each of the slowest commits that has a name, in percent; none if events were
+    /// lost.
     pub(super) fn named(&self) -> Vec<f64> {
         let told = self.slow_commits.iter().filter(|_| self.lost_events == 0);
         told.map(|s| s.named * 100.0).collect()
@@ -198,14 +199,14 @@ impl Position {
 /// Commits that are explained.
 const SLOWEST: usize = 10;
 
-/// The slowest commits of a run, and why they took so long; how many events the recording lost.
+/// The slowest commits of a run, and their causes; also the number of events that the recording lost.
 pub(super) fn slowest_commits(observed: &Observed) -> (Vec<Slow>, u64) {
     let report = explain(observed, 0, SLOWEST);
     let commits = report.kinds.into_iter().find(|k| k.operation == Operation::Commit);
     (commits.map(|k| k.slowest).unwrap_or_default(), report.dropped)
 }
 
-/// The flusher's time of waiting, by a call tree as folded stacks.
+/// The time that the flusher waited, from a call tree as folded stacks.
 fn flusher_blocked_ms(folded: &str) -> f64 {
     let stacks = folded.lines().filter_map(|l| l.rsplit_once(' '));
     let waits = |stack: &str| {
@@ -217,9 +218,9 @@ fn flusher_blocked_ms(folded: &str) -> f64 {
 }
 
 impl Estimate {
-    /// The median of `values` and its 95 % interval by order statistics: no assumption on how they are
-    /// distributed. Fewer than six values have no such interval: then it is the least and the greatest, which
-    /// hold the median of what five come from with 94 % confidence, of three with 75 %. `None` of none.
+    /// The median of `values` and its 95 % interval by order statistics, which assume no distribution. Fewer
+    /// than six values have no such interval: then it is the least and the greatest value, which contain the
+    /// true median with 94 % confidence for five values, and with 75 % for three. `None` without values.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Estimate> {
         let mut v: Vec<f64> = values.into_iter().collect();
         v.sort_by(f64::total_cmp);

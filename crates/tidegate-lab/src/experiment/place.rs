@@ -12,8 +12,8 @@ use tidegate_block::Preset;
 pub enum Where {
     /// A device model, in simulated time.
     Preset(#[serde(with = "by_name")] Preset),
-    /// A device model with its zones, in simulated time: F2FS with `blkzoned`, on a device that refuses whatever is
-    /// not at a write pointer.
+    /// A device model with its zones, in simulated time: F2FS with `blkzoned`, on a device that refuses a
+    /// write that is not at a write pointer.
     Zoned(#[serde(with = "by_name")] Preset),
     /// A device model, in real time: with this machine's CPUs, threads and noise.
     Real(#[serde(with = "by_name")] Preset),
@@ -21,7 +21,7 @@ pub enum Where {
     File(PathBuf),
 }
 
-/// Device models as text, for processes of this program among each other.
+/// Device models as text, between processes of this program.
 mod by_name {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
     use tidegate_block::Preset;
@@ -40,8 +40,9 @@ impl Where {
         matches!(self, Where::Preset(_) | Where::Zoned(_))
     }
 
-    /// The recordings of one more run of each position: in simulated time the median run again, which is the
-    /// same run. In real time another one, which does not count, since looking takes time there.
+    /// The recordings of one more run of each position. In simulated time that is the median run again, which
+    /// gives an equal run. In real time it is another run, which does not count, since recording takes time
+    /// there.
     pub(super) fn looked_at(&self, wanted: Wanted) -> Option<Wanted> {
         match self {
             Where::Preset(_) | Where::Zoned(_) | Where::Real(_) => Some(Wanted { calls: true, ..wanted }),
@@ -68,7 +69,7 @@ impl FromStr for Where {
     }
 }
 
-/// The device model of that name, of those that a volume works on.
+/// The device model of this name, if a volume works on it.
 pub(super) fn preset(name: &str) -> std::result::Result<Preset, String> {
     match name.parse() {
         Ok(p @ Preset::Zns) => {

@@ -1,13 +1,13 @@
-//! How many runs there is room for at once.
+//! The number of runs that there is room for at once.
 
 use tidegate_rt::thread;
 
-/// Memory that a run in a process of its own is given room for, in bytes: the largest of the published experiments
-/// take about as much, with the content of their model of a device.
+/// Memory for a run in a process of its own, in bytes: the largest of the published experiments take about as
+/// much, with the content of their model of a device.
 const RUN: u64 = 3 << 30;
 
-/// As many runs at once as there are CPUs, and memory for, in this process's control groups and in the machine; at
-/// least one.
+/// The number of runs for which this process's control groups and the machine have CPUs and memory; at least
+/// one.
 pub fn for_jobs() -> usize {
     let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| available(&text));
     bounded(thread::parallelism(), machine.into_iter().chain(tidegate::cgroup::memory_limit()).min())
@@ -18,7 +18,7 @@ fn bounded(cpus: usize, memory: Option<u64>) -> usize {
     cpus.min(room).max(1)
 }
 
-/// The bytes that `/proc/meminfo` says programs can have without swapping.
+/// The bytes that programs can have without swapping, by `/proc/meminfo`.
 fn available(text: &str) -> Option<u64> {
     let kib = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
     kib.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib << 10)

@@ -1,22 +1,22 @@
-//! Rounds: how often everybody runs, in which order, in which worlds.
+//! Rounds: the number and order of runs of each participant, and their worlds.
 //!
-//! Each round runs everybody once, in an order of its own, so that neither a machine that grows slower nor a
-//! neighbour in the order falls to one of them. In real time a round that is not measured goes before, since the
-//! first run meets cold caches, slow clocks and files that are not there yet. In simulated time there is nothing to
-//! warm up: a run knows of no other, and depends on its seed alone.
+//! Each round runs every participant once, in an order of its own, so that neither a machine that grows
+//! slower nor a neighbour in the order affects only one of them. In real time an unmeasured round comes
+//! first, since the first run has cold caches, slow clocks and files that are not there yet. In simulated
+//! time there is nothing to warm up: a run depends only on its seed.
 
 use super::outcome::Estimate;
 use tidegate_rt::rng::Rng;
 use tidegate_rt::sim;
 
-/// Rounds, unless told.
+/// Default number of rounds.
 pub const RUNS: u64 = 7;
-/// Rounds for a first look, unless told.
+/// Default number of rounds for a first look.
 pub const QUICK_RUNS: u64 = 3;
 
-/// One in so many meetings of threads in a simulated world is put off, by up to 3 ms, as interrupts and other work
-/// of a machine do: on average 11 ns for each lock, half of what the lock itself costs. Without it every seed would
-/// give nearly the same figures, and intervals would say nothing.
+/// One in this many meetings of threads in a simulated world is delayed, by up to 3 ms, as by interrupts and
+/// other work of a machine: on average 11 ns for each lock, half of the lock's own cost. Without the delays
+/// every seed would give nearly equal figures, and intervals would say nothing.
 const JITTER: u32 = 1 << 17;
 
 /// The order of runs.
@@ -24,12 +24,12 @@ const JITTER: u32 = 1 << 17;
 pub struct Rounds {
     /// Each round's seed.
     pub seeds: Vec<u64>,
-    /// In each round, everybody's number in the order in which they run.
+    /// For each round, the numbers of the participants in the order of their runs.
     pub order: Vec<Vec<usize>>,
 }
 
 impl Rounds {
-    /// So many rounds of `of` participants; the first has `seed`, each further one the next.
+    /// `rounds` rounds of `of` participants; the first has `seed`, each further one the next.
     pub fn new(seed: u64, rounds: u64, of: usize) -> Rounds {
         Self::with_seeds((0..rounds.max(1)).map(|n| seed.wrapping_add(n)).collect(), of)
     }
@@ -62,7 +62,7 @@ pub fn world(seed: u64, cpus: usize) -> sim::Config {
     sim::Config { seed, cpus, jitter: JITTER, ..sim::Config::default() }
 }
 
-/// Which run is the median one: the first of those whose figure is nearest to the median of all.
+/// The number of the median run: the first of the runs whose figure is nearest to the median of all.
 pub fn median_run(values: &[Option<f64>]) -> usize {
     let Some(all) = Estimate::of(values.iter().flatten().copied()) else { return 0 };
     let away = |v: &Option<f64>| v.map_or(f64::INFINITY, |v| (v - all.median).abs());

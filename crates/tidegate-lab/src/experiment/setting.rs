@@ -24,10 +24,11 @@ use tidegate_rt::lockstat;
 use tidegate_rt::sim::{self, Costs};
 use tidegate_vfs::MemoryLimits;
 
-/// Events kept of each thread, where bios are of interest.
+/// Events kept of each thread, if the setting is about bios.
 const EVENTS: usize = 1 << 16;
-/// Events kept of each thread where causes are of interest, in simulated time: more than a thread has in a
-/// run, since one event that is lost takes the names of others along. Only what comes takes memory.
+/// Events kept of each thread, if the setting is about causes, in simulated time. It is more than a thread
+/// has in a run, since the loss of one event also loses the names of others. Only recorded events take
+/// memory.
 const ALL_EVENTS: usize = 1 << 21;
 
 /// The figure that is compared.
@@ -35,9 +36,9 @@ const ALL_EVENTS: usize = 1 << 21;
 pub(super) enum Metric {
     /// Seconds of the measured part.
     Elapsed,
-    /// Mean seconds of the events of that name.
+    /// Mean seconds of the events of this name.
     Event(&'static str),
-    /// Mean seconds of an operation of that name.
+    /// Mean seconds of an operation of this name.
     Op(&'static str),
     /// Mean seconds of a checkpoint.
     Checkpoint,
@@ -67,13 +68,14 @@ impl Metric {
     }
 }
 
-/// A value of a run to show beside the metric.
+/// A value of a run that is shown beside the metric.
 pub(super) type Counter = (&'static str, fn(&RunResult) -> Option<f64>);
 
 /// One setting of an experiment.
 pub(super) struct Setting {
     pub name: String,
-    /// The name without the device, where that is in it: settings of one such name differ in their device alone.
+    /// The name without the device, if the name contains it: settings with one such name differ only in their
+    /// device.
     pub job: Option<&'static str>,
     pub place: Where,
     /// Bytes of the device.
@@ -90,14 +92,14 @@ pub(super) struct Setting {
     pub options: &'static str,
     pub workload: Spec,
     pub metric: Metric,
-    /// Mount options that are the positions, the old one first.
+    /// The mount options of each position, the old one first.
     pub positions: &'static [&'static str],
     pub published: Option<Published>,
     pub counters: &'static [Counter],
     pub bars: fn(&[Position]) -> Vec<Comparison>,
-    /// Bios of the run that is looked at are of interest.
+    /// The recorded run keeps bios.
     pub bios: bool,
-    /// So is why its slowest commits took so long.
+    /// The recorded run keeps the causes of its slowest commits.
     pub causes: bool,
 }
 
@@ -112,7 +114,7 @@ impl Setting {
         Rounds::new(plan.seed, runs, self.positions.len())
     }
 
-    /// Runs of all positions, those included that do not count.
+    /// Number of runs of all positions, uncounted runs included.
     pub(super) fn runs(&self, plan: &Plan, wanted: Wanted) -> usize {
         let warm_up = usize::from(!self.place(plan).is_simulated());
         let look = usize::from(self.place(plan).looked_at(wanted).is_some());
@@ -133,7 +135,7 @@ impl Setting {
         self.job.unwrap_or(&self.name)
     }
 
-    /// The name of it on the device that it runs on.
+    /// The setting's name on the device that it runs on.
     pub(super) fn called(&self, plan: &Plan) -> String {
         match self.is_at_home(plan) {
             true => self.name.clone(),
@@ -141,7 +143,7 @@ impl Setting {
         }
     }
 
-    /// Runs each position in every round; `of` is the experiment's name and which of its settings this is.
+    /// Runs each position in every round; `of` is the experiment's name and the number of this setting.
     pub(super) fn measure(&self, plan: &Plan, of: (&str, usize), observer: &dyn Observer) -> Result<Case> {
         let (place, name) = (self.place(plan), self.called(plan));
         let rounds = self.rounds(plan);
@@ -188,7 +190,7 @@ impl Setting {
         plan.jobs.apart() && self.place(plan).is_simulated()
     }
 
-    /// All of its runs in simulated time, but those that are looked at; `of` as for [`Setting::measure`].
+    /// All of its runs in simulated time, without the recorded ones; `of` as for [`Setting::measure`].
     pub(super) fn jobs(&self, plan: &Plan, of: (&str, usize)) -> Vec<Job> {
         if !self.place(plan).is_simulated() {
             return Vec::new();
@@ -200,7 +202,7 @@ impl Setting {
         rounds.each().flat_map(round).collect()
     }
 
-    /// Looks at one more run of each position.
+    /// Records one more run of each position.
     fn look(
         &self,
         plan: &Plan,
@@ -209,7 +211,7 @@ impl Setting {
         observer: &dyn Observer,
     ) -> Result<()> {
         let Some(wanted) = self.looks(plan, observer.wants()) else { return Ok(()) };
-        // A recording stays in its process, but for what is kept of it.
+        // A recording stays in its process, except for the kept parts.
         let apart = self.is_apart(plan) && !observer.wants().anything();
         let seed = |p: &Position| rounds.seeds[p.drawn];
         let job = |(i, p)| Job::new(of, i, seed(p), plan, true);
@@ -224,7 +226,8 @@ impl Setting {
                 true => plan.jobs.answer(job)?,
                 false => {
                     let once = || self.once(plan, position, seed(measured), wanted);
-                    // Recordings and lock statistics are the process's: nothing else may run in it meanwhile.
+                    // Recordings and lock statistics belong to the process: nothing else may run in it
+                    // meanwhile.
                     let (again, observed) = plan.jobs.here(true, once)?;
                     if let Some(o) = observed.as_ref().filter(|_| observer.wants().anything()) {
                         let drawn = Looked { experiment: of.0, number: of.1, setting: &name, position };
@@ -251,20 +254,20 @@ impl Setting {
         Ok(())
     }
 
-    /// The recordings of a run that is looked at, if one is.
+    /// The recordings of the recorded run, if there is one.
     pub(super) fn looks(&self, plan: &Plan, wanted: Wanted) -> Option<Wanted> {
         let place = self.place(plan);
         place.looked_at(wanted).map(|wanted| self.closer(place, wanted))
     }
 
-    /// The parts of a recording that are kept.
+    /// The kept parts of a recording.
     pub(super) fn seen(&self, o: &Observed) -> Seen {
         let (slow_commits, lost_events) = if self.causes { slowest_commits(o) } else { (Vec::new(), 0) };
         let excerpt = self.bios.then(|| Excerpt::of(o)).flatten();
         Seen { call_tree: folded(o), excerpt, slow_commits, lost_events }
     }
 
-    /// The recordings of the run that is looked at.
+    /// The recordings of the recorded run.
     fn closer(&self, place: &Where, wanted: Wanted) -> Wanted {
         let own = match self.causes && place.is_simulated() {
             true => Some(ALL_EVENTS),
@@ -280,7 +283,7 @@ impl Setting {
         Position { counters, ..Position::of(name, values, runs) }
     }
 
-    /// Does one run in this process.
+    /// Makes one run in this process.
     pub(super) fn once(
         &self,
         plan: &Plan,
@@ -324,7 +327,7 @@ fn on_model(rig: &Rig, workload: &Spec) -> Result<RunResult> {
     on_volume(rig.build()?, |t| run(workload, t))
 }
 
-/// On a file that is made for it: one that is there already is somebody's.
+/// Runs on a new file: a file that exists already belongs to the user.
 fn on_file(rig: &Rig, workload: &Spec, path: &Path, backend: Backend) -> Result<RunResult> {
     File::create_new(path).map_err(|e| match e.kind() {
         ErrorKind::AlreadyExists => Error::Exists { path: path.to_path_buf() },
@@ -337,7 +340,7 @@ fn on_file(rig: &Rig, workload: &Spec, path: &Path, backend: Backend) -> Result<
     result
 }
 
-/// Does `f` on a volume and unmounts it.
+/// Calls `f` on a volume and unmounts it.
 pub(super) fn on_volume<R>(volume: VolumeTarget, f: impl FnOnce(&Arc<dyn Target>) -> Result<R>) -> Result<R> {
     let volume = Arc::new(volume);
     let result = f(&(volume.clone() as Arc<dyn Target>));
@@ -351,23 +354,23 @@ pub(super) fn count(r: &RunResult, name: &str) -> Option<f64> {
     r.counters.get(name).map(|n| *n as f64)
 }
 
-/// One counter by another.
+/// One counter divided by another.
 pub(super) fn per(r: &RunResult, a: &str, b: &str) -> Option<f64> {
     Some(count(r, a).unwrap_or(0.0) / count(r, b).filter(|n| *n > 0.0)?)
 }
 
-/// Metric of one position by another's, in each round that has both.
+/// The metric of one position divided by another's, in each round that has both.
 pub(super) fn ratio(positions: &[Position], a: &str, b: &str) -> Vec<f64> {
     let of = |name: &str| positions.iter().find(|p| is(&p.name, name));
     of(a).zip(of(b)).map_or(Vec::new(), |(a, b)| by_rounds(&a.values, &b.values))
 }
 
-/// A counter of one position by another's, in each round that has both.
+/// A counter of one position divided by another's, in each round that has both.
 pub(super) fn counter_ratio(positions: &[Position], name: &str, a: &str, b: &str) -> Vec<f64> {
     by_rounds(counted(positions, a, name), counted(positions, b, name))
 }
 
-/// A counter in a position, of each run that has it.
+/// A counter in a position, for each run that has it.
 pub(super) fn counter(positions: &[Position], position: &str, name: &str) -> Vec<f64> {
     counted(positions, position, name).iter().flatten().copied().collect()
 }
@@ -378,18 +381,18 @@ fn counted<'a>(positions: &'a [Position], position: &str, name: &str) -> &'a [Op
     counter.map_or(&[], |c| &c.values)
 }
 
-/// One figure by another, round by round.
+/// One figure divided by another, round by round.
 pub(crate) fn by_rounds(a: &[Option<f64>], b: &[Option<f64>]) -> Vec<f64> {
     let both = a.iter().zip(b).filter_map(|(a, b)| Some((*a)?).zip(*b));
     both.filter(|(_, b)| *b > 0.0).map(|(a, b)| a / b).collect()
 }
 
-/// Milliseconds that were waited for locks of a class.
+/// Milliseconds that threads waited for locks of a class.
 pub(super) fn lock_wait_ms(r: &RunResult, class: &str) -> Option<f64> {
     r.locks.iter().find(|l| l.table.class == class).map(|l| l.wait_total_ns as f64 / 1e6)
 }
 
-/// Whether a position is called so, with or without the switch's name, or is so and has more.
+/// Whether a position has this name, with or without the switch's name, or has it with further options.
 fn is(position: &str, name: &str) -> bool {
     let (all, position) = (position, position.split(',').next().unwrap_or(position));
     all == name || position == name || position.split_once('=').is_some_and(|(_, word)| word == name)
@@ -428,7 +431,7 @@ mod tests {
         }
     }
 
-    /// The measurements in three rounds, and how many runs they took.
+    /// The measurements in three rounds, and the number of runs.
     fn measured(place: Where) -> (Case, u64) {
         let ran = AtomicU64::new(0);
         let count = |_: &str| {
@@ -442,7 +445,7 @@ mod tests {
         (case, ran)
     }
 
-    /// Together, since recordings are the process's.
+    /// The checks share one test, since recordings belong to the process.
     #[test]
     fn rounds_are_run_as_said() {
         let _alone = ALONE.lock();

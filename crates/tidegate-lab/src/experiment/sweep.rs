@@ -1,6 +1,6 @@
-//! Experiments of one's own: workload × devices × mount options, from a TOML file.
+//! The user's own experiments: workload × devices × mount options, from a TOML file.
 //!
-//! The example says what each line is for:
+//! The example explains each line:
 //!
 //! ```toml
 #![doc = include_str!("../../examples/commits.toml")]
@@ -58,14 +58,14 @@ pub struct Sweep {
     hardware: Hardware,
     memory: Option<MemoryLimits>,
     measure: Measure,
-    /// Each point of the workload: its particular parameters, and the whole.
+    /// Each point of the workload: its own parameters, and the whole.
     workloads: Vec<(String, Spec)>,
-    /// Mount options of each position: its particular ones, and all of them.
+    /// Mount options of each position: its own ones, and all of them.
     options: Vec<(String, String)>,
 }
 
 impl Sweep {
-    /// Reads a file.
+    /// Reads the text of a file.
     ///
     /// # Errors
     /// The fault in it, and its place.
@@ -115,13 +115,13 @@ impl Sweep {
         self.seeds.truncate(QUICK_RUNS as usize);
     }
 
-    /// How many runs it takes, if that is to be recorded.
+    /// The number of runs, with these recordings.
     pub fn runs(&self, wanted: Wanted) -> u64 {
         let each = runs(&self.devices, self.seeds.len() as u64, wanted);
         each * (self.workloads.len() * self.options.len()) as u64
     }
 
-    /// Runs it; `observer` is told of each run. A position that fails takes no further part in its case.
+    /// Runs it; `observer` hears of each run. A position that fails takes no further part in its case.
     ///
     /// # Errors
     /// Those of the observer.
@@ -163,7 +163,7 @@ impl Sweep {
     }
 }
 
-/// Bytes that a volume has at least and at most.
+/// Fewest and most bytes of a volume.
 const SIZES: RangeInclusive<u64> = 64 << 20..=16 << 40;
 /// CPUs of a simulated world.
 const CPUS: RangeInclusive<usize> = 1..=1024;
@@ -198,7 +198,7 @@ impl File {
         Ok(hardware)
     }
 
-    /// Memory of the volumes, as Linux divides that of a machine.
+    /// Memory of the volumes, divided as Linux divides a machine's.
     fn memory(&self, devices: &[Contestant]) -> Result<Option<MemoryLimits>> {
         let Some(memory) = self.memory else { return Ok(None) };
         if let Some(d) = devices.iter().find(|d| !d.is_ours()) {
@@ -215,7 +215,7 @@ fn within<T: PartialOrd + Copy + Display>(key: &str, value: T, range: &RangeIncl
     Err(Error::spec(format!("{key} = {value}: from {} to {}", range.start(), range.end())))
 }
 
-/// An elevator as it is written: `none`, or `wfq` with options behind commas.
+/// An elevator in its spelling: `none`, or `wfq` with options behind commas.
 fn elevator(text: &str) -> Result<Elevator> {
     let wrong = || {
         Error::spec(format!(
@@ -240,12 +240,12 @@ fn elevator(text: &str) -> Result<Elevator> {
     Ok(Elevator::Wfq(options))
 }
 
-/// Values that are tried one by one. A list of tables is one value, such as the groups of a workload.
+/// Values that are tried one by one. A list of tables is a single value, such as the groups of a workload.
 fn axis(value: &Value) -> Option<&Vec<Value>> {
     value.as_array().filter(|list| !list.is_empty() && !list.iter().any(Value::is_table))
 }
 
-/// Every combination of the values that lists have, with what is particular to it.
+/// Every combination of the values in lists, with the part that is particular to it.
 fn points(table: &Table) -> Vec<(String, Table)> {
     let mut points = vec![(String::new(), table.clone())];
     for (key, values) in table.iter().filter_map(|(k, v)| Some((k, axis(v)?))) {
@@ -263,7 +263,7 @@ fn points(table: &Table) -> Vec<(String, Table)> {
     points
 }
 
-/// Mount options of one combination: its particular ones, and all of them.
+/// Mount options of one combination: its own ones, and all of them.
 fn position(all: &Table, point: &Table) -> Result<(String, String)> {
     let option = |(key, value): (&String, &Value)| match value {
         Value::Boolean(true) => Ok(key.clone()),
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(plain.options, [("as given".to_owned(), String::new())]);
     }
 
-    /// Each changes what is measured: a setting that is read and then forgotten would not.
+    /// Each setting must change the measurement: one that is read and then forgotten would not.
     #[test]
     fn what_a_volume_is_on_counts() {
         let _alone = ALONE.lock();
@@ -372,7 +372,7 @@ mod tests {
         assert_eq!((cpus, one), (Hardware::default().cpus, 1));
         let elapsed = |r: &Option<RunResult>| r.as_ref().unwrap().elapsed_ns;
         assert!(elapsed(&alone) > 2 * elapsed(&plain), "one CPU for four threads");
-        // A seed gives one run: only the order of requests makes another of it.
+        // A seed gives one run; only the order of requests makes it a different one.
         let (_, many, _) = run("", 200, each);
         let (_, wfq, _) = run("elevator = \"wfq\"", 200, each);
         assert_ne!(elapsed(&many), elapsed(&wfq));

@@ -48,9 +48,9 @@ pub struct Job {
     pub size: u64,
     /// `numjobs`: threads.
     pub numjobs: u64,
-    /// `fsync`: after so many writes; 0 for never.
+    /// `fsync`: after this many writes; 0 for never.
     pub fsync: u64,
-    /// `fdatasync`: the same.
+    /// `fdatasync`: after this many writes; 0 for never.
     pub fdatasync: u64,
     /// `end_fsync`
     pub end_fsync: bool,
@@ -70,17 +70,17 @@ pub struct Job {
     pub directory: String,
     /// `nrfiles`
     pub nrfiles: u64,
-    /// `loops`: how often the size is gone through.
+    /// `loops`: number of passes over the size.
     pub loops: u64,
     /// `filesize`; 0 for the thread's size split evenly.
     pub filesize: u64,
-    /// `iodepth`, of which only 1 is done.
+    /// `iodepth`, of which only 1 is supported.
     pub iodepth: u64,
     /// `rate_iops`: of reads, of writes; 0 for no bound.
     pub rate_iops: [u64; 2],
     /// `thinktime`: pause after each block.
     pub thinktime: Duration,
-    /// `stonewall`: not before those above have ended.
+    /// `stonewall`: begins only when the earlier jobs have ended.
     pub stonewall: bool,
     /// `group_reporting`
     pub group_reporting: bool,
@@ -119,18 +119,18 @@ impl Default for Job {
     }
 }
 
-/// I/O engines that do one thing at a time, as this does.
+/// I/O engines with one operation at a time, as here.
 const SYNC_ENGINES: [&str; 5] = ["sync", "psync", "vsync", "pvsync", "pvsync2"];
 
-/// Keys that change nothing here: threads are what jobs are, and chance is repeated for one seed.
+/// Keys without effect here: jobs are threads, and random numbers repeat for a seed.
 const NOTHING_HERE: [&str; 6] =
     ["thread", "randrepeat", "description", "scramble_buffers", "gtod_reduce", "fallocate"];
-/// Keys without which a job still does what it is about.
+/// Unsupported keys without which a job still serves its purpose.
 const NOT_DONE: [&str; 6] =
     ["invalidate", "norandommap", "refill_buffers", "ramp_time", "log_avg_msec", "exitall"];
 
 impl Job {
-    /// Takes one key in. A note when it is taken otherwise than it says.
+    /// Applies one key. Returns a note when the key is not applied literally.
     pub(super) fn set(&mut self, key: &str, value: &str) -> Result<Option<String>, String> {
         let bad = || format!("{key}={value} cannot be read");
         let number = || value.parse::<u64>().map_err(|_| bad());
@@ -178,7 +178,7 @@ impl Job {
         Ok(None)
     }
 
-    /// Whether it can be run as it is; a note when something in it does nothing.
+    /// Whether the job can be run; returns a note when a part of it has no effect.
     pub(super) fn check(&self) -> Result<Option<String>, String> {
         let job = &self.name;
         if self.bs.contains(&0) {

@@ -35,7 +35,7 @@ struct Direction {
     io_bytes: u64,
     io_kbytes: u64,
     bw_bytes: u64,
-    /// KiB a second.
+    /// KiB per second.
     bw: u64,
     iops: f64,
     /// Milliseconds.
@@ -63,7 +63,7 @@ struct Times {
     percentile: BTreeMap<Percent, u64>,
 }
 
-/// A percentage that is written as fio does and sorted by its value.
+/// A percentage that is written in fio's form and sorted by its value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Percent(u64);
 

@@ -1,16 +1,16 @@
-//! Jobs in the manner of fio: its job files read, run on a target, and reported in its JSON.
+//! Jobs in the manner of fio: fio's job files are read, run on a target, and reported in fio's JSON.
 //!
 //! Lock owned: `lab->jobs` 11.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `parse` | [`JobFile`]: sections, keys, what is not understood and where |
+//! | `parse` | [`JobFile`]: sections, keys, errors with their places |
 //! | `units` | sizes and times as fio writes them |
 //! | `job` | [`Job`]: one section with its values |
-//! | `offsets` | which block is next |
+//! | `offsets` | the order of blocks |
 //! | [`run`](mod@run) | running jobs: layout of files, threads, waves |
-//! | `table` | the same for people |
-//! | [`json`] | what fio prints with `--output-format=json` |
+//! | `table` | the results as a table |
+//! | [`json`] | the output of fio's `--output-format=json` |
 
 mod job;
 pub mod json;

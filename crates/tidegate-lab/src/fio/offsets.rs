@@ -1,8 +1,8 @@
-//! Which block of a file is next.
+//! The order of the blocks of a file.
 
 use tidegate_rt::rng::Rng;
 
-/// Blocks of one size in one file: from front to back, or each once in random order; then anew.
+/// Blocks of one size in one file: from front to back, or each once in random order; then again.
 pub(super) struct Offsets {
     blocks: u64,
     random: bool,
@@ -36,7 +36,7 @@ impl Offsets {
         let mut n = self.done;
         self.done += 1;
         if self.random {
-            // The network permutes a power of four; numbers outside are walked on from.
+            // The network permutes a power of four; a number out of range is permuted again.
             loop {
                 n = self.permute(n);
                 if n < self.blocks {

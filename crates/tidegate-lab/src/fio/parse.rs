@@ -35,7 +35,7 @@ impl JobFile {
     /// Reads the text of a job file. Each later `[global]` adds to what the jobs after it begin with.
     ///
     /// # Errors
-    /// A line that is none, a key that is not known, a value that makes no sense; the first one.
+    /// The first malformed line, unknown key, or impossible value.
     pub fn parse(text: &str) -> Result<JobFile, ParseError> {
         let mut file = JobFile::default();
         let mut global = Job::default();

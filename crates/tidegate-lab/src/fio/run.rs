@@ -1,4 +1,5 @@
-//! Running jobs: files laid out, one thread for each of a job's `numjobs`, waves between stonewalls.
+//! Runs of jobs: files are laid out, there is one thread for each of a job's `numjobs`, and stonewalls divide
+//! the jobs into waves.
 
 use super::job::Job;
 use super::offsets::Offsets;
@@ -17,16 +18,16 @@ use tidegate_rt::rng::Rng;
 use tidegate_rt::{LockClass, Mutex, clock, thread};
 
 static ENDED: LockClass = LockClass::new("lab->jobs", 11);
-/// Alignment that O_DIRECT is content with everywhere.
+/// An alignment that O_DIRECT accepts everywhere.
 const ALIGN: usize = 4096;
 const INTERVAL_MS: u64 = 100;
 
 /// The result of one thread of a job, or of a group with `group_reporting`.
 #[derive(Clone, Debug, Default)]
 pub struct JobOutcome {
-    /// The job's name; of a group, the first one's.
+    /// The job's name; for a group, the first job's.
     pub name: String,
-    /// Its group: those between two stonewalls.
+    /// Its group: the jobs between two stonewalls.
     pub group: usize,
     /// The section's options.
     pub options: BTreeMap<String, String>,
@@ -36,7 +37,7 @@ pub struct JobOutcome {
     pub write: OpStats,
     /// fsync and fdatasync.
     pub sync: OpStats,
-    /// From its start to its end, in nanoseconds; of a group, the longest.
+    /// From its start to its end, in nanoseconds; for a group, the longest.
     pub runtime_ns: u64,
 }
 
@@ -47,7 +48,7 @@ pub struct Outcome {
     pub global: BTreeMap<String, String>,
     /// Each thread, or each group.
     pub jobs: Vec<JobOutcome>,
-    /// Everything else that was measured, for each wave.
+    /// All other measurements, for each wave.
     pub waves: Vec<RunResult>,
     /// Deviations from the request, with reasons.
     pub notes: Vec<String>,
@@ -55,7 +56,7 @@ pub struct Outcome {
 
 type Ended = Arc<Mutex<BTreeMap<usize, (Recorder, u64)>>>;
 
-/// Runs the jobs of a file: those before a stonewall at once, those after it when they have ended.
+/// Runs the jobs of a file: those before a stonewall at once, later ones when those have ended.
 ///
 /// # Errors
 /// The first one of the target.
@@ -149,7 +150,7 @@ struct Worker {
     index: usize,
 }
 
-/// A file of a worker, and which blocks of it are next to be read and to be written.
+/// A file of a worker, and its next blocks to read and to write.
 struct Open {
     file: Box<dyn TargetFile>,
     next: [Offsets; 2],
@@ -224,7 +225,7 @@ impl Worker {
         }
     }
 
-    /// Does the fsync that is due after so many writes, of the file that was written.
+    /// Does the fsync that is due after a number of writes, on the file that was written.
     fn make_durable(&self, r: &mut Recorder, files: &[Open], turn: usize, writes: u64) -> Result<()> {
         let written = (turn + files.len() - 1) % files.len();
         for (every, datasync) in [(self.job.fsync, false), (self.job.fdatasync, true)] {
@@ -236,7 +237,7 @@ impl Worker {
     }
 }
 
-/// Memory that O_DIRECT takes.
+/// Memory that O_DIRECT accepts.
 struct Memory {
     bytes: Vec<u8>,
     first: usize,

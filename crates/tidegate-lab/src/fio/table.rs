@@ -1,4 +1,4 @@
-//! The results of jobs, for people: a line for each job and way.
+//! The results of jobs as a table: a line for each job and direction.
 
 use super::run::{JobOutcome, Outcome};
 use crate::report::latency;
@@ -6,7 +6,7 @@ use crate::report::text::{cut, num};
 use crate::result::OpStats;
 use std::fmt::Write;
 
-/// A line for each job and way, with latencies; with a heading.
+/// A line for each job and direction, with latencies, below a heading.
 pub fn table(outcome: &Outcome) -> String {
     let first = ["job", "", "IOPS", "MiB/s"].map(String::from).to_vec();
     let mut rows = vec![[first, latency::columns()].concat()];

@@ -9,8 +9,8 @@ fn split(text: &str) -> Option<(u64, &str)> {
     Some((number.parse().ok()?, unit))
 }
 
-/// Bytes: a number, perhaps with `k`, `m`, `g`, `t` or `p` (1024 of the one before it) and a `b`. With an
-/// `i` it is 1000 of the one before it: fio's default turns the standards' meaning around.
+/// Bytes: a number, perhaps with `k`, `m`, `g`, `t` or `p` (1024 of the unit before) and a `b`. With an `i`
+/// it is 1000 of the unit before: fio's default reverses the standards' meaning.
 pub(super) fn size(text: &str) -> Option<u64> {
     let (n, unit) = split(text)?;
     let lower = unit.to_ascii_lowercase();
@@ -51,7 +51,8 @@ pub(super) fn boolean(text: &str) -> Option<bool> {
     }
 }
 
-/// One value for both directions, or one for reads and one for writes; a third would be for trims.
+/// One value for both directions, or one for reads and one for writes; fio's third, for trims, is not
+/// supported.
 pub(super) fn both(text: &str, one: impl Fn(&str) -> Option<u64>) -> Option<[u64; 2]> {
     let values: Vec<&str> = text.split(',').collect();
     match values[..] {

@@ -9,12 +9,12 @@ use tidegate::{Elevator, NewVolume};
 use tidegate_block::{QueueLimits, RequestQueue, file};
 use tidegate_uml::programs;
 
-/// An image in a directory of its own, both of which go with it.
+/// An image in a directory of its own; both are removed when this is dropped.
 pub(crate) struct Fresh {
     dir: TempDir,
 }
 
-/// Where images are made: on a disk rather than in memory, unless `TMPDIR` says where.
+/// The directory for images: on a disk rather than in memory, unless `TMPDIR` names it.
 pub(crate) fn directory() -> PathBuf {
     let on_disk = Path::new("/var/tmp");
     let told = std::env::var_os("TMPDIR").is_some();
@@ -22,7 +22,7 @@ pub(crate) fn directory() -> PathBuf {
 }
 
 impl Fresh {
-    /// Makes one of `size` bytes.
+    /// Makes an image of `size` bytes.
     pub(crate) fn new(format: Format, size: u64) -> Result<Fresh> {
         let parent = directory();
         let dir = tempfile::Builder::new().prefix("tidegate-lab-").tempdir_in(&parent);
@@ -49,13 +49,13 @@ impl Fresh {
         self.dir.path().join("volume.img")
     }
 
-    /// A directory beside it.
+    /// A directory beside the image.
     pub(crate) fn beside(&self) -> &Path {
         self.dir.path()
     }
 }
 
-/// Runs a program; its message when it fails is the error.
+/// Runs a program; if it fails, its message is the error.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let name = Path::new(command.get_program()).file_name().unwrap_or_default().to_owned();
     let out = command.env("LC_ALL", "C").stdin(Stdio::null()).output();

@@ -14,24 +14,25 @@ use std::time::Duration;
 use tidegate_block::file;
 use tidegate_uml::{Running, Uml, sh};
 
-/// The command by which the running program works in a guest; the directory of the job and the one to work in follow.
+/// The command with which the running program works in a guest; the job's directory and the directory to work
+/// in follow.
 pub const WORK: &str = "guest-work";
 
 /// Files of a job.
 const JOB: &str = "job.json";
 const ANSWER: &str = "answer.json";
-/// Line that is printed when the answer is there.
+/// The line that is printed when the answer is ready.
 const DONE: &str = "@@guest-worked";
-/// Longer than any workload of the lab takes, so that one that hangs ends.
+/// A time longer than that of any workload of the lab, so that one that hangs is ended.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// Lines of what a guest printed that tell why it failed.
+/// Last lines of a guest's output that explain its failure.
 const LAST: usize = 3;
 
 /// The work to be done in a guest.
 #[derive(Debug, Serialize, Deserialize)]
 struct Job {
     spec: Spec,
-    /// The volume stays: the workload's files are removed, unless something was in their place.
+    /// The volume stays: the workload's files are removed, unless something was in their place before.
     stays: bool,
 }
 
@@ -40,38 +41,38 @@ struct Job {
 pub struct Ran {
     /// The measurements.
     pub result: RunResult,
-    /// Files of the workload were there before, and were left.
+    /// Files in the workload's place were there before, and were left.
     pub was_there: bool,
 }
 
-/// How a guest's I/O is shared out, where it matters.
+/// The sharing of a guest's I/O, if it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
-    /// As many bytes may be dirty, half of them before the flusher begins.
+    /// Bytes that may be dirty; the flusher begins at half of them.
     pub dirty: u64,
 }
 
-/// A guest to run a workload in. Each of its writes waits until it is on the host's disk: the promise of an
-/// fsync there is kept, and takes as long as it does.
+/// A guest to run a workload in. Each of its writes waits until it is on the host's disk: an fsync in the
+/// guest keeps its promise, and takes as long as on that disk.
 #[derive(Clone, Debug)]
 pub struct Guest<'a> {
     /// The volume that it mounts.
     pub volume: &'a Named,
-    /// Mount options beside the volume's; may be empty.
+    /// Mount options besides the volume's; may be empty.
     pub options: &'a str,
     /// Bytes of a new volume.
     pub size: u64,
-    /// With `bfq` as elevator and its `strict_guarantees`; the kernel's own choice if none is given.
+    /// If given, the elevator is `bfq` with its `strict_guarantees`; otherwise it is the kernel's choice.
     pub shares: Option<Shares>,
 }
 
 impl Guest<'_> {
-    /// Boots it and runs `spec`. A new volume and the guest are thrown away afterwards; from an image what the
-    /// workload made is removed, unless something was in its place before.
+    /// Boots it and runs `spec`. A new volume and the guest are discarded afterwards; from an image the
+    /// workload's files are removed, unless something was in their place before.
     ///
     /// # Errors
-    /// The kernel is not installed, the image is in use, the kernel does not mount it, or the workload fails: in a
-    /// line what the guest said.
+    /// The kernel is not installed, the image is in use, the kernel does not mount it, or the workload fails:
+    /// the guest's message in one line.
     pub fn run(&self, spec: &Spec) -> Result<Ran> {
         match &self.volume.what {
             What::New(format) => {
@@ -80,7 +81,7 @@ impl Guest<'_> {
                 self.with_image(&fresh.path(), &how, spec)
             }
             What::Image(path) => {
-                // Held while the guest has it, so that no mount of ours writes there.
+                // The file is held while the guest has it, so that no mount of ours writes to it.
                 let how = file::OpenOptions::default();
                 let _held = file::open(path, how).map_err(|e| Error::spec(e.to_string()))?;
                 self.with_image(path, "", spec)
@@ -97,7 +98,7 @@ impl Guest<'_> {
         let uml = Uml::new(image).timeout(LONGEST).synchronous();
         let mut guest = uml.spawn(&self.body(how, job.path()))?;
         match answered(&mut guest)? {
-            // Unmounting would write what nobody reads.
+            // An unmount would write data that is not needed.
             true if !stays => guest.kill()?,
             true => guest.wait()?.check().map(drop).map_err(|e| Error::spec(last_lines(&e.to_string())))?,
             false => {
@@ -143,7 +144,7 @@ impl Job {
     }
 }
 
-/// Waits for the answer; false when the guest ended without.
+/// Waits for the answer; false when the guest ended without one.
 fn answered(guest: &mut Running) -> Result<bool> {
     while let Some(line) = guest.next_line().map_err(|e| Error::spec(last_lines(&e.to_string())))? {
         if line == DONE {
@@ -153,7 +154,7 @@ fn answered(guest: &mut Running) -> Result<bool> {
     Ok(false)
 }
 
-/// The end of the output, in one line; of a kernel that died, the cause.
+/// The end of the output, in one line; if the kernel died, the cause.
 fn last_lines(text: &str) -> String {
     if let Some((_, why)) = text.split_once("Kernel panic") {
         return format!("the guest's kernel died: panic{}", why.lines().next().unwrap_or_default());
@@ -163,7 +164,7 @@ fn last_lines(text: &str) -> String {
     if lines.is_empty() { "the guest ended without a word".into() } else { lines[from..].join("; ") }
 }
 
-/// The guest's side: runs what the job says on `dir` and leaves the answer with the job.
+/// The guest's side: runs the job on `dir` and leaves the answer with the job.
 ///
 /// # Errors
 /// Those of the workload; a job that cannot be read.

@@ -1,4 +1,4 @@
-//! A loop mount of the host's.
+//! A loop mount on the host.
 
 use super::fresh::{Fresh, run};
 use super::{Format, joined};
@@ -11,7 +11,7 @@ use tidegate_uml::programs;
 /// The Debian package of mount(8).
 const PACKAGE: &str = "mount";
 
-/// Mounts a new volume of `size` bytes, does `f` on its directory and unmounts it.
+/// Mounts a new volume of `size` bytes, calls `f` on its directory and unmounts it.
 pub(crate) fn with_mounted<R>(
     format: Format,
     options: &str,
@@ -34,7 +34,7 @@ pub(crate) fn with_mounted<R>(
     done.and_then(|r| unmounted.map(|()| r))
 }
 
-/// Whether mounting is possible for the user who runs this.
+/// Whether the user of this process may mount.
 fn allowed(root: bool, format: &str) -> Result<()> {
     if root {
         return Ok(());
@@ -44,7 +44,7 @@ fn allowed(root: bool, format: &str) -> Result<()> {
     )))
 }
 
-/// A mount, which goes with it: else its directory could not be removed.
+/// A mount, which ends when this is dropped: otherwise its directory could not be removed.
 struct Mounted(PathBuf);
 
 impl Mounted {
@@ -56,7 +56,7 @@ impl Mounted {
 }
 
 impl Drop for Mounted {
-    /// After a panic.
+    /// Unmounts after a panic.
     fn drop(&mut self) {
         let _ = run(Command::new("umount").arg("-l").arg(&self.0));
     }

@@ -1,14 +1,14 @@
-//! File systems as Linux itself has them: in a guest of user-mode-linux, or mounted on this host.
+//! Linux's own file systems: in a guest of user-mode-linux, or mounted on this host.
 //!
-//! A guest needs no root. It runs the running program as its process 1 and as the one that works there, which has to
-//! know the commands [`tidegate_uml::INIT`] and [`WORK`], as `tidegate` does.
+//! A guest needs no root. It runs the running program as its process 1 and as the process that works there.
+//! The program must have the commands [`tidegate_uml::INIT`] and [`WORK`], as `tidegate` does.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `named` | what is mounted, by name: `f2fs,nocheckpoint_merge` |
+//! | `named` | volumes by name: `f2fs,nocheckpoint_merge` |
 //! | `fresh` | new images, made by the format's own program |
 //! | `guest` | a workload in a guest: the host's side and the guest's |
-//! | `host` | a loop mount of the host's |
+//! | `host` | a loop mount on the host |
 
 mod fresh;
 mod guest;

@@ -11,7 +11,7 @@ pub use tidegate::detect::Format;
 pub enum What {
     /// A new volume for each run.
     New(Format),
-    /// A volume that is there.
+    /// An existing volume.
     Image(PathBuf),
 }
 
@@ -20,7 +20,7 @@ pub enum What {
 pub struct Named {
     /// The volume that is mounted.
     pub what: What,
-    /// How, as after mount's `-o`; may be empty.
+    /// The mount options, as after mount's `-o`; may be empty.
     pub options: String,
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn joined(a: &str, b: &str) -> String {
 impl FromStr for Named {
     type Err = String;
 
-    /// A file that is called as a format has a path with a slash: `./f2fs`.
+    /// A file with the name of a format needs a path with a slash: `./f2fs`.
     fn from_str(s: &str) -> std::result::Result<Self, String> {
         let (what, options) = s.split_once(',').unwrap_or((s, ""));
         let what = match what.parse() {

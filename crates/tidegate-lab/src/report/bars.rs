@@ -45,11 +45,11 @@ pub fn metric(outcome: &Outcome, case: &Case) -> Option<String> {
 
 const WIDE: f64 = 1060.0;
 const LEFT: f64 = 14.0;
-/// Where columns of figures end.
+/// Right edges of the columns of figures.
 const ENDS: [f64; 4] = [680.0, 780.0, 915.0, 1046.0];
 const RIGHT: f64 = 560.0;
 
-/// Every ratio of an experiment, its interval, the published one and whether it reproduces.
+/// Every ratio of an experiment, its interval, the published one and the verdict.
 pub fn ratio(outcome: &Outcome) -> Option<String> {
     let rows: Vec<(String, Ratio)> = outcome
         .cases
@@ -84,13 +84,13 @@ fn all(r: &Ratio) -> impl Iterator<Item = f64> {
     [r.value, r.published, low, high, bound(r)].into_iter().flatten()
 }
 
-/// The bound that it is held against, if it is not what was published.
+/// The bound for it, if the rule is not the published value.
 fn bound(r: &Ratio) -> Option<f64> {
     let rule = r.judged.as_ref()?.rule;
     (!matches!(rule, Rule::Published(_) | Rule::Shown(_))).then(|| rule.number())
 }
 
-/// Against what, and the verdict with the class of its colour.
+/// The rule, and the verdict with the class of its colour.
 fn verdict(j: Option<&Judged>) -> (String, String, &'static str) {
     match j {
         None => (String::new(), "–".into(), "tick"),

@@ -13,7 +13,7 @@ struct Row<'a> {
     position: &'a str,
     round: usize,
     seed: Option<u64>,
-    /// Which of its round it was.
+    /// Its position in the order of its round.
     place: Option<usize>,
     elapsed_s: f64,
     metric: &'a str,
@@ -32,7 +32,7 @@ struct Row<'a> {
     max_ns: u64,
 }
 
-/// Everything that was measured in every run; a run without operations has one row.
+/// All measurements of every run; a run without operations has one row.
 ///
 /// # Errors
 /// Those of the writer.

@@ -1,4 +1,4 @@
-//! Device models on the page: where their figures are from.
+//! Device models on the page: the sources of their figures.
 
 use super::Case;
 use super::text::esc;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 const W: f64 = 1060.0;
 const ROW: f64 = 18.0;
-/// Narrower frames cannot be seen, nor those deeper than `DEEPEST`.
+/// Narrower frames are invisible and not drawn, and neither are frames deeper than `DEEPEST`.
 const NARROWEST: f64 = 0.5;
 const DEEPEST: usize = 64;
 
@@ -26,14 +26,14 @@ impl Frame {
         }
     }
 
-    /// Levels that are wide enough to be drawn.
+    /// Number of levels that are wide enough to be drawn.
     fn depth(&self, least: f64) -> usize {
         let wide = self.below.values().filter(|f| f.total as f64 >= least);
         wide.map(|f| 1 + f.depth(least)).max().unwrap_or(0)
     }
 }
 
-/// `a;b;c 123`, a line each; others are skipped.
+/// Parses lines of the form `a;b;c 123`; other lines are skipped.
 fn parse(folded: &str) -> Frame {
     let mut root = Frame::default();
     for (stack, n) in folded.lines().filter_map(|l| l.trim().rsplit_once(' ')) {
@@ -44,7 +44,7 @@ fn parse(folded: &str) -> Frame {
     root
 }
 
-/// The drawing; `None` of nothing.
+/// The drawing; `None` without frames.
 pub fn chart(title: &str, folded: &str) -> Option<String> {
     let root = parse(folded);
     if root.total == 0 {

@@ -4,7 +4,7 @@ use super::text::nanos;
 use crate::record::LONGEST;
 use crate::result::Latency;
 
-/// Percentages that tables show, as results name them, with their headings.
+/// Percentages in tables, by their names in results, with their headings.
 const SHOWN: [(&str, &str); 4] =
     [("50.000000", "p50"), ("99.000000", "p99"), ("99.900000", "p99.9"), ("99.990000", "p99.99")];
 

@@ -1,21 +1,21 @@
-//! Outcomes drawn: one page that needs nothing but itself, and a table for the terminal.
+//! Reports of outcomes: a self-contained page, and a table for the terminal.
 //!
-//! It does: lay out [`Outcome`]s as HTML with inline drawings, in light, dark and print. It does not: measure,
-//! judge (verdicts come with the outcome), read or write files. Equal outcomes give equal bytes.
+//! This module lays out [`Outcome`]s as HTML with inline drawings, in light, dark and print. It does not
+//! measure, judge (verdicts come with the outcome), or read or write files. Equal outcomes give equal bytes.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `page` | the page and its sections |
-//! | `summary` | what stands at the top of the page |
-//! | `terminal` | the same for a terminal |
+//! | `summary` | the top of the page |
+//! | `terminal` | the summary for a terminal |
 //! | `published` | each published table in its own form, ours beside it |
 //! | `csv` | every run, for other programs |
 //! | `tables` | latencies, counters, locks, steps of checkpoints |
 //! | `latency` | the columns of every table of latencies |
-//! | `devices` | where the figures of device models are from |
+//! | `devices` | the sources of the figures of device models |
 //! | `bars`, `percentile`, `panels`, `flame` | the charts |
 //! | `picture` | the ratios as a picture of its own |
-//! | `trees` | where flame graphs stand, and how to get them |
+//! | `trees` | the places of flame graphs, and the way to get them |
 //! | `timeline` | series and events of a run, made ready for `panels` |
 //! | `svg`, `scale`, `text` | drawing, axes, numbers and escaping |
 //!
@@ -55,11 +55,11 @@ use crate::experiment::outcome::{Case, Estimate, Outcome, Position};
 pub struct Extras {
     /// Further call trees: a title, and folded stacks (`a;b;c 123`, a line each).
     pub folded: Vec<(String, String)>,
-    /// The function whose callees are shown as published; [`SYMBOL`] unless told.
+    /// The function whose callees are shown as published; [`SYMBOL`] by default.
     pub symbol: Option<String>,
 }
 
-/// Colours that there are; a further position has the first again.
+/// Number of colours; a further position has the first again.
 const COLOURS: usize = 7;
 
 /// A position's class of colour and dash: its name's place among all of the experiment's.
@@ -73,7 +73,7 @@ fn colour(outcome: &Outcome, name: &str) -> usize {
     names.iter().position(|n| *n == name).unwrap_or(0) % COLOURS
 }
 
-/// When and by what everything was measured: a line for each that differs, with the experiments it is of.
+/// The heads of all measurements: a line for each distinct head, with its experiments.
 fn heads(outcomes: &[Outcome]) -> Vec<String> {
     let mut heads: Vec<(String, Vec<&str>)> = Vec::new();
     for o in outcomes.iter().filter(|o| !o.head.date.is_empty()) {

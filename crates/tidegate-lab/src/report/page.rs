@@ -11,10 +11,10 @@ use std::fmt::Write;
 
 const STYLE: &str = include_str!("style.css");
 
-/// Operations that are drawn, of the first case and of the others: by percentile, over time.
+/// Number of operations that are drawn, by percentile and over time, for the first case and for the others.
 const DRAWN: [(usize, usize); 2] = [(6, 2), (2, 1)];
 
-/// Everything on one page, which loads nothing.
+/// All outcomes on one page, which loads nothing.
 pub fn html(outcomes: &[Outcome], extras: &Extras) -> String {
     let mut out = String::from("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");
     out.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">");
@@ -86,7 +86,7 @@ fn experiment(out: &mut String, o: &Outcome, symbol: Option<&str>) {
     out.push_str("</section>");
 }
 
-/// How it was measured, in a sentence.
+/// The conditions of the measurement, in a sentence.
 fn conditions(o: &Outcome) -> String {
     let runs = o.cases.iter().flat_map(|c| &c.positions).map(|p| p.runs.len());
     let (few, many) = (runs.clone().min().unwrap_or(0), runs.max().unwrap_or(0));
@@ -110,7 +110,7 @@ fn conditions(o: &Outcome) -> String {
     format!("{runs}{seeds}, in rounds that run all of them in an order of their own, {time}.")
 }
 
-/// All of a case but its call trees; its section is left open.
+/// A case without its call trees; its section is left open.
 fn case(out: &mut String, o: &Outcome, case: &Case, (by_percentile, over_time): (usize, usize)) {
     let _ = write!(out, "<section class=\"case\"><h3>{}</h3>", esc(&case.name));
     let _ = write!(out, "<p class=\"quiet small\">On {}.", esc(&case.target));

@@ -1,4 +1,4 @@
-//! Something over time: a panel for each position, all to the same scales, with what happened marked.
+//! Values over time: a panel for each position, all with equal scales and with marks for events.
 
 use super::scale::Scale;
 use super::svg::{Anchor, Svg, width};
@@ -9,10 +9,10 @@ const LEFT: f64 = 78.0;
 const RIGHT: f64 = W - 14.0;
 const PLOT: f64 = 84.0;
 const STRIP: f64 = 16.0;
-/// Between a plot and its strips, for the lowest tick's label.
+/// The gap between a plot and its strips, for the lowest tick's label.
 const GAP: f64 = 8.0;
 
-/// Kinds of marks that have a row of their own; further ones are left out.
+/// Kinds of marks that have a row of their own; others are left out.
 pub const STRIPS: usize = 4;
 
 /// One position's part.
@@ -21,9 +21,9 @@ pub struct Panel {
     pub name: String,
     /// Its class of colour.
     pub colour: usize,
-    /// Seconds, value; `None` where there is none.
+    /// Seconds and value; `None` where there is no value.
     pub points: Vec<Option<(f64, f64)>>,
-    /// By kind of event: from and to, in seconds.
+    /// By kind of event: start and end, in seconds.
     pub marks: Vec<(String, Vec<(f64, f64)>)>,
 }
 
@@ -31,7 +31,7 @@ pub struct Panel {
 pub struct Panels {
     /// The subject of the panel.
     pub title: String,
-    /// Unit of values, at the axis.
+    /// Unit of the values, shown at the axis.
     pub unit: String,
     /// Values are bytes, on an axis of powers of two.
     pub bytes: bool,
@@ -40,7 +40,7 @@ pub struct Panels {
 }
 
 impl Panels {
-    /// The drawing; `None` if there is no point at all.
+    /// The drawing; `None` without points.
     pub fn draw(&self) -> Option<String> {
         let points = || self.panels.iter().flat_map(|p| p.points.iter().flatten());
         let values = || points().map(|p| p.1).filter(|v| v.is_finite());
@@ -126,7 +126,7 @@ fn strip(svg: &mut Svg, kind: &str, spans: &[(f64, f64)], x: &Scale, y: f64) {
         "loop" => "mark loop",
         _ => "mark",
     };
-    // Spans closer than a stroke are one, so that thousands of them stay small.
+    // Spans closer than a stroke are joined, so that thousands of them stay small.
     let mut open: Option<(f64, f64)> = None;
     let put = |svg: &mut Svg, (a, b): (f64, f64)| {
         svg.rect((a, y + 3.0), ((b - a - 0.6).max(1.4), STRIP - 7.0), class, None);

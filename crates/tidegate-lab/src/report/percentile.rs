@@ -1,4 +1,4 @@
-//! Latency by percentile: the rarer, the further right, to p99.99.
+//! Latency by percentile: rarer values lie further right, up to p99.99.
 
 use super::scale::Scale;
 use super::svg::{Anchor, Svg};
@@ -17,7 +17,7 @@ const BOTTOM: f64 = H - 44.0;
 const TICKS: [(f64, &str); 6] =
     [(0.0, "0 %"), (50.0, "50"), (90.0, "90"), (99.0, "99"), (99.9, "99.9"), (99.99, "99.99")];
 
-/// One curve: values with how many were no more than that, in order.
+/// One curve: values in order, with the number of operations that took no longer.
 struct Curve<'a> {
     name: &'a str,
     colour: usize,
@@ -32,8 +32,8 @@ impl Curve<'_> {
     }
 }
 
-/// The kinds of operation that were measured, those that took the most time first, and how many of them took
-/// at least a ten-thousandth of the first.
+/// The kinds of operation that were measured, those with the most time first, and the number of them that
+/// took at least a ten-thousandth of the first's time.
 pub fn ops(positions: &[Position]) -> (Vec<String>, usize) {
     let mut total: BTreeMap<&str, f64> = BTreeMap::new();
     for run in positions.iter().flat_map(|p| &p.runs) {
@@ -63,7 +63,7 @@ fn curve<'a>(outcome: &Outcome, p: &'a Position, op: &str) -> Option<Curve<'a>> 
     (upto > 0).then(|| Curve { name: &p.name, colour: colour(outcome, &p.name), steps, count: upto })
 }
 
-/// Latencies of `op`, all runs of each position together. `None` when there was none.
+/// Latencies of `op`, all runs of each position together. `None` without operations.
 pub fn chart(outcome: &Outcome, positions: &[Position], op: &str) -> Option<String> {
     let curves: Vec<Curve<'_>> = positions.iter().filter_map(|p| curve(outcome, p, op)).collect();
     let values = || curves.iter().flat_map(|c| &c.steps).map(|(v, _)| (*v).max(1) as f64);
@@ -84,7 +84,7 @@ fn said(c: &Curve<'_>) -> String {
     format!("{}: p50 {}, p99 {}, p99.9 {}, p99.99 {}", c.name, at(50.0), at(99.0), at(99.9), at(99.99))
 }
 
-/// How far right a part of all lies.
+/// The horizontal position of a share of all operations.
 fn rarity(part: f64) -> f64 {
     -(1.0 - part).max(1e-4).log10()
 }
@@ -94,7 +94,7 @@ fn points(c: &Curve<'_>, x: &Scale, y: &Scale) -> Vec<(f64, f64)> {
     let mut out = Vec::new();
     let mut from = LEFT;
     for (i, (value, upto)) in c.steps.iter().enumerate() {
-        // The last value is seen once in `count`; no further is anything known.
+        // The last value was seen once in `count`; nothing is known beyond that.
         let part = (*upto as f64).min(c.count as f64 - 0.5) / c.count as f64;
         let (to, at) = (x.at(rarity(part)), y.at((*value).max(1) as f64));
         let last = i + 1 == c.steps.len();

@@ -1,7 +1,7 @@
-//! The ratios of all experiments as one picture (SVG) that stands by itself, for documents.
+//! The ratios of all experiments as one self-contained picture (SVG), for documents.
 //!
-//! It is light, whatever the reader's screen is. The page's style sheet is the source of its looks: values take the
-//! place of names, since not every viewer of pictures knows names in style sheets.
+//! The picture is light on any screen. Its style is the page's style sheet, with values in place of names,
+//! since not every viewer supports names in style sheets.
 
 use super::svg::c;
 use super::text::esc;
@@ -11,11 +11,11 @@ use std::fmt::Write;
 const STYLE: &str = include_str!("style.css");
 const WIDE: f64 = 1060.0;
 const MARGIN: f64 = 24.0;
-/// From an experiment's title to its drawing, and from there to the next.
+/// Distance from an experiment's title to its drawing, and from there to the next title.
 const TITLE: f64 = 14.0;
 const GAP: f64 = 36.0;
 
-/// Draws the ratios of `outcomes`; none where no outcome has any.
+/// Draws the ratios of `outcomes`; none if no outcome has any.
 pub fn picture(outcomes: &[Outcome]) -> Option<String> {
     let (mut y, mut inner) = (MARGIN, String::new());
     for o in outcomes {
@@ -40,7 +40,7 @@ pub fn picture(outcomes: &[Outcome]) -> Option<String> {
     })
 }
 
-/// The height that a drawing says it has.
+/// The height attribute of a drawing.
 fn height(drawing: &str) -> f64 {
     let said = drawing.split_once(" height=\"").and_then(|(_, rest)| rest.split_once('"'));
     said.and_then(|(h, _)| h.parse().ok()).unwrap_or(0.0)
@@ -50,7 +50,7 @@ fn height(drawing: &str) -> f64 {
 fn style() -> String {
     let lines = STYLE.lines().take_while(|l| !l.starts_with("@media (") && !l.starts_with("@media print"));
     let mut rules: String = lines.collect::<Vec<_>>().join("\n");
-    // Behind the rule for drawings themselves, which are as wide here as they say.
+    // The rules begin behind the one for drawings themselves, which have their own width here.
     if let Some((_, from)) = rules.split_once("overflow:visible}\n") {
         rules = from.to_string();
     }
@@ -68,7 +68,7 @@ fn style() -> String {
     out + "svg text.title{font-size:17px;font-weight:600}"
 }
 
-/// The value of a name on a light page: the style sheet's first words are for that.
+/// The value of a name on a light page: the first rules of the style sheet have it.
 fn value(name: &str) -> &'static str {
     let found = STYLE.split_once(&format!("--{name}:")).and_then(|(_, rest)| rest.split([';', '}']).next());
     found.unwrap_or("#000")

@@ -1,6 +1,6 @@
-//! From values to places on paper, and the values worth a tick.
+//! The mapping of values to coordinates, and the values for ticks.
 
-/// How values lie on an axis.
+/// The spacing of values on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Evenly.
@@ -15,12 +15,12 @@ pub struct Scale {
     kind: Kind,
     /// Values at the ends.
     domain: (f64, f64),
-    /// Places of the ends.
+    /// Coordinates of the ends.
     range: (f64, f64),
 }
 
 impl Scale {
-    /// From 0 or less to a round number not below `max`.
+    /// An axis from 0 or less to a round number not below `max`.
     pub fn linear(min: f64, max: f64, range: (f64, f64), ticks: usize) -> Scale {
         let max = if max > min { max } else { min + 1.0 };
         let step = step(max - min, ticks);
@@ -28,13 +28,12 @@ impl Scale {
         Scale { kind: Kind::Linear, domain, range }
     }
 
-    /// Exactly from `min` to `max`.
+    /// An axis exactly from `min` to `max`.
     pub fn exact(min: f64, max: f64, range: (f64, f64)) -> Scale {
         Scale { kind: Kind::Linear, domain: (min, if max > min { max } else { min + 1.0 }), range }
     }
 
-    /// From and to powers of `base`, or for 10 also 2 and 5 times those, that have `min` and `max` between
-    /// them.
+    /// An axis between powers of `base`, or for 10 also 2 and 5 times those, that contains `min` and `max`.
     pub fn log(min: f64, max: f64, base: f64, range: (f64, f64)) -> Scale {
         let low = if min.is_finite() && min > 0.0 { min } else { 1.0 };
         let high = if max.is_finite() && max > low { max } else { low };
@@ -46,7 +45,7 @@ impl Scale {
         Scale { kind: Kind::Log, domain: (from, to), range }
     }
 
-    /// Where `x` is; a value outside is at an end.
+    /// The coordinate of `x`; a value outside is at an end.
     pub fn at(&self, x: f64) -> f64 {
         let (a, b) = self.domain;
         let x = if x.is_finite() { x.clamp(a, b) } else { a };
@@ -63,7 +62,7 @@ impl Scale {
         self.domain
     }
 
-    /// About `most` round values, of a linear axis.
+    /// At most about `most` round values of a linear axis.
     pub fn ticks(&self, most: usize) -> Vec<f64> {
         let (a, b) = self.domain;
         let step = step(b - a, most);
@@ -72,7 +71,7 @@ impl Scale {
         (0..100).map(at).take_while(|v| *v <= b + step * 1e-6).collect()
     }
 
-    /// Powers of `base`, with 2 and 5 times those of 10 when there are few; no more than `most`.
+    /// Powers of `base`, for 10 with 2 and 5 times those when there are few; at most `most`.
     pub fn log_ticks(&self, base: f64, most: usize) -> Vec<f64> {
         let (a, b) = self.domain;
         let inside = |v: &f64| *v >= a * (1.0 - 1e-9) && *v <= b * (1.0 + 1e-9);
@@ -95,7 +94,7 @@ fn round(low: f64, high: f64, base: f64) -> Vec<f64> {
     (exponent(low) - 1..=exponent(high) + 2).flat_map(of).collect()
 }
 
-/// 1, 2 or 5 times a power of ten, so that `span` has no more than `most` of it.
+/// 1, 2 or 5 times a power of ten, so that `span` has at most `most` steps.
 fn step(span: f64, most: usize) -> f64 {
     let rough = span / most.max(1) as f64;
     let power = 10f64.powf(rough.log10().floor());

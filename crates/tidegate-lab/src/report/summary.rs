@@ -11,29 +11,29 @@ use std::fmt::Write;
 pub struct Ratio {
     /// Its name.
     pub name: String,
-    /// Whether it is how many times something is something else.
+    /// Whether it is a ratio of two values of one kind.
     pub is_ratio: bool,
     /// Ours.
     pub value: Option<f64>,
-    /// Between which it lies, if that is known.
+    /// Its interval, if that is known.
     pub interval: Option<(f64, f64)>,
     /// The published one.
     pub published: Option<f64>,
-    /// The verdict, if it was held against anything.
+    /// The verdict, if there is a rule.
     pub judged: Option<Judged>,
 }
 
-/// The result of holding it against something.
+/// The result of a comparison with a rule.
 pub struct Judged {
-    /// Against what.
+    /// The rule.
     pub rule: Rule,
-    /// Whether it reproduces.
+    /// The verdict.
     pub verdict: Verdict,
-    /// Why not.
+    /// The reason for a verdict other than yes.
     pub why: String,
 }
 
-/// The figures that are compared in a case, or else the old position against the next.
+/// The figures that are compared in a case, or else the old position compared with the next.
 pub fn ratios(case: &Case) -> Vec<Ratio> {
     if !case.comparisons.is_empty() {
         return case.comparisons.iter().map(judged).collect();
@@ -53,7 +53,7 @@ pub fn ratios(case: &Case) -> Vec<Ratio> {
     }]
 }
 
-/// How many times better the published change made it.
+/// The published improvement, as a factor.
 fn published(case: &Case) -> Option<f64> {
     let p = case.published.as_ref()?;
     let (a, b) = if case.less_is_better { (p.before, p.after) } else { (p.after, p.before) };
@@ -72,7 +72,7 @@ fn judged(c: &Comparison) -> Ratio {
 }
 
 impl Ratio {
-    /// A value of its kind.
+    /// A value in the form of its kind.
     pub fn tell(&self, value: Option<f64>) -> String {
         value.map_or("–".into(), if self.is_ratio { times } else { num })
     }
@@ -111,7 +111,7 @@ pub fn estimate(e: Estimate) -> String {
 
 const PLACES: [&str; 7] = ["before", "after", "third", "fourth", "fifth", "sixth", "seventh"];
 
-/// Columns for positions: as many as the case with the most has.
+/// Columns for positions: as many as the case with the most positions has.
 fn places(outcomes: &[Outcome]) -> &'static [&'static str] {
     let most = outcomes.iter().flat_map(|o| &o.cases).map(|c| c.positions.len()).max().unwrap_or(0);
     &PLACES[..most.clamp(2, PLACES.len())]
@@ -182,7 +182,7 @@ fn rows(out: &mut String, o: &Outcome, case: &Case, first: bool, places: usize) 
     }
 }
 
-/// Whether it reproduces, in words and colour, and why not.
+/// The verdict in words and colour, with its reason.
 fn verdict_html(judged: Option<&Judged>) -> String {
     let Some(j) = judged else { return "<span class=\"quiet\">nothing is demanded</span>".into() };
     let sign = match j.verdict {

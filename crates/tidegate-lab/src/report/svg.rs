@@ -3,7 +3,7 @@
 use super::text::esc;
 use std::fmt::Write;
 
-/// Where a text's given point is.
+/// The position of a text's anchor point.
 #[derive(Clone, Copy)]
 pub enum Anchor {
     /// At its beginning.
@@ -31,7 +31,7 @@ pub fn c(x: f64) -> String {
 }
 
 impl Svg {
-    /// `title` and `desc` are for those who cannot see it.
+    /// A new drawing. `title` and `desc` are for readers who cannot see it.
     pub fn new(w: f64, h: f64, title: &str, desc: &str) -> Svg {
         let (title, desc) = (esc(title), esc(desc));
         let size = format!("viewBox=\"0 0 {} {}\" width=\"{}\" height=\"{}\"", c(w), c(h), c(w), c(h));
@@ -61,7 +61,7 @@ impl Svg {
         let _ = write!(self.out, "<path d=\"{d}\" class=\"{class}\"/>");
     }
 
-    /// Lines through `points`, broken where one is `None`. A point alone is a short stroke around it.
+    /// Lines through `points`, broken where one is `None`. A single point is a short stroke around it.
     pub fn lines(&mut self, points: &[Option<(f64, f64)>], class: &str) {
         let mut d = String::new();
         for part in points.split(Option::is_none) {
@@ -102,7 +102,7 @@ impl Svg {
             write!(self.out, "<circle cx=\"{}\" cy=\"{}\" r=\"{}\" class=\"{class}\"/>", c(x), c(y), c(r));
     }
 
-    /// Labels along a horizontal axis at `y`: those that would touch the one before are left out.
+    /// Labels along a horizontal axis at `y`: a label that would touch the one before is left out.
     pub fn labels(
         &mut self,
         labels: impl IntoIterator<Item = (f64, String)>,

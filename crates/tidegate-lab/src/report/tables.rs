@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use tidegate::observe::lockstat::Row;
 
-/// Locks shown of each position: those waited for longest.
+/// Number of locks shown of each position: those with the longest waits.
 const LOCKS: usize = 12;
 
 /// A table by its caption, its columns (all but the first are numbers) and its body.
@@ -86,7 +86,7 @@ fn by_position(first: &str, case: &Case) -> Vec<String> {
     [first.to_string()].into_iter().chain(case.positions.iter().map(|p| p.name.clone())).collect()
 }
 
-/// Everything that the target counted in the median run of each position.
+/// All counters of the target in the median run of each position.
 pub fn all_counters(case: &Case) -> Option<String> {
     let runs: Vec<Option<&BTreeMap<String, u64>>> =
         case.positions.iter().map(|p| p.drawn_run().map(|r| &r.counters)).collect();
@@ -102,7 +102,7 @@ pub fn all_counters(case: &Case) -> Option<String> {
         .then(|| table(caption, &by_position("counter", case), &format!("<tbody>{body}</tbody>")))
 }
 
-/// Locks by the time that was waited for them, with the columns of `/proc/lock_stat`.
+/// Locks by the time that threads waited for them, with the columns of `/proc/lock_stat`.
 pub fn locks(o: &Outcome, case: &Case) -> Option<String> {
     let columns = owned(&[
         "class",
@@ -140,7 +140,7 @@ pub fn locks(o: &Outcome, case: &Case) -> Option<String> {
     (!body.is_empty()).then(|| table(caption, &columns, &body))
 }
 
-/// A row for each way in which locks of a class were taken; of older results one for all.
+/// A row for each way in which locks of a class were taken; for older results one row.
 fn lock(l: &LockStat) -> String {
     let one = |name: &str, counts: [u64; 2], times: [u64; 4]| {
         let [wait_max, wait_total, hold_max, hold_total] = times.map(|ns| nanos(ns as f64));

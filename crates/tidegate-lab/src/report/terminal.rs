@@ -13,15 +13,15 @@ pub(super) const WIDTH: usize = 80;
 const NAME: usize = 33;
 /// Widths of our figure, of its interval, and of the published one or the bound.
 const FIGURES: [usize; 3] = [7, 13, 9];
-/// Fewer runs have no 95 % interval of their median.
+/// With fewer runs, a median has no 95 % interval.
 const SIX: usize = 6;
-/// Where they lie between.
+/// The note about intervals of few runs.
 const FEW: &str = "between: of a position with fewer than six runs the least and the greatest, else 95 %; of what is compared \
     Student's 95 % interval";
-/// How far in a reason stands.
+/// Indentation of a reason.
 const REASON: usize = 6;
 
-/// A block of lines for each case; with `colour`, by ANSI escapes.
+/// A block of lines for each case; with `colour`, coloured by ANSI escapes.
 pub fn table(outcomes: &[Outcome], colour: bool) -> String {
     let mut t = Table { out: String::new(), colour };
     for line in heads(outcomes) {
@@ -104,7 +104,7 @@ fn row(name: &str, [ours, between, against]: [&str; 3], verdict: &str) -> String
     format!("  {:<NAME$} {ours:>a$}  {between:<b$} {against:>c$}  {verdict}", cut(&plain(name), NAME))
 }
 
-/// Lines of no more than `width`, broken between words.
+/// Lines of at most `width` characters, broken between words.
 pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -119,7 +119,7 @@ pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Without what could move a cursor.
+/// A text without characters that could move the cursor.
 fn plain(s: &str) -> String {
     s.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

@@ -1,4 +1,4 @@
-//! The page is whole: every drawing is well-formed, nothing is loaded, everybody is named.
+//! The page is complete: every drawing is well-formed, nothing is loaded, every name is there.
 
 use super::*;
 use crate::experiment::comparison::{Because, Comparison, Rule};
@@ -124,7 +124,7 @@ fn page() -> String {
     html(&[outcome()], &Extras { folded, ..Extras::default() })
 }
 
-/// The elements of `text`, which must nest; the error says where they do not.
+/// The number of elements of `text`, which must nest; the error names the place where they do not.
 fn nested(text: &str) -> Result<usize, String> {
     let (mut open, mut seen, mut rest) = (Vec::new(), 0, text);
     while let Some(at) = rest.find('<') {
@@ -156,7 +156,7 @@ fn nested(text: &str) -> Result<usize, String> {
 fn elements_nest() {
     assert!(nested("<a><b></a></b>").is_err() && nested("<a>").is_err() && nested("<a>1 > 0</a>").is_err());
     let page = page();
-    // The elements that XML would have closed.
+    // These are the elements that XML requires to be closed.
     let body = &page[page.find("<body>").unwrap()..page.rfind("</html>").unwrap()];
     assert!(nested(body).unwrap() > 300);
     let drawings: Vec<&str> = body.split("<svg").skip(1).collect();
@@ -167,7 +167,7 @@ fn elements_nest() {
         assert!(one.contains("aria-hidden") || one.contains("<title>") && one.contains("<desc>"), "{one}");
     }
     // Ratios; for two cases, a metric, percentiles, throughput, bio size, the legend's three, and three call
-    // trees; one beside the results.
+    // trees; one further call tree.
     assert_eq!(drawings.len(), 1 + 2 * (4 + 3 + 3) + 1);
 }
 
@@ -265,7 +265,7 @@ fn other_programs_read_every_run() {
 #[test]
 fn the_median_run_is_drawn() {
     let page = page();
-    // The p50 of the second run of the first position, which is the one to draw, and of the first.
+    // The p50 of the second run of the first position, which is the drawn one, and not of the first run.
     assert!(page.contains("459\u{a0}µs") && !page.contains("450\u{a0}µs"));
     assert!(page.contains("seeds 5, 6,") || page.contains("seeds 5 to 6,"), "how it was measured");
 }
@@ -306,8 +306,8 @@ fn nothing_measured_is_a_page_too() {
 #[test]
 fn the_terminal_has_the_same_table() {
     let plain = table(&[outcome()], false);
-    // A heading, and in two lines what it says of few runs; for each case a blank line and its name; positions;
-    // figures; three reasons; notes; published figures.
+    // A heading and two lines about few runs; for each case a blank line and its name; positions; figures;
+    // three reasons; notes; published figures.
     assert_eq!(plain.lines().count(), 3 + 3 * 2 + 3 + 3 + (6 + 1) + 3 + 2 + 1, "{plain}");
     assert_eq!(plain.lines().filter(|l| *l == "  a <note>").count(), 2, "once in a case");
     assert!(!plain.contains('\x1b'));

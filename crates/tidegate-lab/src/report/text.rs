@@ -1,6 +1,7 @@
 //! Text: escaping, and numbers as people read them.
 
-/// `s` safe between tags and within quoted attributes. Characters that XML cannot hold at all become U+FFFD.
+/// `s`, made safe between tags and within quoted attributes. Characters that XML does not allow become
+/// U+FFFD.
 pub fn esc(s: &str) -> String {
     let mut out = String::with_capacity(s.len());
     for c in s.chars() {
@@ -17,7 +18,7 @@ pub fn esc(s: &str) -> String {
     out
 }
 
-/// Three significant digits; thousands apart from 10,000 on.
+/// Three significant digits; from 10,000 on with separated thousands.
 pub fn num(x: f64) -> String {
     if !x.is_finite() {
         return "–".into();
@@ -37,7 +38,7 @@ pub fn num(x: f64) -> String {
     trimmed(format!("{x:.digits$}"))
 }
 
-/// A count, its thousands apart from 10,000 on.
+/// A count; from 10,000 on with separated thousands.
 pub fn count(n: u64) -> String {
     grouped(n as f64)
 }
@@ -92,7 +93,7 @@ pub fn times(x: f64) -> String {
     format!("{}×", num(x))
 }
 
-/// `s`, or its beginning and `…`, in no more than `most` characters.
+/// `s`, or its beginning and `…`, in at most `most` characters.
 pub fn cut(s: &str, most: usize) -> String {
     if s.chars().count() <= most {
         return s.to_string();

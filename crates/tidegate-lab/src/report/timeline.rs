@@ -1,17 +1,17 @@
-//! Series and events of a run, made ready to draw.
+//! Series and events of a run, prepared for drawing.
 
 use super::panels::{Panel, Panels, STRIPS};
 use super::{Outcome, Position, colour};
 use crate::result::{Event, RunResult};
 use std::collections::BTreeMap;
 
-/// Points of a line; more intervals than that are taken together.
+/// Most points of a line; more intervals than that are merged.
 const POINTS: usize = 220;
 
 /// Throughput of `op` over time in the median run of each position, with its events.
 pub fn throughput(outcome: &Outcome, positions: &[Position], op: &str) -> Panels {
     let series = |p: &Position| p.drawn_run().and_then(|r| r.series.ops.get(op)).cloned().unwrap_or_default();
-    // Files are counted, as fs_mark does, though they have bytes.
+    // Files are counted, as in fs_mark, though they have bytes.
     let moves = op != "file" && positions.iter().any(|p| series(p).iter().any(|(_, b)| *b > 0));
     let panel = |p: &Position| {
         let run = p.drawn_run()?;
@@ -66,7 +66,7 @@ fn panel(
     Panel { name: p.name.clone(), colour: colour(outcome, &p.name), points, marks }
 }
 
-/// Intervals' values in their middles, no more than [`POINTS`]; a rate is of a second.
+/// The values of intervals at their middles, at most [`POINTS`]; a rate is per second.
 fn sampled(
     run: &RunResult,
     len: usize,
@@ -89,7 +89,7 @@ fn sampled(
     (0..len).step_by(step).map(point).collect()
 }
 
-/// The marks beside series: events by kind, with spans that touch joined.
+/// The marks beside series: events by kind; spans that touch are joined.
 fn marks(run: &RunResult) -> Vec<(String, Vec<(f64, f64)>)> {
     let mut kinds: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
     let counted = counted(run);
@@ -110,7 +110,7 @@ fn marks(run: &RunResult) -> Vec<(String, Vec<(f64, f64)>)> {
     kinds
 }
 
-/// Commits by their counter, of a run that has no events of them.
+/// Commits by their counter, for a run without events of commits.
 fn counted(run: &RunResult) -> Vec<Event> {
     let samples = match run.events.iter().any(|e| e.name == "fs_commits") {
         true => None,
@@ -124,7 +124,7 @@ fn counted(run: &RunResult) -> Vec<Event> {
     samples.into_iter().flatten().enumerate().filter_map(event).collect()
 }
 
-/// Operations worth a chart over time: those that moved bytes or ended in most intervals first.
+/// Operations worth a chart over time; operations that moved bytes or ended in most intervals come first.
 pub fn ops(positions: &[Position]) -> Vec<String> {
     let mut seen: BTreeMap<&str, (bool, usize)> = BTreeMap::new();
     for (name, values) in positions.iter().filter_map(|p| p.drawn_run()).flat_map(|r| &r.series.ops) {

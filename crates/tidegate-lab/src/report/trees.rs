@@ -1,4 +1,4 @@
-//! Call trees on the page: of each position, and those that were put beside the results.
+//! Call trees on the page: of each position, and those given beside the results.
 
 use super::page::figure;
 use super::text::esc;
@@ -9,7 +9,7 @@ use std::fmt::Write;
 const EXPLAINED: &str = "A frame is as wide as its share of the time that all threads spent in spans, waits \
     included; who calls stands below whom it calls. [lock …] is waiting for it.";
 
-/// The drawn run of each position; behind a click unless `open`.
+/// The call tree of the drawn run of each position; behind a click unless `open`.
 pub fn of_positions(out: &mut String, case: &Case, open: bool) {
     let drawn: Vec<(String, String)> = (case.positions.iter())
         .map(|p| (format!("{}: call tree of the median run", p.name), p))
@@ -25,7 +25,7 @@ pub fn of_positions(out: &mut String, case: &Case, open: bool) {
     out.push_str("</div></details>");
 }
 
-/// Says how to get call trees, where an experiment has none.
+/// Explains how to get call trees, if an experiment has none.
 pub fn missing(out: &mut String, o: &Outcome) {
     let mut positions = o.cases.iter().flat_map(|c| &c.positions);
     if positions.clone().next().is_none() || positions.any(|p| !p.call_tree.is_empty()) {
@@ -44,7 +44,7 @@ pub fn missing(out: &mut String, o: &Outcome) {
     );
 }
 
-/// Those beside the results.
+/// The call trees given beside the results.
 pub fn extra(out: &mut String, extras: &Extras) {
     let drawn: Vec<(&String, String)> =
         extras.folded.iter().filter_map(|(title, f)| Some((title, flame::chart(title, f)?))).collect();

@@ -1,4 +1,4 @@
-//! A directory of the host: whatever is mounted there, driven by its kernel.
+//! A directory of the host: any mounted file system, driven by the host's kernel.
 
 use super::{Counts, OpenHow, Target, TargetFile};
 use crate::error::{Error, Result};
@@ -15,14 +15,14 @@ pub struct Directory {
     handle: File,
     /// Major and minor number of the device.
     device: (u32, u32),
-    /// Weights of I/O groups by number; 0 for one that has none.
+    /// Weights of I/O groups by number; 0 for a group without one.
     weights: [AtomicU32; GROUPS],
 }
 
-/// I/O groups that may have a weight, the root one included.
+/// Number of I/O groups that may have a weight, the root group included.
 const GROUPS: usize = 9;
 
-/// The I/O priority that has `bfq` give a thread half of `weight`; `None` where no priority does.
+/// The I/O priority for which `bfq` gives a thread half of `weight`; `None` if there is none.
 fn level(weight: u32) -> Option<u8> {
     const OF_ONE: u32 = 20;
     let levels = u32::from(host::IO_LEVELS);
@@ -39,7 +39,7 @@ impl Directory {
     /// The directory at `path`, which must be there.
     ///
     /// # Errors
-    /// It is missing, or may not be read.
+    /// The directory is missing, or may not be read.
     pub fn open(path: &Path) -> Result<Self> {
         let of = |e| Error::host(path, e);
         let handle = File::open(path).map_err(of)?;
@@ -52,14 +52,14 @@ impl Directory {
         self.path.join(path.trim_start_matches('/'))
     }
 
-    /// Whether the device's elevator is one that shares by I/O priority. A partition has its disk's.
+    /// Whether the device's elevator shares by I/O priority. A partition has its disk's elevator.
     fn shares_by_priority(&self) -> bool {
         let device = format!("/sys/dev/block/{}:{}", self.device.0, self.device.1);
         let of = |queue: &str| fs::read_to_string(format!("{device}/{queue}/scheduler")).ok();
         of("queue").or_else(|| of("../queue")).is_some_and(|text| text.contains("[bfq]"))
     }
 
-    /// The block layer's counts, as Documentation/block/stat.rst has the columns.
+    /// The block layer's counts, in the columns of Documentation/block/stat.rst.
     fn block_counts(&self) -> Option<Counts> {
         let path = format!("/sys/dev/block/{}:{}/stat", self.device.0, self.device.1);
         let text = fs::read_to_string(path).ok()?;
@@ -75,7 +75,8 @@ impl Directory {
         Some(counts.into_iter().map(|(k, v)| (k.to_string(), v)).collect())
     }
 
-    /// The counts of the kernel's F2FS; it calls the number of all checkpoints that of the foreground's.
+    /// The counts of the kernel's F2FS, which reports the number of all checkpoints as that of the
+    /// foreground's.
     fn f2fs_counts(&self) -> Counts {
         let link = format!("/sys/dev/block/{}:{}", self.device.0, self.device.1);
         let name = fs::read_link(link).unwrap_or_default();
@@ -162,7 +163,7 @@ impl Target for Directory {
     fn enter_group(&self, group: u32) {
         let weight = self.weights.get(group as usize).map_or(0, |w| w.load(SeqCst));
         if let Some(level) = level(weight) {
-            // A sandbox that forbids it leaves the thread as it is.
+            // A sandbox that forbids it leaves the thread's priority unchanged.
             let _ = host::set_io_priority(level);
         }
     }

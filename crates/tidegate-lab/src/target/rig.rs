@@ -19,10 +19,10 @@ pub struct Rig {
     pub preset: Preset,
     /// Its size in bytes.
     pub size: u64,
-    /// It has its zones, which are the volume's sections. Else such a device keeps its rates, and takes writes
-    /// anywhere.
+    /// The device has its zones, which are the volume's sections. Otherwise such a device keeps its rates,
+    /// and takes writes anywhere.
     pub zoned: bool,
-    /// Zones, and sections with them, are so many times shorter than the device's, so that a few GiB are many.
+    /// Zones and sections are this many times shorter than the device's, so that a few GiB have many zones.
     pub shorter: u64,
     /// The volume's format.
     pub format: Format,
@@ -45,7 +45,7 @@ impl Rig {
     /// Makes the device and the volume and mounts it, in the calling thread's world.
     ///
     /// # Errors
-    /// Options that are none, a size that makes no volume.
+    /// Invalid options, a size that makes no volume.
     pub fn build(&self) -> Result<VolumeTarget> {
         let spec = self.spec();
         let spec = Spec { zones: spec.zones.filter(|_| self.zoned), ..spec };
@@ -59,7 +59,7 @@ impl Rig {
         }
     }
 
-    /// Segments of a section: on a device with zones, as many as a zone has.
+    /// Segments of a section: on a device with zones, as many as a zone.
     fn section(&self) -> Option<u32> {
         let zone = self.spec().zones.filter(|_| self.format == Format::F2fs)?;
         u32::try_from(zone.size / SEGMENT).ok()

@@ -1,4 +1,4 @@
-//! A volume in this process, on whatever device.
+//! A volume in this process, on any device.
 
 use super::{Counts, OpenHow, Target, TargetFile};
 use crate::error::{Error, Result};
@@ -23,7 +23,7 @@ fn of(path: &str) -> impl Fn(tidegate_vfs::Error) -> Error + '_ {
 }
 
 impl VolumeTarget {
-    /// Works on `volume`.
+    /// A target that works on `volume`.
     pub fn new(volume: Volume) -> Self {
         VolumeTarget { volume }
     }

@@ -1,11 +1,11 @@
 //! Checkpoints from several weighted groups: each thread touches one file and fsyncs its directory, over and
-//! over, which takes a checkpoint each time; a sequential writer fills the queue beside them. If asked for,
-//! there are threads that read a file at random, and threads that make files and take them away and want
-//! nothing durable.
+//! over, which needs a checkpoint each time. A sequential writer fills the queue beside them. Optionally
+//! there are threads that read a file at random, and threads that make and remove files without making them
+//! durable.
 //!
-//! Operations: `touch+fsync`, and of each of the first eight groups alone, `touch+fsync g1` to `g8`;
-//! `stream` for the writer's; `read`; `create` and `unlink`. The run ends when every group with a number of times has
-//! done it that often.
+//! Operations: `touch+fsync`, and for each of the first eight groups separately `touch+fsync g1` to `g8`;
+//! `stream` for the writer; `read`; `create` and `unlink`. The run ends when every group with a number of
+//! times has reached it.
 
 use super::{group_ctx, interval_ms, lay_out, millis, new_file};
 use crate::error::{Error, Result};
@@ -30,7 +30,7 @@ pub struct StormGroup {
     pub weight: u32,
     /// Threads.
     pub threads: u64,
-    /// How often each does it; 0 for as often as it can until the others have ended, at least once.
+    /// Number of times of each thread; 0 for as often as possible until the others have ended, at least once.
     pub times: u64,
 }
 
@@ -46,25 +46,25 @@ impl Default for StormGroup {
 pub struct CkptStorm {
     /// The groups.
     pub groups: Vec<StormGroup>,
-    /// Pause after each fsync of those with a number of times, in milliseconds.
+    /// Pause after each fsync of threads with a number of times, in milliseconds.
     pub touch_pause_ms: u64,
     /// The group of the sequential writer; 0 for no writer.
     pub stream_group: u32,
-    /// Bytes of its file, which is written once before and then over and over.
+    /// Bytes of its file, which is written once before and then over and over during the run.
     pub stream_size: u64,
     /// Bytes of its writes.
     pub stream_block: u64,
-    /// Pause after each of them, in microseconds. Without one, the writer goes as fast as it is let.
+    /// Pause after each write, in microseconds. Without a pause, the writer goes as fast as it can.
     pub stream_pause_us: u64,
-    /// Threads that read at random, without a pause.
+    /// Threads that read at random offsets, without a pause.
     pub readers: u64,
-    /// Bytes of their file, which is not in memory when they begin; they read 4 KiB at a time.
+    /// Bytes of their file, which is not in memory at the start; they read 4 KiB at a time.
     pub read_size: u64,
-    /// Threads that make a file and take it away again, each in a directory of its own.
+    /// Threads that make a file and remove it again, each in a directory of its own.
     pub creators: u64,
-    /// Pause of such a thread after each, in microseconds.
+    /// Pause of such a thread after each file, in microseconds.
     pub create_pause_us: u64,
-    /// Of the readers' places; left out, it is the run's.
+    /// Seed of the readers' offsets; by default the run's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
     /// Length of an interval of the series, in milliseconds.
@@ -72,7 +72,8 @@ pub struct CkptStorm {
 }
 
 impl Default for CkptStorm {
-    /// As published with `checkpoint_merge`: 1000 times in a group of weight 100, beside one of weight 20.
+    /// As published with `checkpoint_merge`: 1000 times in a group of weight 100, beside a group of weight
+    /// 20.
     fn default() -> Self {
         let background = StormGroup { group: 2, weight: 20, threads: 1, times: 0 };
         CkptStorm {
@@ -153,7 +154,7 @@ impl CkptStorm {
         Ok(result)
     }
 
-    /// Adds the threads that read and those that make files; the note for the report.
+    /// Adds the threads that read and the threads that make files; returns a note for the report.
     fn others(&self, target: &Arc<dyn Target>, workers: &mut Workers) -> Result<Option<String>> {
         for n in 0..self.creators {
             target.mkdir(&creators_dir(n))?;
@@ -173,7 +174,7 @@ impl CkptStorm {
         Ok((!cold).then(|| "pages of the read file stay in memory here: it began with warm caches".into()))
     }
 
-    /// Writes the stream's file once and does not sync it: the storm begins beside a writer that is under way.
+    /// Writes the stream's file once without a sync: the storm begins beside a writer that is under way.
     fn fill(&self, target: &Arc<dyn Target>) -> Result<()> {
         let _io = group_ctx(self.stream_group).enter();
         let file = new_file(&**target, STREAM)?;
@@ -200,7 +201,7 @@ impl CkptStorm {
         let file = s.target.open(STREAM, OpenHow::default())?;
         let data = vec![0x5a; self.stream_block as usize];
         let mut at = 0;
-        // Once in any case: a storm may be over before its stream has begun.
+        // The stream writes once in any case: a storm may be over before its stream has begun.
         loop {
             r.time("stream", self.stream_block, || file.write_at(at, &data))?;
             at += self.stream_block;
@@ -221,7 +222,7 @@ fn creators_dir(n: u64) -> String {
     format!("/storm/c{n}")
 }
 
-/// Makes a file and takes it away, over and over, at least once.
+/// Makes a file and removes it, over and over, at least once.
 fn create(s: &Shared, n: u64, pause: Duration) -> Result<Recorder> {
     let mut r = s.recorder();
     let file = format!("{}/file", creators_dir(n));

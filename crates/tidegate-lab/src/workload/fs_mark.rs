@@ -1,8 +1,9 @@
 //! Threads that make files in directories of their own, in the manner of fs_mark.
 //!
-//! Operations: `create`, `write`, `fsync`, `close` as in fs_mark, and `file`, all of one file; a loop's end
-//! is an event `loop` with its files and how many a second. A sync beside them is an event `sync` with its caller's
-//! processor time ([`USER_NS`], [`SYS_NS`]); a piece of a log beside them, until it is durable, a `commit`.
+//! Operations: `create`, `write`, `fsync`, `close` as in fs_mark, and `file`, which is everything for one
+//! file. The end of a loop is an event `loop` with its files and its files per second. A sync beside the
+//! threads is an event `sync` with its caller's processor time ([`USER_NS`], [`SYS_NS`]). The write of a
+//! piece of a log beside the threads, until it is durable, is a `commit`.
 
 use super::{interval_ms, millis, new_file};
 use crate::cpu::CpuTime;
@@ -17,25 +18,25 @@ use std::time::Duration;
 use tidegate_block::IoContext;
 use tidegate_rt::{Nanos, clock};
 
-/// Value of an event `sync`: nanoseconds of its caller in the program, where that is known.
+/// Value of an event `sync`: the caller's nanoseconds in the program, if known.
 pub const USER_NS: &str = "user_ns";
-/// Value of an event `sync`: nanoseconds of its caller in the kernel, as [`CpuTime::sys_ns`].
+/// Value of an event `sync`: the caller's nanoseconds in the kernel, as [`CpuTime::sys_ns`].
 pub const SYS_NS: &str = "sys_ns";
 
-/// When files are made durable.
+/// The time when files are made durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SyncMode {
     /// Never.
     None,
-    /// Each file when it is written, by fsync (`-S 1`).
+    /// Each file after it is written, by fsync (`-S 1`).
     #[default]
     Each,
     /// All files of a thread after they are written, in order, by fsync.
     Post,
     /// All files of a thread after they are written, from the last to the first, by fsync.
     PostReverse,
-    /// All at the end of a loop, by one sync(2).
+    /// All files at the end of a loop, by one sync(2).
     Sync,
 }
 
@@ -51,17 +52,17 @@ pub struct FsMark {
     pub size: u64,
     /// Bytes of each write (`-w`).
     pub write_size: u64,
-    /// When files are made durable (`-S`).
+    /// The time when files are made durable (`-S`).
     pub sync: SyncMode,
     /// Loops (`-L`); each makes new files.
     pub loops: u64,
-    /// One sync(2) beside the threads each so many milliseconds; 0 for none.
+    /// Milliseconds between sync(2)s beside the threads; 0 for none.
     pub sync_every_ms: u64,
-    /// How many syncs begin at once then.
+    /// Number of syncs that then begin at once.
     pub syncers: u64,
-    /// Threads beside these that write a piece of a log and fsync it, over and over.
+    /// Further threads that write a piece of a log and fsync it, over and over.
     pub logs: u64,
-    /// Files offered in a second by all threads together; 0 for as many as they can.
+    /// Files offered per second by all threads together; 0 for as many as possible.
     pub rate: u64,
     /// Length of an interval of the series, in milliseconds.
     pub interval_ms: u64,
@@ -192,10 +193,10 @@ impl FsMark {
     }
 }
 
-/// Bytes of a piece of a log, and of the log, which is then written over.
+/// Bytes of a piece of a log, and of the log, which is overwritten from its start then.
 const PIECE: u64 = 4 << 10;
 const LOG: u64 = 1 << 20;
-/// Between two pieces.
+/// Pause between two pieces.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Commits pieces of a log.
@@ -214,7 +215,7 @@ fn log(s: &Shared, n: u64) -> Result<Recorder> {
     }
 }
 
-/// sync(2) as an event, with the caller's processor time, and an operation.
+/// Calls sync(2) and records it as an event, with the caller's processor time, and as an operation.
 pub(super) fn sync(s: &Shared, r: &mut Recorder) -> Result<()> {
     let (begin, before) = (clock::now(), CpuTime::of_thread());
     r.time("sync", 0, || s.target.sync())?;
@@ -225,7 +226,7 @@ pub(super) fn sync(s: &Shared, r: &mut Recorder) -> Result<()> {
     Ok(())
 }
 
-/// sync(2), over and over, with `every` between them.
+/// Calls sync(2) over and over, with `every` between the calls.
 pub(super) fn sync_each(s: &Shared, every: std::time::Duration) -> Result<Recorder> {
     let mut r = s.recorder();
     s.sleep(every);

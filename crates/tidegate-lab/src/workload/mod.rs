@@ -1,4 +1,4 @@
-//! Workloads: their parts, and running them.
+//! Workloads: their parameters, and their runs.
 //!
 //! | module | holds |
 //! |---|---|
@@ -27,14 +27,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate_block::IoContext;
 
-/// A workload with its parameters. A parameter that is left out has the default of the program it is named
-/// after, cut to a small device's size where that asks for gigabytes.
+/// A workload with its parameters. A parameter that is left out has the default of the program that the
+/// workload is named after, reduced to a small device's size where that is gigabytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "workload", rename_all = "snake_case")]
 pub enum Spec {
     /// Threads that make files, as fs_mark does.
     FsMark(FsMark),
-    /// Readers, a writer and a log beside them, as mmtests' pgioperf has them.
+    /// Readers, a writer and a log beside them, as in mmtests' pgioperf.
     Pgioperf(PgIoPerf),
     /// Groups of threads that ask for checkpoints.
     CkptStorm(CkptStorm),
@@ -53,7 +53,7 @@ impl Spec {
         }
     }
 
-    /// This workload with a seed, where chance is part of it and it has none of its own.
+    /// This workload with a seed, if it is random and has no seed of its own.
     pub fn seeded(self, seed: u64) -> Spec {
         match self {
             Spec::Pgioperf(p) => Spec::Pgioperf(PgIoPerf { seed: p.seed.or(Some(seed)), ..p }),
@@ -62,7 +62,7 @@ impl Spec {
         }
     }
 
-    /// The directory that all its files are in.
+    /// The directory of all its files.
     pub fn root(&self) -> &'static str {
         match self {
             Spec::FsMark(_) => "/fs_mark",
@@ -73,10 +73,10 @@ impl Spec {
     }
 }
 
-/// Runs a workload. Its files stay; a second run on the same target finds them and writes over them.
+/// Runs a workload. Its files stay; a second run on this target finds them and overwrites them.
 ///
 /// # Errors
-/// A specification that makes no sense; the first error of the target.
+/// An impossible specification; the first error of the target.
 pub fn run(spec: &Spec, target: &Arc<dyn Target>) -> Result<RunResult> {
     match spec {
         Spec::FsMark(s) => s.run(target),
@@ -94,7 +94,7 @@ fn interval_ms() -> u64 {
 /// Bytes that preparations write at once.
 const PREPARE_CHUNK: u64 = 1 << 20;
 
-/// Makes a file of `size` bytes of `byte`, unless it has them already.
+/// Makes a file of `size` bytes of `byte`, unless the file has them already.
 pub(crate) fn lay_out(target: &dyn Target, path: &str, size: u64, byte: u8) -> Result<()> {
     let file = target.open(path, OpenHow { create: true, ..OpenHow::default() })?;
     let mut at = file.size()?;

@@ -1,12 +1,13 @@
-//! pgioperf, as mmtests has it: a database's reads, its checkpointer, and its log.
+//! pgioperf, as in mmtests: a database's reads, its checkpointer, and its log.
 //!
-//! Many threads read blocks at random places of one huge file. One writes blocks at random places of it and
-//! makes them durable each so many. Places are bytes, not blocks: a write changes parts of pages, which are
-//! read before that. One writes a log from front to back; every so many pieces it does fdatasync. Both files
-//! were written and made durable before, and are not in memory. Operations: `read`, `write` (of the huge
-//! file), `checkpoint`, the fsync of the huge file, `wal`, the write of a piece of the log, `fdatasync` of
-//! the log, and `commit`, as the program counts it: the piece before that with it. The file system's own
-//! commits are [`JBD2_COMMIT`](crate::commit_log::JBD2_COMMIT).
+//! Many threads read blocks at random offsets of one huge file. One thread writes blocks at random offsets of
+//! it, and makes them durable after each `writes_per_fsync` blocks. Offsets are bytes, not multiples of a
+//! block: a write changes parts of pages, which are read first. One thread writes a log from front to back,
+//! and calls fdatasync once in each `log_writes_per_fsync` pieces. Both files were written and made durable
+//! before, and are not in memory. Operations: `read`, `write` (of the huge file), `checkpoint`, the fsync of
+//! the huge file, `wal`, the write of a piece of the log, `fdatasync` of the log, and `commit`, as the
+//! program counts it: fdatasync together with the piece before it. The file system's own commits are
+//! [`JBD2_COMMIT`](crate::commit_log::JBD2_COMMIT).
 //!
 //! The program has 48 GiB of data, twice the memory of its author's machine, 1 GiB of log, and 100,000 writes
 //! before an fsync. The defaults have a 96th of each, for 256 MiB of memory. `unaligned = false`, no pauses,
@@ -36,29 +37,30 @@ pub struct PgIoPerf {
     pub file_size: u64,
     /// Bytes of a block of it.
     pub block: u64,
-    /// Blocks begin at any byte; else at multiples of their size.
+    /// Blocks begin at any byte; otherwise at multiples of their size.
     pub unaligned: bool,
-    /// The files are not in memory when it begins.
+    /// The files are not in memory at the start.
     pub cold: bool,
-    /// Blocks that the writer writes before it fsyncs; 0 for never.
+    /// Number of blocks that the writer writes before it fsyncs; 0 for never.
     pub writes_per_fsync: u64,
-    /// The writer waits so long after each block, in microseconds.
+    /// Pause of the writer after each block, in microseconds.
     pub write_pause_us: u64,
-    /// Bytes of the log, which is then written over from its beginning.
+    /// Bytes of the log, which is then overwritten from its start.
     pub log_size: u64,
     /// Bytes of a piece of the log.
     pub log_block: u64,
-    /// Of so many pieces, the first is followed by fdatasync.
+    /// Of this many pieces, the first is followed by fdatasync.
     pub log_writes_per_fsync: u64,
-    /// The log's writer waits so long after each piece, in microseconds.
+    /// Pause of the log's writer after each piece, in microseconds.
     pub log_pause_us: u64,
-    /// How long it all runs, in milliseconds.
+    /// Duration of the run, in milliseconds.
     pub duration_ms: u64,
-    /// Operations of all threads after which it ends before that; 0 for none. Left out, it is 200,000 in simulated
-    /// time, which a fast device reaches in less than a second of it and the simulator in less than a minute.
+    /// Operations of all threads after which the run ends earlier; 0 for no limit. The default is 200,000 in
+    /// simulated time, which a fast device reaches in less than a second of that time and the simulator in
+    /// less than a minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operations: Option<u64>,
-    /// Decides which blocks are read and written; left out, it is the run's.
+    /// Seed of the offsets; by default the run's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
     /// Length of an interval of the series, in milliseconds.
@@ -89,15 +91,15 @@ impl Default for PgIoPerf {
 
 /// Bytes that the program reads and writes at once.
 const BLOCK: u64 = 8192;
-/// Bytes of its data, twice the memory of the machine it was written on, and of its log.
+/// Bytes of its data, twice the memory of its author's machine, and of its log.
 const DATA: u64 = 48 << 30;
 const WAL: u64 = 1 << 30;
-/// Blocks that it writes before it fsyncs.
+/// Number of blocks that it writes before it fsyncs.
 const WRITES_PER_FSYNC: u64 = 100_000;
-/// The part of all these that a volume in memory has room for.
+/// The fraction of all these for which a volume in memory has room.
 const SCALE: u64 = 96;
 
-/// The most operations in simulated time, unless told.
+/// Default limit of operations in simulated time.
 const SIMULATED: u64 = 200_000;
 
 /// Counts operations, and stops the run after the last of them.
@@ -172,7 +174,7 @@ impl PgIoPerf {
         Ok(result)
     }
 
-    /// Where a block of the huge file is read or written next.
+    /// The next offset of a block in the huge file.
     fn place(&self, rng: &mut Rng) -> u64 {
         match self.unaligned {
             true => rng.below(self.file_size - self.block + 1),
@@ -251,14 +253,14 @@ mod tests {
     /// One call: the operation, the file, the offset, the number of bytes, and the time.
     type Call = (&'static str, &'static str, u64, usize, Nanos);
 
-    /// Files that take everything at once, and say what was asked of them.
+    /// Files that take everything at once, and record their calls.
     #[derive(Clone)]
     struct Watched(Arc<Mutex<Vec<Call>>>, &'static str);
 
     impl Watched {
         fn add(&self, what: &'static str, at: u64, len: usize) {
             self.0.lock().push((self.1, what, at, len, clock::now()));
-            // A device takes some time.
+            // The pause stands for the device's time.
             thread::sleep(Duration::from_micros(100));
         }
     }

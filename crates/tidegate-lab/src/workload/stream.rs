@@ -1,7 +1,7 @@
 //! Sequential writers, one file each, with periodic syncs.
 //!
-//! Operations: `write`, `fsync`, `sync`; a sync is an event as well. `read`, where files are read back: after the
-//! measured part, from the device.
+//! Operations: `write`, `fsync`, `sync`; a sync is an event as well. `read`, if files are read back: after
+//! the measured part, from the device.
 
 use super::fs_mark::{sync, sync_each};
 use super::{interval_ms, millis, new_file};
@@ -20,24 +20,24 @@ use tidegate_block::IoContext;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Periodic {
-    /// Nothing, but for one sync at the end.
+    /// No files, except for one sync at the end.
     #[default]
     None,
-    /// A writer's file, by the writer, each so many bytes.
+    /// A writer's file, by the writer, after each this many bytes.
     FsyncEvery(u64),
-    /// Everything, by a thread of its own, each so many milliseconds.
+    /// Everything, by a thread of its own, each this many milliseconds.
     SyncEveryMs(u64),
 }
 
-/// Files that are there before, so that the volume is nearly full of files that were written at once.
+/// Files made before, so that the volume is nearly full of files that were written at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Before {
-    /// Files, each written by a thread of its own, with an fsync each so many bytes as later.
+    /// Number of files, each written by a thread of its own, with an fsync after as many bytes as later.
     pub files: u64,
     /// Bytes of each.
     pub size: u64,
-    /// Of these, as many are removed again: the second, the fourth, and so on, then the first ones.
+    /// Number of them that are removed again: the second, the fourth, and so on, then the first ones.
     pub removed: u64,
 }
 
@@ -51,13 +51,14 @@ pub struct Streams {
     pub size: u64,
     /// Bytes of a write.
     pub block: u64,
-    /// Writes and fsyncs of one file that are under way at once.
+    /// Number of concurrent writes and fsyncs of one file.
     pub depth: u64,
     /// Files that are there before.
     pub before: Before,
-    /// Files are read back at the end, in pieces of this many bytes, by a thread each; 0: they are not.
+    /// Files are read back at the end, in pieces of this many bytes, by a thread each; 0: they are not read
+    /// back.
     pub read_back: u64,
-    /// The files that are made durable meanwhile; at the end, everything is.
+    /// The files that are made durable during the run; at the end, everything is.
     pub periodic: Periodic,
     /// Length of an interval of the series, in milliseconds.
     pub interval_ms: u64,
@@ -108,7 +109,7 @@ impl Streams {
         Ok(result)
     }
 
-    /// Writes the files that are there before, and removes some.
+    /// Writes the files that are made before, and removes some.
     fn fill(&self, target: &Arc<dyn Target>) -> Result<()> {
         let b = &self.before;
         if b.files == 0 {
@@ -131,12 +132,12 @@ impl Streams {
         }
     }
 
-    /// Writes those blocks of a file of `size` bytes that nobody else takes from `next`.
+    /// Writes the blocks of a file of `size` bytes that no other thread takes from `next`.
     fn write(&self, s: &Shared, path: &str, (n, size): (u64, u64), next: &AtomicU64) -> Result<Recorder> {
         let mut r = s.recorder();
         let file = match self.depth {
             1 => new_file(&*s.target, path)?,
-            // Nobody cuts what another has written.
+            // No thread may truncate another's writes.
             _ => s.target.open(path, OpenHow { create: true, ..OpenHow::default() })?,
         };
         let data = vec![n as u8; self.block as usize];

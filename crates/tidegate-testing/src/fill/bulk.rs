@@ -1,4 +1,4 @@
-//! Very many names.
+//! Trees with very many names.
 
 use std::fs;
 use std::path::Path;
@@ -7,13 +7,13 @@ use anyhow::Result;
 
 use super::Rng;
 
-/// Names made in the big directory, and those of them deleted again.
+/// The names made in the big directory, and how many of them are deleted again.
 const MADE: u64 = 105_000;
 const DELETED: u64 = 5_000;
 /// Inodes of the big directory; the other names are further links to them.
 const INODES: u64 = 4_000;
 
-/// One directory that keeps 100,000 names.
+/// Makes one directory that keeps 100,000 names.
 pub fn big_directory(dir: &Path) -> Result<()> {
     let big = dir.join("big");
     fs::create_dir(&big)?;
@@ -36,7 +36,7 @@ pub fn big_directory(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// 50,000 files of 0 to 6,000 bytes, 100 to a directory.
+/// Makes 50,000 files of 0 to 6,000 bytes, 100 per directory.
 pub fn small_files(dir: &Path) -> Result<()> {
     let mut rng = Rng::new(3);
     for d in 0..500 {

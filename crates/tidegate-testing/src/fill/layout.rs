@@ -1,4 +1,4 @@
-//! Trees made for where their blocks come to lie.
+//! Trees made for the places of their blocks.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -11,7 +11,7 @@ use super::Rng;
 
 const BLOCK: u64 = 4096;
 
-/// Data in every depth of a file's index, and files in many fragments.
+/// Makes data at every depth of a file's index, and files in many fragments.
 pub fn sparse(dir: &Path) -> Result<()> {
     let mut rng = Rng::new(4);
     let far = File::create_new(dir.join("far"))?;
@@ -51,7 +51,7 @@ pub fn logs(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Changes to a varied tree that reach the device but no checkpoint.
+/// Makes changes to a varied tree that reach the device but no checkpoint.
 pub fn unsynced(dir: &Path) -> Result<()> {
     let mut rng = Rng::new(6);
     let new = dir.join("after");
@@ -74,8 +74,7 @@ pub fn unsynced(dir: &Path) -> Result<()> {
     write_back(&grown)
 }
 
-/// Changes of which some are synced file by file, so that a mount after the
-/// power cut has to bring them forward.
+/// Makes changes, some of them fsynced, so that a mount after the power cut has to recover these.
 pub fn fsynced(dir: &Path) -> Result<()> {
     let mut rng = Rng::new(7);
     unsynced(dir)?;
@@ -93,7 +92,7 @@ pub fn fsynced(dir: &Path) -> Result<()> {
     write_back(&lost)
 }
 
-/// Starts and awaits writing of a file's pages, with no sync of the volume.
+/// Starts write-back of a file's pages and waits for it, without a sync of the volume.
 fn write_back(file: &File) -> Result<()> {
     tidegate_sys::host::write_back(file).context("writing pages back")
 }

@@ -1,7 +1,7 @@
-//! Makes trees whose every odd corner an implementation must get right.
+//! Makes trees with every corner case that an implementation must handle.
 //!
-//! It is compiled, and called once per volume, since a shell loop in a guest
-//! takes minutes for what this does in seconds.
+//! The trees are made by a compiled program that is called once per volume: a shell loop in a guest takes
+//! minutes for work of seconds.
 
 mod attrs;
 mod bulk;
@@ -21,7 +21,7 @@ pub use tidegate_rt::rng::Rng;
 pub enum Kind {
     /// One of everything: types, sizes, names, times, attributes.
     Varied,
-    /// A few hundred files, directories and links, for makers that know no more.
+    /// A few hundred files, directories and links, for makers that support no more.
     Simple,
     /// One directory of 100,000 names.
     Bigdir,
@@ -33,7 +33,7 @@ pub enum Kind {
     Logs,
     /// Changes to a varied tree, none of them synced.
     Unsynced,
-    /// Changes to a varied tree, some of them synced file by file.
+    /// Changes to a varied tree, some of them fsynced.
     Fsynced,
 }
 

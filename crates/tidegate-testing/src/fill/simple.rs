@@ -1,4 +1,4 @@
-//! The kinds of files that every maker of volumes can take in.
+//! The kinds of files that every maker of volumes supports.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use super::Rng;
 
-/// Files of graded sizes, nested directories, links, a name of full length.
+/// Makes files of graded sizes, nested directories, links, and a name of full length.
 pub fn simple(dir: &Path) -> Result<()> {
     let mut rng = Rng::new(8);
     let sizes = dir.join("sizes");

@@ -14,7 +14,7 @@ use rustix::fs::{CWD, FallocateFlags, FileType, Mode, fallocate, makedev, mknoda
 use super::Rng;
 use super::attrs::{acl, capabilities, set_mtime, set_xattr};
 
-/// Every type, size, name, time and attribute; needs root.
+/// Makes every type, size, name, time and attribute; needs root.
 pub fn varied(dir: &Path) -> Result<()> {
     let mut rng = Rng::new(2);
     sizes(&sub(dir, "sizes")?, &mut rng)?;
@@ -41,7 +41,7 @@ fn put(path: &Path, data: &[u8]) -> Result<()> {
 
 fn sizes(dir: &Path, rng: &mut Rng) -> Result<()> {
     let steps = (1..20_000).step_by(97);
-    // Inline data ends somewhere from 3,400 to 3,700 bytes by feature set.
+    // The longest inline data has between 3,400 and 3,700 bytes, depending on the features.
     let edges = (3_400..3_700).step_by(4).chain([0, 4095, 4096, 4097, 8191, 8192, 8193, 12_288]);
     for size in steps.chain(edges) {
         put(&dir.join(format!("s{size:05}")), &rng.bytes(size))?;

@@ -1,4 +1,4 @@
-//! Keeps golden volumes between runs, safe for tests that run at once.
+//! Keeps golden volumes between runs; safe for concurrent tests.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -17,7 +17,7 @@ use crate::manifest::Manifest;
 use crate::workspace;
 use crate::zoned::golden as zoned;
 
-/// Raised when the content to be made changes, so that older copies are made anew.
+/// Raised when the content changes, so that older copies are made anew.
 const VERSION: u32 = 1;
 
 /// A golden volume that exists.
@@ -27,9 +27,9 @@ const VERSION: u32 = 1;
 pub struct Golden {
     /// The image.
     pub image: PathBuf,
-    /// The tree that the kernel found in it, if it could mount it.
+    /// The tree that the kernel found in the image, if it could mount it.
     pub manifest: Option<PathBuf>,
-    /// The tree that the kernel finds after it recovered from the power cut, if any.
+    /// The tree that the kernel finds after its recovery from the power cut, if there was one.
     pub recovered: Option<PathBuf>,
 }
 
@@ -48,14 +48,13 @@ impl Golden {
         }
     }
 
-    /// Copies the image, holes kept.
+    /// Copies the image and keeps its holes.
     pub fn copy_to(&self, to: &Path) -> Result<()> {
         sparse_copy(&self.image, to)
     }
 }
 
-/// Where golden volumes are kept unless told: `target/golden`, or
-/// `TIDEGATE_GOLDEN_DIR`.
+/// The default directory of golden volumes: `target/golden`, or `TIDEGATE_GOLDEN_DIR`.
 pub fn default_dir() -> PathBuf {
     match std::env::var_os("TIDEGATE_GOLDEN_DIR") {
         Some(dir) => PathBuf::from(dir),
@@ -63,20 +62,20 @@ pub fn default_dir() -> PathBuf {
     }
 }
 
-/// The volume of that name, made first if need be.
+/// The volume of that name; makes it if it is missing.
 pub fn ensure(name: &str) -> Result<Golden> {
     ensure_in(&default_dir(), name)
 }
 
-/// The volume of that name in a directory, made first if need be.
+/// The volume of that name in a directory; makes it if it is missing.
 pub fn ensure_in(dir: &Path, name: &str) -> Result<Golden> {
     obtain(dir, spec(name)?, false).map(|(golden, _)| golden)
 }
 
-/// Makes all volumes, or those named, as many at once as there are CPUs, and prints the time of each.
+/// Makes all volumes, or the named ones, as many at once as there are CPUs, and prints the time of each.
 ///
 /// # Errors
-/// One that was met, when those under way have ended; none is begun after it.
+/// An error of a volume. Volumes under way are completed first; no volume is begun after the error.
 pub fn make_all(dir: &Path, only: &[String], force: bool) -> Result<()> {
     let names: Vec<&str> = SPECS.iter().map(|s| s.name).chain(zoned::SPECS.iter().map(|s| s.name)).collect();
     for name in only {
@@ -120,8 +119,8 @@ fn obtain(dir: &Path, spec: &Spec, force: bool) -> Result<(Golden, bool)> {
     Ok((Golden::at(dir, spec.name), made))
 }
 
-/// Makes files `NAME.SUFFIX`, of which the first is always there, unless they were made before in this version; says
-/// whether it did. Others that want them at the same time wait.
+/// Makes the files `NAME.SUFFIX`, of which the first always exists, unless this version of them exists;
+/// returns whether they were made. Concurrent callers wait.
 pub(crate) fn once(
     dir: &Path,
     name: &str,
@@ -148,7 +147,7 @@ pub(crate) fn once(
     Ok(true)
 }
 
-/// Copies a file's data and leaves its holes holes.
+/// Copies a file's data and keeps its holes.
 pub fn sparse_copy(from: &Path, to: &Path) -> Result<()> {
     let source = File::open(from).with_context(|| format!("opening {}", from.display()))?;
     let target = File::create(to).with_context(|| format!("creating {}", to.display()))?;

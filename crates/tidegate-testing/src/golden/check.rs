@@ -1,4 +1,4 @@
-//! The reference checker's verdict on a volume, and the state of its checkpoint.
+//! The reference checker's result for a volume, and the state of the volume's checkpoint.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,7 +11,7 @@ use crate::oracle;
 
 const COMPACT_SUMMARIES: u32 = 0x4;
 
-/// Fails, with the checker's output, unless it finds nothing wrong.
+/// Fails with the checker's output if it finds a fault.
 ///
 /// The image is not changed.
 pub fn fsck_f2fs(image: &Path) -> Result<()> {

@@ -19,7 +19,7 @@ use crate::uml::{self, Uml, sh};
 
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Mounts read-only, describes the tree to `$OUT`.
+/// Mounts read-only and writes a manifest of the tree to `$OUT`.
 const DESCRIBE: &str = "mount -t f2fs -o ro $DEV $MNT; $HELPER manifest $MNT -o $OUT; umount $MNT\n";
 
 struct Job<'a> {
@@ -95,8 +95,8 @@ impl Job<'_> {
     }
 
     fn cut(&self, kind: Kind) -> Result<()> {
-        // On small volumes the kernel overwrites data in place, which no checkpoint
-        // takes back, unless told to log it.
+        // On small volumes the kernel overwrites data in place unless told to log it, and data overwritten in
+        // place cannot go back to the last checkpoint.
         let body = format!(
             "mount -t f2fs -o background_gc=off,mode=lfs $DEV $MNT\n{}sync -f $MNT\n\
              $HELPER manifest $MNT -o $OUT\n{}echo cut-here\nsleep 1000\n",
@@ -108,14 +108,14 @@ impl Job<'_> {
         guest.kill()?;
         let copy = self.work.path().join("copy.img");
         cache::sparse_copy(&self.image, &copy)?;
-        // Unmounting a volume mounted so can bring the kernel down; losing power cannot.
+        // Unmounting a volume mounted with `norecovery` can crash the kernel; a power cut cannot.
         let body = "mount -t f2fs -o ro,norecovery $DEV $MNT; $HELPER manifest $MNT -o $OUT";
         self.guest(&copy, "cut").run(body)?.check()?;
         let body = format!("mount -t f2fs $DEV $MNT; umount $MNT\n{DESCRIBE}");
         self.guest(&copy, "second").run(&body)?.check()?;
         let load = |name| Manifest::load(&self.work.path().join(name));
         let (synced, cut, recovered) = (load("first")?, load("cut")?, load("second")?);
-        // A checkpoint the kernel chose to make would spoil the volume's purpose.
+        // A checkpoint that the kernel made by itself would defeat the volume's purpose.
         let found = compare(&synced, &cut, &Options::default());
         let some = found.iter().take(10).cloned().collect::<Vec<_>>().join("\n");
         ensure!(found.is_empty(), "the last checkpoint is not that of the sync:\n{some}");

@@ -1,9 +1,8 @@
 //! Volumes made by the kernel and the reference tools, cached.
 //!
-//! Each is a sparse image `NAME.img` and, where a kernel could read it, a
-//! manifest `NAME.jsonl` of what that kernel found in it. Two of them are cut
-//! off by a power loss; `NAME.jsonl` is then what its last checkpoint holds
-//! and `NAME.recovered.jsonl` what the kernel makes of it on the next mount.
+//! Each is a sparse image `NAME.img` and, where a kernel could read it, a manifest `NAME.jsonl` of the tree
+//! that the kernel found. Two volumes end in a power cut; then `NAME.jsonl` is the tree of the last
+//! checkpoint, and `NAME.recovered.jsonl` the tree after the kernel's recovery at the next mount.
 
 mod cache;
 mod check;

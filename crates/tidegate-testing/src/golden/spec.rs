@@ -1,19 +1,19 @@
-//! Which golden volumes there are.
+//! The golden volumes.
 
 use anyhow::{Result, bail};
 
 use crate::fill::Kind;
 
-/// How a volume is filled once it is formatted.
+/// How a volume is filled after it is formatted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Recipe {
-    /// By the kernel, then unmounted.
+    /// Filled by the kernel, then unmounted.
     Kernel { kind: Kind, mount: &'static str },
-    /// By the kernel, synced, changed further, and cut off.
+    /// Filled by the kernel, synced, changed further, then a power cut.
     Cut { kind: Kind },
-    /// By `sload.f2fs` with these options.
+    /// Filled by `sload.f2fs` with these options.
     Sload { options: &'static [&'static str] },
-    /// By the kernel if it can mount it, else by `sload.f2fs`, else left empty.
+    /// Filled by the kernel if it can mount the volume, else by `sload.f2fs`, else left empty.
     Foreign,
     /// An ext4 volume, filled by its own maker.
     Ext4,
@@ -22,7 +22,7 @@ pub(super) enum Recipe {
 /// A golden volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spec {
-    /// Name, also of its files.
+    /// The name of the volume and of its files.
     pub name: &'static str,
     /// Its purpose.
     pub about: &'static str,
@@ -33,12 +33,12 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// Whether the checker must find nothing wrong.
+    /// Whether the checker must find no fault.
     pub fn is_clean(&self) -> bool {
         !matches!(self.recipe, Recipe::Cut { .. } | Recipe::Ext4)
     }
 
-    /// Whether it is of F2FS.
+    /// Whether it is an F2FS volume.
     pub fn is_f2fs(&self) -> bool {
         self.recipe != Recipe::Ext4
     }
@@ -54,7 +54,8 @@ const fn foreign(name: &'static str, about: &'static str, mkfs: &'static [&'stat
     Spec { name, about, mib: 64, mkfs, recipe: Recipe::Foreign }
 }
 
-/// Every golden volume, those that take longest among the first: begun last, one would be made alone.
+/// Every golden volume. The slowest to make come among the first: if a slow one were begun last, it would be
+/// made alone.
 pub const SPECS: &[Spec] = &[
     kernel("default", "one of everything, default features", 128, Kind::Varied),
     Spec {

@@ -48,7 +48,7 @@ impl Options {
     }
 }
 
-/// The differences from `a` to `b`, one line each; none when they agree.
+/// The differences from `a` to `b`, one per line; none when they agree.
 pub fn compare(a: &Manifest, b: &Manifest, options: &Options) -> Vec<String> {
     let index = |m: &'_ Manifest| -> BTreeMap<String, Entry> {
         m.entries.iter().filter(|e| options.wants(e)).map(|e| (e.path.clone(), e.clone())).collect()

@@ -29,7 +29,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind named by the format bits of a `st_mode`.
+    /// The type in the format bits of a `st_mode`.
     pub fn from_mode(mode: u32) -> Option<Kind> {
         Some(match mode & 0o170_000 {
             0o100_000 => Kind::File,
@@ -50,7 +50,7 @@ pub struct Time(pub i64, pub u32);
 
 /// One name of a tree.
 ///
-/// Text fields that stand for raw bytes are in the form of [`super::escape()`].
+/// Text fields for raw bytes are in the form of [`super::escape()`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// Path from the root of the tree; the root itself is `.`.
@@ -63,7 +63,7 @@ pub struct Entry {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Length of a file or symlink; directories differ by implementation.
+    /// Length of a file or symlink; `None` for a directory, whose size differs between implementations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
     /// Modification time.
@@ -138,7 +138,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// No entries yet.
+    /// A builder without entries.
     pub fn new() -> Self {
         Self::default()
     }

@@ -1,4 +1,4 @@
-//! A content hash that does not see whether zeros are stored or a hole.
+//! A content hash that is equal whether zeros are stored or are a hole.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -40,7 +40,7 @@ impl ContentHash {
     }
 }
 
-/// Hashes a file of the given size, reading only what the kernel says is data.
+/// Hashes a file of the given size; reads only the ranges that the kernel reports as data.
 pub fn hash_file(file: &File, size: u64) -> Result<u32> {
     const CHUNK: usize = 64 * BLOCK;
     let mut hash = ContentHash::new();

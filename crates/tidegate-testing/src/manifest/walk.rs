@@ -1,4 +1,4 @@
-//! Reads a manifest off a mounted tree.
+//! Makes a manifest of a mounted tree.
 //!
 //! Names are reached through `/proc/self/fd/N/name`, so paths longer than the
 //! kernel's limit work and no name is followed out of the tree.
@@ -31,7 +31,7 @@ pub fn walk(dir: &Path) -> Result<Manifest> {
 
 /// Inodes with several names, by device and inode number.
 ///
-/// A call into a guest's kernel is slow enough that this shows.
+/// This saves calls into a guest's kernel, which are slow enough to matter.
 type Linked = HashMap<(u64, u64), Entry>;
 
 fn fd_path(dir: &File) -> PathBuf {
@@ -122,7 +122,7 @@ fn xattrs(at: &Path) -> Result<BTreeMap<String, String>> {
             Ok(value) => {
                 out.insert(escape(name), hex(&value));
             }
-            // Security modules list names that no file system stored.
+            // Security modules list names that the file system did not store.
             Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
             Err(e) => return Err(e).with_context(|| escape(name)),
         }

@@ -12,7 +12,7 @@ use super::judge::{Promises, Seen, View};
 use super::model::{Step, UNIT, XATTR, content};
 use super::plan::{self, Failure, Store, Worker};
 
-/// Works in `dir` until it is killed or something fails; prints a line for each operation.
+/// Works in `dir` until the process is killed or something fails; prints a line for each operation.
 pub fn work(seed: u64, id: u32, dir: &Path) -> Result<()> {
     fs::create_dir_all(dir)?;
     let mut say = |line: &str| {
@@ -27,7 +27,7 @@ pub fn work(seed: u64, id: u32, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Prints what is not as it was promised below `dir`; says whether all is.
+/// Prints all broken promises below `dir`; returns whether there are none.
 pub fn verify(promises: &Path, dir: &Path) -> Result<bool> {
     let text = fs::read_to_string(promises).with_context(|| promises.display().to_string())?;
     let broken = Promises::parse(&text)?.broken(&mut Tree(dir.to_path_buf()))?;

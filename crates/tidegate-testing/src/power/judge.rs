@@ -1,4 +1,4 @@
-//! The promises in the lines, and whether they were kept.
+//! Reads the promises from the lines, and checks whether they were kept.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub struct Seen {
 
 /// A tree after the power cut.
 pub trait View {
-    /// The file at `path`, none when there is none, or why it cannot be read.
+    /// The file at `path`; `None` when there is none. The error is why it cannot be read.
     fn look(&mut self, path: &str) -> Result<Option<Seen>, String>;
 }
 
@@ -28,19 +28,19 @@ pub trait View {
 #[derive(Debug, Clone, Default)]
 pub struct Promises {
     seed: u64,
-    /// Operations that may have been begun, for each worker, beyond those that were printed.
+    /// The most operations that a worker may have begun beyond those that it printed.
     ahead: u32,
-    /// For each worker, which operations succeeded.
+    /// For each worker, whether each of its operations succeeded.
     over: BTreeMap<u32, Vec<bool>>,
 }
 
 impl Promises {
-    /// None so far. Each worker may be `ahead` operations ahead of what it printed.
+    /// No promises so far. Each worker may be `ahead` operations ahead of its printed lines.
     pub fn new(seed: u64, workers: u32, ahead: u32) -> Self {
         Promises { seed, ahead, over: (0..workers).map(|w| (w, Vec::new())).collect() }
     }
 
-    /// Takes a line of a worker; false when it is something else.
+    /// Takes a line of a worker; returns false for any other line.
     pub fn hear(&mut self, line: &str) -> Result<bool> {
         let mut words = line.split(' ');
         let good = match words.next() {
@@ -59,7 +59,7 @@ impl Promises {
         Ok(true)
     }
 
-    /// Operations promised.
+    /// The number of promised operations.
     pub fn len(&self) -> usize {
         self.over.values().map(Vec::len).sum()
     }
@@ -69,12 +69,12 @@ impl Promises {
         self.len() == 0
     }
 
-    /// Operations that failed for want of space.
+    /// The number of operations that failed for lack of space.
     pub fn failures(&self) -> usize {
         self.over.values().flatten().filter(|good| !**good).count()
     }
 
-    /// As text that [`Promises::parse`] takes.
+    /// The promises as text for [`Promises::parse`].
     pub fn to_text(&self) -> String {
         let mut out = format!("{} {} {}\n", self.seed, self.over.len(), self.ahead);
         for (id, over) in &self.over {
@@ -84,7 +84,7 @@ impl Promises {
         out
     }
 
-    /// Reads what [`Promises::to_text`] made.
+    /// Reads the text of [`Promises::to_text`].
     pub fn parse(text: &str) -> Result<Self> {
         let mut lines = text.lines();
         let head: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
@@ -96,7 +96,7 @@ impl Promises {
         Ok(p)
     }
 
-    /// Everything that is not as it was promised, a line each. Worker 3 has its files in `w3`.
+    /// All broken promises, one per line. Worker 3 has its files in `w3`.
     pub fn broken(&self, view: &mut dyn View) -> Result<Vec<String>> {
         let mut out = Vec::new();
         for (&id, over) in &self.over {
@@ -141,14 +141,14 @@ impl Promises {
     }
 }
 
-/// The fault of a name, of which `states[0]` was promised.
+/// The broken promise of a name, if there is one; `states[0]` is the promised state.
 fn judge(key: u64, name: &str, states: &[Model], seen: Option<&Seen>) -> Option<String> {
     let slots: Vec<Slot> = states.iter().map(|m| m.slot(name)).collect();
     let Some(seen) = seen else {
         let gone = slots.iter().any(|s| !matches!(s, Slot::File(_)));
         return (!gone).then(|| "is missing".into());
     };
-    // That a name went is promised by nobody; a failed operation may have left anything.
+    // The removal of a name is not promised, and a failed operation may have left anything.
     if !matches!(slots[0], Slot::File(_)) || slots.contains(&Slot::Unknown) {
         return None;
     }
@@ -209,7 +209,7 @@ mod tests {
     use crate::power::{Step, UNIT};
     use std::collections::BTreeMap;
 
-    /// A tree that loses nothing but the entries that it is told to.
+    /// A tree that loses only the entries that it is told to lose.
     #[derive(Default)]
     struct Memory {
         model: Model,
@@ -263,7 +263,7 @@ mod tests {
     fn what_is_kept_is_kept_and_what_is_lost_is_seen() {
         let (mut memory, lines) = ran(120, None);
         assert_eq!(heard(&lines).broken(&mut memory).unwrap(), Vec::<String>::new());
-        // Up to two operations behind is what a power cut in their midst may leave.
+        // A power cut in the middle of operations may leave up to two operations more than were printed.
         assert_eq!(heard(&lines[..119]).broken(&mut memory).unwrap(), Vec::<String>::new());
         let labels: BTreeMap<&str, u32> = lines.iter().fold(BTreeMap::new(), |mut m, l| {
             *m.entry(l.split(' ').nth(3).unwrap()).or_default() += 1;

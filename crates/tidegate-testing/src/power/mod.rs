@@ -1,9 +1,10 @@
-//! The state that a power cut must leave: workers that change files and sync them, and the findings that are
+//! The state that a power cut must leave: workers that change files and sync them, and the results that are
 //! allowed.
 //!
-//! A worker's operations follow from its seed alone, and each ends in an fsync of what it changed. After each
-//! it prints one line, so that a reader of the lines knows the promises: the same operations are run again on
-//! a [`Model`], and an operation that was under way when the power failed may be there in part.
+//! A worker's operations follow from its seed alone, and each operation ends in an fsync of the changed file.
+//! After each operation the worker prints one line, so a reader of the lines knows the promises: the
+//! operations are repeated on a [`Model`], and an operation that was under way when the power failed may be
+//! there in part.
 //!
 //! | module    | holds                                                  |
 //! |-----------|--------------------------------------------------------|

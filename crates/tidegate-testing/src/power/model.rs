@@ -1,19 +1,19 @@
-//! Files as they must be, in units of 256 bytes: each knows which operation wrote it.
+//! Files as they must be, in units of 256 bytes: each unit has the number of the operation that wrote it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::fill::Rng;
 
-/// Bytes in a unit, in which all content is written, cut and compared.
+/// Bytes in a unit. All content is written, truncated and compared in units.
 pub const UNIT: usize = 256;
 
 /// A single change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Make a directory unless it is there.
+    /// Make a directory unless it exists.
     MakeDir(String),
-    /// Make an empty file that is not there yet.
+    /// Make an empty file, which does not exist yet.
     Create(String),
     /// Write `units` from `unit` on.
     Write {
@@ -23,24 +23,24 @@ pub enum Step {
         unit: usize,
         /// Units written.
         units: usize,
-        /// The number that tells these bytes from all others.
+        /// The number that distinguishes these bytes from all others.
         stamp: u32,
     },
     /// Set the size, in units.
     Truncate(String, usize),
-    /// Punch a hole: from which unit, how many.
+    /// Punch a hole: its first unit, and its number of units.
     Punch(String, usize, usize),
     /// Set the attribute, or remove it.
     Xattr(String, Option<Vec<u8>>),
     /// Set the permissions.
     Chmod(String, u32),
-    /// Remove a name if it is there.
+    /// Remove a name if it exists.
     Unlink(String),
-    /// Rename, replacing what has the second name.
+    /// Rename the file; an existing file of the second name is replaced.
     Rename(String, String),
-    /// Give the file of the first name a second.
+    /// Give the file of the first name the second name, too.
     Link(String, String),
-    /// fsync, or with `true` fdatasync.
+    /// fsync; with `true`, fdatasync.
     Sync(String, bool),
 }
 
@@ -59,7 +59,7 @@ pub fn content(key: u64, stamp: u32, unit: usize) -> [u8; UNIT] {
 /// A file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FileState {
-    /// The writer of each unit; their number is the size.
+    /// The stamp of each unit; the number of units is the size.
     pub units: Arc<Vec<u32>>,
     /// Permissions.
     pub mode: u32,
@@ -70,11 +70,11 @@ pub struct FileState {
 /// The meaning of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slot {
-    /// Nothing.
+    /// There is no file.
     Absent,
-    /// A file after a failed operation: anything.
+    /// A file after a failed operation: its content may be anything.
     Unknown,
-    /// The file of that number.
+    /// The number of the file.
     File(usize),
 }
 
@@ -87,7 +87,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// The meaning of a name.
+    /// The slot of a name.
     pub fn slot(&self, name: &str) -> Slot {
         self.names.get(name).copied().unwrap_or(Slot::Absent)
     }
@@ -100,12 +100,12 @@ impl Model {
         }
     }
 
-    /// Every name there ever was.
+    /// Every name that there ever was.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.names.keys().map(String::as_str)
     }
 
-    /// Forgets what the names of `steps` stand for, and the other names of the same files.
+    /// Sets the names in `steps`, and the other names of their files, to unknown.
     pub fn forget(&mut self, steps: &[Step]) {
         let named: Vec<&str> = steps.iter().flat_map(Step::names).collect();
         let hit: Vec<Slot> = named.iter().map(|n| self.slot(n)).collect();
@@ -122,7 +122,7 @@ impl Model {
     /// Does a step.
     ///
     /// # Panics
-    /// When it is about a file that is not there: the plan is wrong.
+    /// The step is about a file that does not exist: the plan is wrong.
     pub fn apply(&mut self, step: &Step) {
         match step {
             Step::MakeDir(_) | Step::Sync(..) => {}

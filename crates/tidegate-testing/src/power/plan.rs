@@ -1,21 +1,21 @@
-//! Which steps a worker takes: a row of operations that follows from its seed.
+//! The steps of a worker: a series of operations that follows from its seed.
 
 use super::model::{Model, Slot, Step};
 use crate::fill::Rng;
 
 /// Units in a page.
 const PAGE: usize = 16;
-/// Names that come and go.
+/// Names that are created and removed.
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "large", "huge"];
 /// With more files than this, some are removed first.
 const CROWDED: usize = 14;
 
-/// Why a step was not done.
+/// Why a step failed.
 #[derive(Debug)]
 pub enum Failure {
     /// The volume is full.
     NoSpace,
-    /// Anything else.
+    /// Any other error, in words.
     Other(String),
 }
 
@@ -25,10 +25,10 @@ pub trait Store {
     fn run(&mut self, key: u64, step: &Step) -> Result<(), Failure>;
 }
 
-/// Some steps, the last of which makes them durable.
+/// Some steps; the last one makes them durable.
 #[derive(Debug, Clone)]
 pub struct Op {
-    /// Its name, for reading.
+    /// The name of the operation, for readers of the output.
     pub label: &'static str,
     /// The steps.
     pub steps: Vec<Step>,
@@ -37,11 +37,11 @@ pub struct Op {
 /// Makes operations one after the other.
 #[derive(Debug, Clone)]
 pub struct Worker {
-    /// Distinguishes its content from that of others.
+    /// Distinguishes the worker's content from that of other workers.
     pub key: u64,
     /// The tree after all operations so far.
     pub model: Model,
-    /// Operations so far.
+    /// The number of operations so far.
     pub done: u32,
     rng: Rng,
 }
@@ -80,13 +80,13 @@ impl Worker {
         self.change(&name, &files, stamp)
     }
 
-    /// An operation succeeded.
+    /// Records that an operation succeeded.
     pub fn done(&mut self, op: &Op) {
         op.steps.iter().for_each(|s| self.model.apply(s));
         self.done += 1;
     }
 
-    /// An operation failed at some step.
+    /// Records that an operation failed at some step.
     pub fn failed(&mut self, op: &Op) {
         self.model.forget(&op.steps);
         self.done += 1;
@@ -136,7 +136,7 @@ impl Worker {
                 Op { label: "link", steps: vec![Step::Link(name, to), sync] }
             }
             18 if files.len() > 5 => {
-                // The file that goes is not synced, but another is.
+                // The removed file is not synced, but another file is.
                 let other = files.iter().find(|f| **f != name && self.differ(f, &name));
                 let steps = other.map(|o| Step::Sync(o.clone(), false));
                 Op { label: "remove", steps: [Step::Unlink(name)].into_iter().chain(steps).collect() }
@@ -160,7 +160,7 @@ impl Worker {
         Op { label: "overwrite", steps }
     }
 
-    /// Down, up again, and something behind.
+    /// Makes the file shorter, longer again, and writes something behind that.
     fn cut(&mut self, name: String, len: usize, stamp: u32) -> Op {
         let down = self.rng.below(len as u64) as usize;
         let mut steps = vec![Step::Truncate(name.clone(), down)];
@@ -189,7 +189,7 @@ impl Worker {
         match (name, self.rng.below(12)) {
             ("huge", 0) => steps.push(write(0, 3010 * PAGE)),
             ("huge", _) => {
-                // Something in the inode, in direct nodes, and behind an indirect one.
+                // A page in the inode, in direct nodes, and behind an indirect node.
                 for page in [0, 920, 1938, 2950, 3005] {
                     steps.push(write(page * PAGE + self.rng.below(30) as usize, 20 * PAGE));
                 }
@@ -208,10 +208,10 @@ impl Worker {
     }
 }
 
-/// Runs operations until `say` says to stop; it gets a line for each that is over.
+/// Runs operations until `say` returns false; `say` gets a line for each operation that has ended.
 ///
 /// # Errors
-/// A failure other than that of a full volume.
+/// A failure other than a full volume.
 pub fn run(
     worker: &mut Worker,
     id: u32,

@@ -1,4 +1,4 @@
-//! The devices of a volume: for a guest, and for an engine of ours.
+//! The devices of a volume: for a guest, and for one of our engines.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,11 @@ use crate::golden::sparse_copy;
 /// Size of a new disk before a zoned device, in bytes.
 const DISK: u64 = 64 << 20;
 
-/// The files of a volume's devices: an [`Image`] and, where that has no conventional zones, a disk before it.
+/// The files of a volume's devices: an [`Image`] and, where the image has no conventional zones, a disk
+/// before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Devices {
-    /// The first device, where that is not the zoned one.
+    /// The first device, where that is not the zoned device.
     pub disk: Option<PathBuf>,
     /// Data of the zoned device; [`Image::open`] has its zones.
     pub zoned: PathBuf,
@@ -39,7 +40,7 @@ impl Devices {
         Ok(Devices { disk, zoned })
     }
 
-    /// Copies them to a directory, holes kept.
+    /// Copies the devices to a directory and keeps holes.
     ///
     /// # Errors
     /// The host's.
@@ -53,12 +54,13 @@ impl Devices {
         Ok(Devices { disk, zoned })
     }
 
-    /// A guest with them, the first of which is `$DEV`.
+    /// A guest with these devices; the first is `$DEV`.
     pub fn machine(&self) -> Machine {
         self.disk.iter().fold(Machine::new(), Machine::disk).zoned(&self.zoned)
     }
 
-    /// Their names in a guest, which the superblock of a volume on several devices holds, and their sizes in bytes.
+    /// The names of the devices in a guest, and their sizes in bytes. The superblock of a volume on several
+    /// devices holds these names.
     ///
     /// # Errors
     /// The host's.
@@ -74,7 +76,7 @@ impl Devices {
         Ok(all)
     }
 
-    /// Opens them as one device, with zones as they are listed.
+    /// Opens the devices as one device, with the zones as they are listed.
     ///
     /// # Errors
     /// The zones are unknown, or in a state that no device of ours is in; the host's.
@@ -93,17 +95,17 @@ impl Devices {
     }
 }
 
-/// Devices that are open. Their zones are where they were until [`Opened::save`].
+/// Open devices. The list of their zones is not updated until [`Opened::save`].
 pub struct Opened {
-    /// All of them, as one.
+    /// All devices as one.
     pub device: Arc<dyn Device>,
-    /// The zoned one.
+    /// The zoned device.
     pub zoned: Arc<ZonedDevice>,
     image: Image,
 }
 
 impl Opened {
-    /// Lists the zones as they are now. No request may be on its way.
+    /// Lists the zones as they are now. No request may be in flight.
     ///
     /// # Errors
     /// The host's.
@@ -114,12 +116,12 @@ impl Opened {
     }
 }
 
-/// Guests go through the host's page cache, too.
+/// The page cache is not bypassed: guests go through it, too.
 fn options() -> file::OpenOptions {
     file::OpenOptions { direct: false, ..Default::default() }
 }
 
-/// Zones of the engine's as a list has them.
+/// The zones of a list in the form of our engines.
 fn zones(image: &Image) -> Result<Zones> {
     let Geometry { zone_size, capacity, conventional, max_open, max_active, .. } = image.geometry;
     let most = |n: u32| if n == 0 { usize::MAX } else { n as usize };

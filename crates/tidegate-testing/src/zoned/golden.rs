@@ -1,4 +1,4 @@
-//! Volumes that the kernel made on zoned devices, cached as the other golden volumes are.
+//! Volumes that the kernel made on zoned devices, cached like the other golden volumes.
 //!
 //! Its [`Devices`] are an [`Image`] `NAME.zoned.img` and, where that has no conventional zones, a disk
 //! `NAME.disk.img` before it.
@@ -18,21 +18,21 @@ use crate::manifest::{Manifest, Options, compare};
 use crate::power::Promises;
 use crate::temp::TempDir;
 
-/// Raised when the content to be made changes, so that older copies are made anew.
+/// Raised when the content changes, so that older copies are made anew.
 const VERSION: u32 = 1;
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Processes that write until the power is cut.
 const WORKERS: u32 = 3;
-/// Operations that one of them may have begun beyond those that it printed.
+/// The operations that a process may have begun beyond those that it printed.
 const AHEAD: u32 = 3;
 const SEED: u64 = 21;
 
-/// How a volume comes to its end.
+/// How a volume ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// Unmounted.
     Clean,
-    /// Synced, changed further, single files synced; stopped without a checkpoint.
+    /// Synced, changed further, single files fsynced; stopped without a checkpoint.
     Fsynced,
     /// The machine was reset while files were written and synced.
     Cut,
@@ -41,11 +41,11 @@ enum End {
 /// A golden volume on a zoned device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spec {
-    /// Name, also of its files.
+    /// The name of the volume and of its files.
     pub name: &'static str,
     /// Its purpose.
     pub about: &'static str,
-    /// Of the zoned device.
+    /// The geometry of the zoned device.
     pub geometry: Geometry,
     end: End,
 }
@@ -59,7 +59,7 @@ const FULL: Geometry = Geometry {
     max_open: 14,
     max_active: 14,
 };
-/// Of its capacity, the last segment is a half.
+/// The capacity ends in the middle of a segment.
 const PART: Geometry = Geometry { capacity: 7 << 20, ..FULL };
 const CONVENTIONAL: Geometry = Geometry { conventional: 8, ..FULL };
 
@@ -109,7 +109,7 @@ pub const SPECS: &[Spec] = &[
 /// Its files are shared: tests that write work on a copy of its devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Volume {
-    /// The devices that it is on.
+    /// The devices of the volume.
     pub devices: Devices,
     /// The content of its last checkpoint.
     pub manifest: Option<PathBuf>,
@@ -132,7 +132,7 @@ impl Volume {
     }
 }
 
-/// The volume of that name, made first if need be.
+/// The volume of that name; makes it if it is missing.
 ///
 /// # Errors
 /// There is none; the guest fails.
@@ -229,7 +229,7 @@ impl Job<'_> {
         self.run(&self.copy()?, VERIFY).context("the kernel lost what it promised").map(drop)
     }
 
-    /// Moves what was made to where it is kept, the list of zones last.
+    /// Moves the made files to the cache, the list of zones last.
     fn keep(&self, dir: &Path) -> Result<()> {
         let name = self.spec.name;
         for (from, to) in [("first", "jsonl"), ("second", "recovered.jsonl"), ("promises", "promises")] {

@@ -1,8 +1,8 @@
 //! A zoned device as files: its data, and its zones with their write pointers.
 //!
-//! The data are a sparse file `NAME` in which zone `i` begins at `i * zone_size`, with nothing at and behind a write
-//! pointer. The zones are `NAME.zones` beside it, in JSON. While a guest has the device, they are not there: nobody
-//! knows them.
+//! The data are a sparse file `NAME` in which zone `i` begins at `i * zone_size`, with nothing at and behind
+//! a write pointer. The zones are `NAME.zones` beside it, in JSON. While a guest uses the device, the list
+//! does not exist, since the zones are unknown.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::golden::sparse_copy;
 
-/// Block of a zoned device: writes are multiples of it, in bytes.
+/// The block size of a zoned device in bytes: writes are multiples of it.
 pub const BLOCK: u64 = 4096;
 /// The unit of `blkzone`, in bytes.
 const SECTOR: u64 = 512;
@@ -22,14 +22,14 @@ const SECTOR: u64 = 512;
 /// The geometry of a zoned device. Sizes are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Geometry {
-    /// How many zones there are, conventional ones included.
+    /// The number of zones, conventional zones included.
     pub zones: u32,
-    /// The distance between the beginnings of two zones; Linux wants a power of two.
+    /// The distance between the beginnings of two zones; Linux requires a power of two.
     pub zone_size: u64,
     /// How much of a zone can be written.
     pub capacity: u64,
-    /// How many of the zones, from the first on, are conventional. NVMe has none: a device with some is made by the
-    /// guest's driver `null_blk`.
+    /// How many of the zones, from the first on, are conventional. NVMe has no conventional zones: a device
+    /// with some is made by the guest's driver `null_blk`.
     pub conventional: u32,
     /// How many zones may be open, 0 for any number.
     pub max_open: u32,
@@ -38,7 +38,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// 512 MiB in zones of 16 MiB that can be filled, of which eight can be open.
+    /// 512 MiB in zones of 16 MiB with full capacity, of which eight can be open.
     pub const DEFAULT: Geometry = Geometry {
         zones: 32,
         zone_size: 16 << 20,
@@ -48,7 +48,7 @@ impl Geometry {
         max_active: 8,
     };
 
-    /// Of the device, in bytes.
+    /// The size of the device in bytes.
     pub fn size(&self) -> u64 {
         u64::from(self.zones) * self.zone_size
     }
@@ -81,11 +81,11 @@ impl Geometry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Condition {
-    /// Not sequential: written anywhere.
+    /// Not sequential: can be written anywhere.
     Conventional,
     /// Nothing is written.
     Empty,
-    /// Partly written, and open by itself or as told.
+    /// Partly written, and implicitly or explicitly open.
     Open,
     /// Partly written, not open.
     Closed,
@@ -97,10 +97,10 @@ pub enum Condition {
     Offline,
 }
 
-/// A zone. Places and sizes are in bytes.
+/// A zone. Positions and sizes are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Zone {
-    /// Where it begins on the device.
+    /// Its first byte on the device.
     pub start: u64,
     /// How much of it can be written.
     pub capacity: u64,
@@ -111,7 +111,7 @@ pub struct Zone {
 }
 
 impl Zone {
-    /// Bytes from its beginning that hold data.
+    /// Bytes from the zone's beginning that hold data.
     pub fn data(&self) -> u64 {
         match self.condition {
             Condition::Conventional => self.capacity,
@@ -119,8 +119,8 @@ impl Zone {
         }
     }
 
-    /// Whether both have the same write pointer, and can be written alike. Open and closed are alike: zones
-    /// close when a machine is reset.
+    /// Whether both zones have equal write pointers and can be written alike. Open and closed zones are
+    /// alike: zones close when a machine is reset.
     pub fn is_like(&self, other: &Zone) -> bool {
         let of = |z: &Zone| match z.condition {
             Condition::Open => Condition::Closed,
@@ -139,7 +139,7 @@ pub struct Image {
     pub path: PathBuf,
     /// The device's geometry.
     pub geometry: Geometry,
-    /// Its zones, by place.
+    /// Its zones, in order.
     pub zones: Vec<Zone>,
 }
 
@@ -156,8 +156,8 @@ impl Image {
         Self::adopt(path, geometry, geometry.empty())
     }
 
-    /// Makes an image of a file that holds a device's data, and of what the device said of its zones. Bytes
-    /// of the file behind write pointers are removed.
+    /// Makes an image from a file with a device's data, and from the device's report of its zones. Bytes of
+    /// the file behind write pointers are removed.
     ///
     /// # Errors
     /// The zones are not those of such a device; the host's.
@@ -184,7 +184,7 @@ impl Image {
         Ok(image)
     }
 
-    /// Copies data and zones, holes kept.
+    /// Copies data and zones and keeps holes.
     ///
     /// # Errors
     /// The host's.
@@ -201,7 +201,7 @@ impl Image {
         let _ = fs::remove_file(zones_of(path));
     }
 
-    /// Takes the list of zones away, for a device whose zones change now.
+    /// Removes the list of zones before a guest changes the zones.
     pub(super) fn lend(&self) -> Result<()> {
         self.clear()?;
         fs::remove_file(zones_of(&self.path)).context("lending an image")
@@ -249,7 +249,8 @@ impl Image {
         Ok(())
     }
 
-    /// Removes what is at and behind write pointers: a device answers zeros there, QEMU what the file holds.
+    /// Removes data at and behind write pointers: there, a device returns zeros, but QEMU returns the content
+    /// of the file.
     fn clear(&self) -> Result<()> {
         let file = File::options().write(true).open(&self.path)?;
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -262,7 +263,7 @@ impl Image {
         Ok(())
     }
 
-    /// The data of a zone, as far as they are written.
+    /// The data of a zone up to its write pointer.
     ///
     /// # Errors
     /// The host's.
@@ -273,7 +274,7 @@ impl Image {
     }
 }
 
-/// Where the zones of an image are listed.
+/// The file that lists the zones of an image.
 pub fn zones_of(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".zones");

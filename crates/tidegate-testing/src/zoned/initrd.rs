@@ -11,10 +11,10 @@ use super::kernel::Kernel;
 const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
 
-/// The first program of the guest, which finds a job's path in `$job`.
+/// The first program of the guest; it gets a job's path in `$job`.
 const INIT: &str = include_str!("init.sh");
 
-/// Busybox, the modules, and [`INIT`].
+/// An archive of Busybox, the modules, and [`INIT`].
 pub fn build(kernel: &Kernel) -> Result<Vec<u8>> {
     let mut archive = Archive::default();
     for dir in ["bin", "m", "proc", "sys", "dev", "h"] {
@@ -37,8 +37,8 @@ struct Archive {
 }
 
 impl Archive {
-    /// Thirteen numbers of eight hexadecimal digits, the name with a NUL, the data; the latter two filled up to four
-    /// bytes.
+    /// Adds a file: thirteen numbers of eight hexadecimal digits, the name with a NUL, and the data; name and
+    /// data are padded to multiples of four bytes.
     fn add(&mut self, name: &str, mode: u32, data: &[u8]) {
         self.entries += 1;
         let (inode, links, size, name_size) = (self.entries, 1, data.len(), name.len() + 1);

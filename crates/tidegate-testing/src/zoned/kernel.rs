@@ -1,4 +1,5 @@
-//! Debian's kernel and its modules: downloaded and unpacked, not installed, which would make it the host's.
+//! Debian's kernel and its modules. They are downloaded and unpacked, but not installed, since that would
+//! make the kernel the host's.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,12 +10,12 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::oracle::own_root;
 
-/// Its name among the oracles.
+/// The kernel's name among the oracles.
 pub const NAME: &str = "zoned";
-/// The packages: the first is one that depends on the newest kernel.
+/// The packages; the first depends on the newest kernel.
 pub const PACKAGES: [&str; 2] = ["linux-image-amd64", "busybox-static"];
 
-/// The modules a guest loads, each after those it depends on.
+/// The modules that a guest loads, each after those that it depends on.
 const MODULES: &[&str] = &[
     "virtio_pci",
     "virtio_blk",
@@ -27,7 +28,7 @@ const MODULES: &[&str] = &[
     "null_blk",
 ];
 
-/// The files that are kept of the packages.
+/// The directory of the files that are kept of the packages.
 #[derive(Debug, Clone)]
 pub(super) struct Kernel(PathBuf);
 
@@ -37,12 +38,12 @@ impl Kernel {
         self.0.join("vmlinuz")
     }
 
-    /// A shell with everything, linked statically.
+    /// The statically linked shell, with all its commands.
     pub fn busybox(&self) -> PathBuf {
         self.0.join("busybox")
     }
 
-    /// The modules, in the order in which they are to be loaded.
+    /// The modules, in load order.
     pub fn modules(&self) -> Result<Vec<PathBuf>> {
         let there = by_name(&self.0.join("modules"))?;
         closure(&there)
@@ -57,7 +58,7 @@ fn directory() -> PathBuf {
     own_root().join(NAME)
 }
 
-/// Where the unpacked kernel is, if it is there.
+/// The unpacked kernel, if it exists.
 pub fn find() -> Option<PathBuf> {
     get().ok().map(|k| k.image())
 }
@@ -68,7 +69,7 @@ pub(super) fn get() -> Result<Kernel> {
     Ok(kernel)
 }
 
-/// Downloads and unpacks it, for which apt needs the lists of packages, and nobody needs to be root.
+/// Downloads and unpacks the kernel. apt needs the lists of packages for this; root is not needed.
 ///
 /// # Errors
 /// No network, or another distribution.
@@ -90,7 +91,7 @@ pub fn install() -> Result<()> {
     for done in [&packages, &unpacked] {
         fs::remove_dir_all(done)?;
     }
-    // Under its name only when it is whole.
+    // It gets its name only when it is complete.
     fs::rename(&part, &dir)?;
     get().map(|_| ())
 }
@@ -119,7 +120,7 @@ fn keep(unpacked: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Every module below a directory. Names differ in `-` and `_` from place to place.
+/// Every module below a directory. Names use `-` and `_` inconsistently.
 fn by_name(dir: &Path) -> Result<BTreeMap<String, PathBuf>> {
     let mut found = BTreeMap::new();
     let mut left = vec![dir.to_path_buf()];
@@ -137,10 +138,10 @@ fn by_name(dir: &Path) -> Result<BTreeMap<String, PathBuf>> {
     Ok(found)
 }
 
-/// [`MODULES`] and all that they depend on, each behind what it needs.
+/// [`MODULES`] and their dependencies, each module after its dependencies.
 fn closure(there: &BTreeMap<String, PathBuf>) -> Result<Vec<PathBuf>> {
     let mut order: Vec<String> = Vec::new();
-    // Names to load, the next one last. A module stays below what it needs until that is loaded.
+    // Names to load, the next one last. A module stays below its dependencies until they are loaded.
     let mut left: Vec<String> = MODULES.iter().rev().map(|m| m.to_string()).collect();
     while let Some(name) = left.pop() {
         if order.contains(&name) {
@@ -159,7 +160,8 @@ fn closure(there: &BTreeMap<String, PathBuf>) -> Result<Vec<PathBuf>> {
     Ok(order.iter().filter_map(|n| there.get(n).cloned()).collect())
 }
 
-/// The modules that a module names in its section `.modinfo`, a list of `key=value`, each with a NUL behind it.
+/// The dependencies that a module lists in its section `.modinfo`: `key=value` entries, each followed by a
+/// NUL.
 fn depends(module: &Path) -> Result<Vec<String>> {
     let bytes = fs::read(module).with_context(|| module.display().to_string())?;
     let entry = bytes.split(|b| *b == 0).find_map(|e| e.strip_prefix(b"depends="));

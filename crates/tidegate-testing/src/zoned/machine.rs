@@ -14,12 +14,12 @@ use super::image::{Geometry, Image, parse};
 use super::{initrd, kernel};
 use crate::{oracle, workspace};
 
-/// The script around a script.
+/// The script that is wrapped around a given script.
 const OUTER: &str = include_str!("outer.sh");
-/// The command by which a script has the machine reset.
+/// The command with which a script resets the machine.
 const POWER_CUT: &str = include_str!("power-cut.sh");
 
-/// A guest yet to be started.
+/// A guest that is not started yet.
 #[derive(Debug, Clone)]
 pub struct Machine {
     disks: Vec<PathBuf>,
@@ -43,20 +43,19 @@ impl Machine {
         Machine { disks, zoned, shares, env, timeout: Duration::from_secs(240), memory: "512M".into() }
     }
 
-    /// Adds a conventional disk with blocks of 4 KiB: `$DISK0` is the first.
+    /// Adds a conventional disk with blocks of 4 KiB; the first is `$DISK0`.
     pub fn disk(mut self, image: impl AsRef<Path>) -> Self {
         self.disks.push(image.as_ref().to_path_buf());
         self
     }
 
-    /// Adds a zoned disk with blocks of 4 KiB, which is the data of an [`Image`]: `$ZONED0` is the first.
+    /// Adds a zoned disk with blocks of 4 KiB and the data of an [`Image`]; the first is `$ZONED0`.
     pub fn zoned(mut self, image: impl AsRef<Path>) -> Self {
         self.zoned.push(image.as_ref().to_path_buf());
         self
     }
 
-    /// Lets the guest write to a directory of the host's; it sees it at the same path. The rest it can only
-    /// read.
+    /// Lets the guest write to a directory of the host, at the host's path. Everything else is read-only.
     pub fn share(mut self, dir: impl AsRef<Path>) -> Self {
         self.shares.push(dir.as_ref().to_path_buf());
         self
@@ -92,9 +91,9 @@ impl Machine {
         self.run_cut(&[script])
     }
 
-    /// Runs scripts with a reset of the machine between them: each but the last has to call `power-cut`,
-    /// which may be in the background, and the next begins after a boot. Zoned devices keep their zones, all
-    /// devices what they acknowledged.
+    /// Runs scripts with a reset of the machine between them. Each script but the last has to call
+    /// `power-cut`, possibly in the background; the next script begins after a boot. Zoned devices keep their
+    /// zones, and all devices keep acknowledged writes.
     ///
     /// # Errors
     /// As [`Machine::run`]; a script that ends before the power is cut.
@@ -102,7 +101,7 @@ impl Machine {
         self.spawn(scripts)?.wait()
     }
 
-    /// Boots and returns at once; with several scripts as [`Machine::run_cut`].
+    /// Boots and returns at once; with several scripts, like [`Machine::run_cut`].
     ///
     /// # Errors
     /// An oracle is missing; an image is none.
@@ -210,13 +209,14 @@ impl Machine {
     }
 }
 
-/// The name in the guest of the disk that was attached as the nth.
+/// The guest's name for the nth attached disk.
 fn disk_name(n: usize) -> String {
     let letter = char::from_digit(n as u32 + 10, 36).unwrap_or('z');
     format!("/dev/vd{letter}")
 }
 
-/// The name in the guest of a zoned device, and that of the disk it is made from, if it is made there.
+/// The guest's name for a zoned device, and the name of the disk under it if the guest makes the zoned
+/// device.
 fn names(images: &[Image], disks: usize, n: usize) -> (String, String) {
     let made = |i: &&Image| i.geometry.conventional > 0;
     let before = images.iter().take(n).filter(made).count();
@@ -226,7 +226,7 @@ fn names(images: &[Image], disks: usize, n: usize) -> (String, String) {
     }
 }
 
-/// Attributes of a device of `null_blk`, which counts in MiB.
+/// The attributes of a `null_blk` device, which counts in MiB.
 fn null_blk(geometry: &Geometry) -> String {
     let Geometry { zone_size, capacity, conventional, max_open, max_active, .. } = *geometry;
     let of = |bytes: u64| bytes >> 20;
@@ -249,7 +249,7 @@ fn share(command: &mut Command, tag: &str, dir: &Path, more: &str) {
 const BLOCKS: &str = "logical_block_size=4096,physical_block_size=4096";
 
 fn attach(command: &mut Command, image: &Path) {
-    // A power cut is one of the guest: its writes are in the host's cache, and need not reach a disk.
+    // A power cut affects the guest only: its writes are in the host's cache, and need not reach a disk.
     let drive = format!("if=none,format=raw,cache=unsafe,file={}", image.display());
     let id = format!("d{}", command.get_args().count());
     command.arg("-drive").arg(format!("{drive},id={id}"));
@@ -277,7 +277,7 @@ fn set_executable(path: &Path) -> Result<()> {
     Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o755))?)
 }
 
-/// A guest that runs. Dropping it kills it, and then the zones of its devices are unknown.
+/// A running guest. If it is dropped, it is killed, and the zones of its devices are unknown.
 #[derive(Debug)]
 pub struct Guest {
     running: Running,
@@ -301,17 +301,17 @@ impl Guest {
         Ok(self.running.wait_for_line(wanted)?)
     }
 
-    /// Waits for the end, and keeps what became of the zones.
+    /// Waits for the end and keeps the resulting zones.
     ///
     /// # Errors
-    /// The guest died or ran out of time; its zones were not as they should have been from the beginning.
+    /// The guest died or ran out of time; its zones were wrong at the start.
     pub fn wait(mut self) -> Result<GuestOutput> {
         let output = self.running.finish()?;
         let read = |name: String| fs::read_to_string(self.running.job().join(name)).ok();
         for (n, image) in self.images.iter_mut().enumerate() {
             let report = read(format!("report{n}"));
             let (Some(began), Some(report)) = (read(format!("began{n}")), report) else {
-                // The machine failed before; the output says why.
+                // The machine failed earlier; the output has the reason.
                 ensure!(output.status != 0, "the guest reported no zones");
                 continue;
             };

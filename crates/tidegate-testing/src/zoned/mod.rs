@@ -4,9 +4,9 @@
 //! The guest's root is the host's, read-only, so it sees every program at its usual path; `/dev`, `/proc`, `/sys` and
 //! `/run` are its own. QEMU interprets every instruction (no KVM), so a guest boots in some seconds anywhere.
 //!
-//! QEMU keeps the data of a zoned device in a file and forgets its zones. Here they stand in a file beside it (an
-//! [`Image`]): before a script is run, each zone is written anew up to its write pointer; after it, the kernel's own
-//! report of the zones is kept.
+//! QEMU keeps the data of a zoned device in a file, but not its zones. So the zones are kept in a second file
+//! beside the data (an [`Image`]): before a script is run, each zone is written again up to its write
+//! pointer; after the script, the kernel's report of the zones is kept.
 //!
 //! ```no_run
 //! use tidegate_testing::zoned::{Geometry, Image, Machine};
@@ -45,7 +45,7 @@ use crate::oracle;
 /// The programs that a guest with zones needs, by their names among the oracles.
 pub const ORACLES: &[&str] = &["qemu-system-x86_64", kernel::NAME, "mkfs.f2fs", "f2fs_io", "blkzone"];
 
-/// For a test to ask whether it must be skipped for want of one of [`ORACLES`].
+/// Whether a test must be skipped because one of [`ORACLES`] is missing.
 ///
 /// # Panics
 /// As [`oracle::skip_or_fail`].

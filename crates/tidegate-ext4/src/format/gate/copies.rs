@@ -1,4 +1,5 @@
-//! Which groups begin with copies of the superblock and of the descriptors, and how many blocks those take.
+//! The groups that begin with copies of the superblock and of the descriptors, and the number of blocks that
+//! the copies take.
 
 use super::Superblock;
 use crate::format::raw::{Compat, Incompat, RoCompat};
@@ -24,8 +25,8 @@ impl Superblock {
         !self.ro_compat.contains(RoCompat::SPARSE_SUPER) || g == 1 || [3, 5, 7].into_iter().any(is_power)
     }
 
-    /// Blocks that copies of the superblock and of the descriptors take at the beginning of a group, with
-    /// what is kept for the descriptors to grow.
+    /// Blocks that copies of the superblock and of the descriptors take at the beginning of a group, with the
+    /// blocks reserved for growth of the descriptors.
     pub fn copies_in(&self, group: GroupNo) -> u64 {
         let meta_bg = self.incompat.contains(Incompat::META_BG);
         let first_meta = u64::from(self.raw.s_first_meta_bg.get());
@@ -41,13 +42,14 @@ impl Superblock {
         own * (1 + descs + u64::from(self.raw.s_reserved_gdt_blocks.get()))
     }
 
-    /// Blocks that copies take in all groups together, whose number the superblock alone bounds.
+    /// Blocks that copies take in all groups together. Only the superblock bounds the number of groups.
     pub fn all_copies(&self) -> u64 {
         let groups = u64::from(self.groups);
         let per_meta = u64::from(self.descs_per_block());
         let first = u64::from(self.raw.s_first_meta_bg.get()) * per_meta;
         let meta = if self.incompat.contains(Incompat::META_BG) { groups.min(first) } else { groups };
-        // Groups are alike but for their copy of the superblock, and from `meta` on but for their place.
+        // Groups differ only in their copy of the superblock, and from `meta` on in their place in the meta
+        // group.
         let supers = self.supers_below(meta);
         let each = if meta > 0 { self.copies_in(GroupNo(0)) } else { 0 };
         let places = |n: u64| (0..n).filter(|p| *p < 2 || *p == per_meta - 1).map(|_| 1).sum::<u64>();
@@ -55,7 +57,7 @@ impl Superblock {
         supers * each + self.supers_below(groups) - supers + whole * places(per_meta) + places(rest)
     }
 
-    /// How many of the first `n` groups have a copy of the superblock.
+    /// The number of the first `n` groups that have a copy of the superblock.
     fn supers_below(&self, n: u64) -> u64 {
         let has = |g: u64| g < n && u32::try_from(g).is_ok_and(|g| self.has_super(GroupNo(g)));
         if self.compat.contains(Compat::SPARSE_SUPER2) {
@@ -80,7 +82,7 @@ mod tests {
     use tidegate_rt::rng::Rng;
     use zerocopy::FromZeros;
 
-    /// A superblock of `groups` groups, of which nothing else counts here.
+    /// A superblock of `groups` groups; its other fields do not matter here.
     fn of(
         groups: u32,
         desc_size: u32,

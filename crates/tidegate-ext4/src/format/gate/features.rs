@@ -1,4 +1,4 @@
-//! Features: which can be read, which keep a volume from being changed, their names.
+//! Features: those that can be read, those that keep a volume from being changed, and their names.
 
 use crate::format::raw::{Compat, Incompat, RoCompat};
 use tidegate_vfs::{Error, ErrorKind, Result};
@@ -14,7 +14,7 @@ pub const SUPPORTED_INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::LARGEDIR)
     .union(READ_ONLY.0);
 
-/// Features whose volumes are read in full, or refuse file by file what cannot be read, but are not changed.
+/// Features whose volumes can be read but not changed. A file that cannot be read is refused by itself.
 pub const READ_ONLY: (Incompat, RoCompat) = (
     Incompat::MMP
         .union(Incompat::EA_INODE)
@@ -29,7 +29,7 @@ pub const READ_ONLY: (Incompat, RoCompat) = (
         .union(RoCompat::READONLY),
 );
 
-/// Features that only matter to those who change a volume, and that a change would take into account.
+/// Features that matter only to a change of a volume, and that Tidegate's changes take into account.
 const SUPPORTED_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::LARGE_FILE)
     .union(RoCompat::HUGE_FILE)
@@ -39,7 +39,7 @@ const SUPPORTED_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::METADATA_CSUM)
     .union(RoCompat::ORPHAN_PRESENT);
 
-/// The names that mke2fs and dumpe2fs have for features whose constants have others.
+/// The names that mke2fs and dumpe2fs use for features whose constants are named differently.
 const NAMES: [(&str, &str); 14] = [
     ("EXTENTS", "extent"),
     ("BIT64", "64bit"),
@@ -61,8 +61,8 @@ fn own_name(constant: &str) -> String {
     NAMES.iter().find(|n| n.0 == constant).map_or_else(|| constant.to_lowercase(), |n| n.1.into())
 }
 
-/// The names of features with the words that hold them: `"extent" (incompat 0x40)`. Bits without a name are there by
-/// number.
+/// The names of features with the words that hold them: `"extent" (incompat 0x40)`. Bits without a name
+/// appear as numbers.
 pub fn name_features(compat: Compat, incompat: Incompat, ro_compat: RoCompat) -> String {
     let mut all = Vec::new();
     let mut word = |what: &str, named: Vec<(&'static str, u32)>, rest: u32| {

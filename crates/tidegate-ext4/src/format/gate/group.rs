@@ -7,10 +7,10 @@ use crate::format::units::{BlockAddr, GroupNo};
 use tidegate_vfs::{Error, Result};
 use zerocopy::IntoBytes;
 
-/// Where a group's tables are, and its counts.
+/// The places of a group's tables, and its counts.
 #[derive(Clone, Debug)]
 pub struct GroupDesc {
-    /// Which group.
+    /// The group.
     pub group: GroupNo,
     /// Its block bitmap.
     pub block_bitmap: BlockAddr,
@@ -70,7 +70,7 @@ impl GroupDesc {
     }
 
     fn validate(mut self, sb: &Superblock) -> Result<GroupDesc> {
-        // Words are made when they are needed: a large volume has many groups.
+        // The text is made only when it is needed: a large volume has many groups.
         let check = |holds: bool, what: &'static str| {
             if holds { Ok(()) } else { Err(Error::corrupt(what).at(self.group.place())) }
         };

@@ -1,11 +1,11 @@
-//! Where raw structures become validated ones: nothing past it checks again.
+//! The gate turns raw structures into validated ones, which no later code checks again.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`features`] | which features are read, which could be written, their names |
-//! | [`superblock`] | [`Superblock`]: geometry that holds together and fits the device |
-//! | `copies` | which groups have copies of it |
-//! | [`group`] | [`GroupDesc`]: where a group's tables are, inside the volume |
+//! | [`features`] | the features that can be read, the features that can be written, their names |
+//! | [`superblock`] | [`Superblock`]: geometry that is consistent and fits the device |
+//! | `copies` | the groups that have copies of it |
+//! | [`group`] | [`GroupDesc`]: the places of a group's tables, inside the volume |
 
 mod copies;
 pub mod features;
@@ -23,7 +23,8 @@ fn number(size: usize) -> u32 {
     u32::try_from(size).unwrap_or(u32::MAX)
 }
 
-/// `Corrupt` with `what` unless a rule holds. Most hold: text is made for those that don't.
+/// `Corrupt` with `what` unless a rule holds. Most rules hold, so the text is made only for those that do
+/// not.
 pub(crate) fn rule(holds: bool, what: impl std::fmt::Display) -> Result<()> {
     if holds { Ok(()) } else { Err(Error::corrupt(what.to_string())) }
 }

@@ -8,17 +8,17 @@ use crate::format::units::{BlockAddr, GroupNo};
 use tidegate_vfs::{At, Error, ErrorKind, Result};
 use zerocopy::FromBytes;
 
-/// The place that its errors name.
+/// The place that the errors of this module name.
 const SUPERBLOCK: At = At::The("superblock");
 
 fn rule(holds: bool, what: impl std::fmt::Display) -> Result<()> {
     super::rule(holds, what).map_err(|e| e.at(SUPERBLOCK))
 }
 
-/// Where the journal is.
+/// The place of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Journal {
-    /// There is none.
+    /// There is no journal.
     None,
     /// In a file, whose inode has this number.
     Inode(u32),
@@ -26,7 +26,7 @@ pub enum Journal {
     Device,
 }
 
-/// A superblock whose geometry holds together and fits its device.
+/// A superblock whose geometry is consistent and fits its device.
 #[derive(Clone, Debug)]
 pub struct Superblock {
     /// The bytes it came from.
@@ -35,7 +35,7 @@ pub struct Superblock {
     pub compat: Compat,
     /// Incompatible features.
     pub incompat: Incompat,
-    /// Features that only those who change the volume must know.
+    /// Features that only a program that changes the volume must know.
     pub ro_compat: RoCompat,
     /// Features that only allow reading, as text; empty when there are none.
     pub read_only_features: String,
@@ -59,13 +59,13 @@ pub struct Superblock {
     pub first_ino: u32,
     /// Bytes of a group descriptor.
     pub desc_size: u32,
-    /// Where the journal is.
+    /// The place of the journal.
     pub journal: Journal,
     /// The start of metadata checksums.
     pub csum_seed: u32,
 }
 
-/// The most bits of a block's size: 64 KiB, which some machines have.
+/// The largest `s_log_block_size`: blocks of 64 KiB, which some machines have.
 const LOG_BLOCK_SIZE_MAX: u32 = 6;
 
 fn unsupported(what: String) -> Error {
@@ -76,7 +76,7 @@ impl Superblock {
     /// Validates the 1024 bytes of a superblock against a device of `device_bytes` bytes.
     ///
     /// # Errors
-    /// `Corrupt` for broken rules, `Unsupported` for what Tidegate does not know.
+    /// `Corrupt` for broken rules, `Unsupported` for features that Tidegate does not know.
     pub fn parse(bytes: &[u8], device_bytes: u64) -> Result<Superblock> {
         let raw =
             RawSuperblock::read_from_prefix(bytes).map_err(|_| Error::corrupt("too short").at(SUPERBLOCK))?.0;
@@ -87,7 +87,7 @@ impl Superblock {
         if rev > 1 {
             return Err(unsupported(format!("an ext4 volume of revision {rev}")));
         }
-        // Revision 0 has no features, whatever stands in their place.
+        // Revision 0 has no features, whatever lies in their place.
         let word = |w: u32| if rev == 0 { 0 } else { w };
         let incompat = Incompat::from_bits_retain(word(raw.s_feature_incompat.get()));
         let ro_compat = RoCompat::from_bits_retain(word(raw.s_feature_ro_compat.get()));
@@ -251,12 +251,12 @@ impl Superblock {
         block.0 > self.first_data_block.0 && block.0.checked_add(n).is_some_and(|end| end <= self.blocks)
     }
 
-    /// Whether the number of the orphan file's inode can be one.
+    /// Whether the number of the orphan file's inode is possible.
     pub fn names_orphan_file(&self) -> bool {
         (self.first_ino..=self.raw.s_inodes_count.get()).contains(&self.raw.s_orphan_file_inum.get())
     }
 
-    /// Whether an inode has no name: it is for the format's own use.
+    /// Whether an inode has no name and is for the format's own use.
     pub(crate) fn is_special(&self, ino: u32) -> bool {
         let raw = &self.raw;
         let orphans = self.compat.contains(Compat::ORPHAN_FILE) && raw.s_orphan_file_inum.get() == ino;
@@ -268,7 +268,7 @@ impl Superblock {
     /// The block with group descriptors number `n`.
     pub fn desc_block(&self, n: u64) -> BlockAddr {
         let meta_bg = self.incompat.contains(Incompat::META_BG);
-        // The superblock's own block, whatever lies before it.
+        // The block of the superblock, whatever lies before it.
         let super_block = u64::from(number(SUPER_OFFSET)) / u64::from(self.block_size);
         if !meta_bg || n < self.raw.s_first_meta_bg.get().into() {
             return BlockAddr(super_block + 1 + n);

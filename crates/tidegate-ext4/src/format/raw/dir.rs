@@ -14,13 +14,13 @@ pub const DOT_LEN: usize = 12;
 pub const FT_DIR_CSUM: u8 = 0xDE;
 /// Bytes of that entry, at the end of the block.
 pub const DIR_TAIL: usize = 12;
-/// `det_rec_len` of it.
+/// `det_rec_len` of that entry.
 const DIR_TAIL_LEN: u16 = 12;
 
 /// `struct ext4_dir_entry_2` without its name.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the names are the format's
+#[allow(missing_docs)] // the format defines the names
 pub struct RawDirEntry {
     pub inode: U32,
     pub rec_len: U16,
@@ -33,7 +33,7 @@ const _: () = assert!(size_of::<RawDirEntry>() == DIRENT_HEAD);
 /// `struct ext4_dir_entry_tail`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the names are the format's
+#[allow(missing_docs)] // the format defines the names
 pub struct RawDirTail {
     pub det_reserved_zero1: U32,
     pub det_rec_len: U16,
@@ -44,7 +44,7 @@ pub struct RawDirTail {
 const _: () = assert!(size_of::<RawDirTail>() == DIR_TAIL);
 
 impl RawDirEntry {
-    /// Bytes from it to the next; 0 and 65535 stand for 65536, which 16 bits cannot hold.
+    /// Bytes from the entry to the next; 0 and 65535 stand for 65536, which 16 bits cannot hold.
     pub(crate) fn stride(&self) -> usize {
         match self.rec_len.get() {
             0 | u16::MAX => 1 << 16,
@@ -52,8 +52,8 @@ impl RawDirEntry {
         }
     }
 
-    /// Bytes of its name, and its type; `types` says whether entries have types. Without them the length has
-    /// 16 bits, and the type is 0.
+    /// The length of the entry's name, and its type; `types` says whether entries have types. Without types
+    /// the length has 16 bits, and the type is 0.
     pub(crate) fn name_and_type(&self, types: bool) -> (usize, u8) {
         match types {
             true => (self.name_len.into(), self.file_type),
@@ -73,19 +73,19 @@ impl RawDirTail {
         }
     }
 
-    /// Whether all but the checksum is as in a tail.
+    /// Whether all fields but the checksum are those of a tail.
     pub(crate) fn is_tail(&self) -> bool {
         RawDirTail::new(self.det_checksum.get()).as_bytes() == self.as_bytes()
     }
 }
 
-/// Whether a block is a node of a hash tree, which looks like one empty entry.
+/// Whether a block is a node of a hash tree, which looks like a single empty entry.
 pub(crate) fn is_dx_node(block: &[u8]) -> bool {
     let entry = read_at::<RawDirEntry>(block, 0);
     entry.is_some_and(|e| e.inode.get() == 0 && usize::from(e.rec_len.get()) == block.len())
 }
 
-/// Whether a block is the root of a hash tree: ".." goes on to its end.
+/// Whether a block is the root of a hash tree: its entry ".." reaches to the end.
 pub(crate) fn is_dx_root(block: &[u8]) -> bool {
     let len = |at| read_at::<RawDirEntry>(block, at).map(|e| usize::from(e.rec_len.get()));
     len(0) == Some(DOT_LEN) && len(DOT_LEN) == Some(block.len() - DOT_LEN)
@@ -94,7 +94,7 @@ pub(crate) fn is_dx_root(block: &[u8]) -> bool {
 /// `struct dx_root_info`, behind the entries "." and ".." of a hashed directory's first block.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the names are the format's
+#[allow(missing_docs)] // the format defines the names
 pub struct RawDxRootInfo {
     pub reserved_zero: U32,
     pub hash_version: u8,
@@ -102,15 +102,15 @@ pub struct RawDxRootInfo {
     pub indirect_levels: u8,
     pub unused_flags: u8,
 }
-/// Where it lies in the block.
+/// The offset of [`RawDxRootInfo`] in the block.
 pub const DX_ROOT_INFO: usize = 24;
-/// Where the entries of a node that is not the root lie.
+/// The offset of the entries in a node that is not the root.
 pub const DX_NODE_ENTRIES: usize = 8;
 
 /// `struct dx_countlimit`, in place of the first entry's hash.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the names are the format's
+#[allow(missing_docs)] // the format defines the names
 pub struct RawDxCountLimit {
     pub limit: U16,
     pub count: U16,
@@ -119,7 +119,7 @@ pub struct RawDxCountLimit {
 /// `struct dx_entry`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the names are the format's
+#[allow(missing_docs)] // the format defines the names
 pub struct RawDxEntry {
     pub hash: U32,
     pub block: U32,
@@ -129,8 +129,8 @@ pub const DX_ENTRY: usize = 8;
 const _: () = assert!(size_of::<RawDxEntry>() == DX_ENTRY);
 
 impl RawDxCountLimit {
-    /// The counts of a node whose entries begin at byte `at`: entries that it has, and has room for. Zeros where
-    /// the block ends before.
+    /// The counts of a node whose entries begin at byte `at`: its entries, and the entries that it has room
+    /// for. Zeros where the block ends before.
     pub(crate) fn of(block: &[u8], at: usize) -> (usize, usize) {
         let counts = read_at::<RawDxCountLimit>(block, at);
         counts.map_or((0, 0), |c| (c.count.get().into(), c.limit.get().into()))
@@ -138,7 +138,8 @@ impl RawDxCountLimit {
 }
 
 impl RawDxEntry {
-    /// Entry `n` of a node whose entries begin at byte `at`. The first one's hash has the counts in its place.
+    /// Entry `n` of a node whose entries begin at byte `at`. The counts lie in place of the first entry's
+    /// hash.
     pub(crate) fn of(block: &[u8], at: usize, n: usize) -> Option<RawDxEntry> {
         read_at(block, at + n * DX_ENTRY)
     }
@@ -157,20 +158,20 @@ pub(crate) fn put_dx_list(block: &mut [u8], at: usize, limit: u16, list: &[(u32,
     }
 }
 
-/// `struct dx_tail`, behind the last entry that has room.
+/// `struct dx_tail`, behind the room for entries.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the names are the format's
+#[allow(missing_docs)] // the format defines the names
 pub struct RawDxTail {
     pub dt_reserved: U32,
     pub dt_checksum: U32,
 }
 const _: () = assert!(size_of::<RawDxTail>() == DX_ENTRY);
 
-/// Levels of index blocks below the root, at most; one without the large_dir feature.
+/// Most levels of index blocks below the root; one without the large_dir feature.
 pub const DX_MAX_INDIRECT: u8 = 2;
 
-/// Whether a zero byte follows the name of the entry at byte `at`: "." and ".." are read as texts of C, too.
+/// Whether a zero byte follows the name of the entry at byte `at`: "." and ".." are also read as C strings.
 pub(crate) fn ends_with_nul(block: &[u8], at: usize, name: &[u8]) -> bool {
     block.get(at + DIRENT_HEAD + name.len()) == Some(&0)
 }

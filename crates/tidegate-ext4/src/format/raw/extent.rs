@@ -14,7 +14,7 @@ pub const INIT_MAX_LEN: u16 = 1 << 15;
 /// `struct ext4_extent_header`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the names are the format's
+#[allow(missing_docs)] // the format defines the names
 pub struct RawExtentHeader {
     pub eh_magic: U16,
     pub eh_entries: U16,
@@ -26,7 +26,7 @@ pub struct RawExtentHeader {
 /// `struct ext4_extent`: blocks of the file that lie in one piece.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the names are the format's
+#[allow(missing_docs)] // the format defines the names
 pub struct RawExtent {
     pub ee_block: U32,
     pub ee_len: U16,
@@ -37,7 +37,7 @@ pub struct RawExtent {
 /// `struct ext4_extent_idx`: a block of the tree one level down.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the names are the format's
+#[allow(missing_docs)] // the format defines the names
 pub struct RawExtentIndex {
     pub ei_block: U32,
     pub ei_leaf_lo: U32,
@@ -45,10 +45,10 @@ pub struct RawExtentIndex {
     pub ei_unused: U16,
 }
 
-/// `struct ext4_extent_tail`, behind the last entry that has room in a block.
+/// `struct ext4_extent_tail`, behind the room for entries in a block.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the names are the format's
+#[allow(missing_docs)] // the format defines the names
 pub struct RawExtentTail {
     pub et_checksum: U32,
 }
@@ -60,20 +60,20 @@ const _: () = assert!(size_of::<RawExtent>() == EXTENT_ENTRY);
 const _: () = assert!(size_of::<RawExtentIndex>() == EXTENT_ENTRY);
 
 impl RawExtentTail {
-    /// The byte of a node at which its tail lies, by the node's header. In a damaged node it lies behind the end.
+    /// The byte offset of a node's tail, by the node's header. In a damaged node it lies behind the end.
     pub(crate) fn offset(node: &[u8]) -> usize {
         let header = read_at::<RawExtentHeader>(node, 0);
         EXTENT_ENTRY * (1 + header.map_or(0, |h| usize::from(h.eh_max.get())))
     }
 
-    /// The bytes that a node's checksum is of, and the checksum; none where the node has no room for a tail.
+    /// The bytes that a node's checksum covers, and the checksum; none where the node has no room for a tail.
     pub(crate) fn of(node: &[u8]) -> Option<(&[u8], u32)> {
         let end = RawExtentTail::offset(node);
         read_at::<RawExtentTail>(node, end).map(|tail| (&node[..end], tail.et_checksum.get()))
     }
 }
 
-/// The first file block of the entry in place `n` of a node, an extent's or an index entry's.
+/// The first file block of entry `n` of a node, an extent or an index entry.
 pub(crate) fn entry_block(node: &[u8], n: usize) -> Option<u64> {
     read_at::<U32>(node, EXTENT_ENTRY * (n + 1)).map(|block| block.get().into())
 }

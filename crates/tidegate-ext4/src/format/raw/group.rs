@@ -5,17 +5,17 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes of a descriptor without the 64bit feature.
 pub const DESC_SIZE_32: usize = 32;
-/// Bytes that a descriptor has at least with it.
+/// Fewest bytes of a descriptor with the 64bit feature.
 pub const DESC_SIZE_64: usize = 64;
-/// Bytes that it has at most.
+/// Most bytes of a descriptor.
 pub const DESC_SIZE_MAX: usize = 1024;
 /// Offset of `bg_checksum`.
 pub const DESC_CSUM_OFFSET: usize = 0x1E;
 
-/// `struct ext4_group_desc`: both halves; the second is zero without the 64bit feature.
+/// `struct ext4_group_desc`: both halves. The second half is zero without the 64bit feature.
 #[derive(Clone, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the names are the format's
+#[allow(missing_docs)] // the format defines the names
 pub struct RawGroupDesc {
     pub bg_block_bitmap_lo: U32,
     pub bg_inode_bitmap_lo: U32,

@@ -12,10 +12,10 @@ pub const CSUM_LO_OFFSET: usize = 0x7C;
 /// Offset of `i_checksum_hi`.
 pub const CSUM_HI_OFFSET: usize = 0x82;
 
-/// `struct ext4_inode`, as far as it has fields with names.
+/// `struct ext4_inode`, up to its last field with a name.
 #[derive(Clone, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the names are the format's
+#[allow(missing_docs)] // the format defines the names
 pub struct RawInode {
     pub i_mode: U16,
     pub i_uid: U16,
@@ -40,7 +40,7 @@ pub struct RawInode {
     pub i_gid_high: U16,
     pub i_checksum_lo: U16,
     pub i_reserved: U16,
-    /// From here on `i_extra_isize` says what there is.
+    /// From here on, `i_extra_isize` says which fields exist.
     pub i_extra_isize: U16,
     pub i_checksum_hi: U16,
     pub i_ctime_extra: U32,
@@ -69,7 +69,7 @@ bitflags::bitflags! {
         const ENCRYPT = 0x800;
         /// A directory with a hash tree.
         const INDEX = 0x1000;
-        /// An AFS server's.
+        /// An inode of an AFS server.
         const IMAGIC = 0x2000;
         /// Its data goes through the journal (`EXT4_JOURNAL_DATA_FL`, `chattr +j`).
         const JOURNAL_DATA = 0x4000;

@@ -1,7 +1,7 @@
 //! The structures as they lie on the volume, little-endian, with the names of the kernel's `ext4.h`.
 //!
-//! Plain bytes with names: nothing here is checked. [`crate::format::gate`] and the readers of each structure turn
-//! them into validated values.
+//! These structures are plain bytes with names: nothing here is checked. [`crate::format::gate`] and the
+//! readers of each structure turn them into validated values.
 
 pub mod dir;
 pub mod extent;

@@ -7,11 +7,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// `ob_magic`.
 pub const ORPHAN_MAGIC: u32 = 0x0B10_CA04;
 
-/// `struct ext4_orphan_block_tail`: at the end of each block of the orphan file; before it are inode numbers,
-/// 0 where there is none.
+/// `struct ext4_orphan_block_tail`, at the end of each block of the orphan file. Before it are inode numbers,
+/// 0 for an unused place.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the names are the format's
+#[allow(missing_docs)] // the format defines the names
 pub struct RawOrphanTail {
     pub ob_magic: U32,
     pub ob_checksum: U32,
@@ -19,7 +19,7 @@ pub struct RawOrphanTail {
 const _: () = assert!(size_of::<RawOrphanTail>() == 8);
 
 impl RawOrphanTail {
-    /// The byte at which a block's tail lies.
+    /// The byte offset of a block's tail.
     pub(crate) fn offset(block: &[u8]) -> usize {
         block.len() - size_of::<RawOrphanTail>()
     }
@@ -29,7 +29,7 @@ impl RawOrphanTail {
         read_at(block, RawOrphanTail::offset(block))
     }
 
-    /// The inode numbers of a block, each with the byte at which it lies.
+    /// The inode numbers of a block, each with its byte offset.
     pub(crate) fn numbers(block: &[u8]) -> impl Iterator<Item = (usize, u32)> + '_ {
         let places = (0..RawOrphanTail::offset(block)).step_by(size_of::<U32>());
         places.filter_map(|at| Some((at, read_at::<U32>(block, at)?.get()))).filter(|(_, ino)| *ino != 0)

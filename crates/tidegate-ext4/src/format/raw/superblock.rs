@@ -3,21 +3,21 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Where the superblock begins on the volume, in bytes.
+/// The byte offset of the superblock on the volume.
 pub const SUPER_OFFSET: usize = 1024;
 /// Its length in bytes.
 pub const SUPER_SIZE: usize = 1024;
 /// `s_magic`.
 pub const EXT4_MAGIC: u16 = 0xEF53;
-/// The first inode that is not reserved, where the superblock does not say.
+/// The first inode that is not reserved, if the superblock has no field for it.
 pub const GOOD_OLD_FIRST_INO: u32 = 11;
-/// The size of inodes where the superblock does not say, in bytes.
+/// The size of inodes, if the superblock has no field for it, in bytes.
 pub const GOOD_OLD_INODE_SIZE: u16 = 128;
 /// The root directory.
 pub const ROOT_INO: u32 = 2;
-/// The inode of bad blocks.
+/// The inode of the bad blocks.
 pub const BAD_INO: u32 = 1;
-/// The inode of blocks kept for more group descriptors.
+/// The inode of the blocks reserved for more group descriptors.
 pub const RESIZE_INO: u32 = 7;
 /// `s_checksum_type` of crc32c.
 pub const CHECKSUM_CRC32C: u8 = 1;
@@ -27,7 +27,7 @@ pub const SB_CSUM_OFFSET: usize = 0x3FC;
 /// `struct ext4_super_block`.
 #[derive(Clone, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the names are the format's
+#[allow(missing_docs)] // the format defines the names
 pub struct RawSuperblock {
     pub s_inodes_count: U32,
     pub s_blocks_count_lo: U32,
@@ -143,7 +143,7 @@ const _: () = assert!(std::mem::offset_of!(RawSuperblock, s_orphan_file_inum) ==
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, s_checksum) == SB_CSUM_OFFSET);
 
 bitflags::bitflags! {
-    /// `s_feature_compat`: a volume with an unknown one may be changed.
+    /// `s_feature_compat`: a volume with an unknown feature of these may be changed.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Compat: u32 {
         /// Directories are preallocated.
@@ -174,7 +174,7 @@ bitflags::bitflags! {
         const ORPHAN_FILE = 0x1000;
     }
 
-    /// `s_feature_incompat`: a volume with an unknown one cannot be read.
+    /// `s_feature_incompat`: a volume with an unknown feature of these cannot be read.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Incompat: u32 {
         /// Never used by Linux.
@@ -211,7 +211,7 @@ bitflags::bitflags! {
         const CASEFOLD = 0x2_0000;
     }
 
-    /// `s_feature_ro_compat`: a volume with an unknown one can be read.
+    /// `s_feature_ro_compat`: a volume with an unknown feature of these can only be read.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct RoCompat: u32 {
         /// Only some groups have backups of the superblock.
@@ -263,8 +263,8 @@ bitflags::bitflags! {
         const FC_REPLAY = 32;
     }
 
-    /// `s_default_mount_opts` but for its two bits that say where data goes ([`DEFM_JMODE`]). The names in
-    /// small letters are those of tune2fs(8).
+    /// `s_default_mount_opts` without the two bits of the data mode ([`DEFM_JMODE`]). The names in small
+    /// letters are those of tune2fs(8).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct DefaultMount: u32 {
         /// More messages.
@@ -283,12 +283,12 @@ bitflags::bitflags! {
         const BLOCK_VALIDITY = 0x200;
         /// Freed blocks are discarded.
         const DISCARD = 0x400;
-        /// Blocks are taken at once.
+        /// Blocks are allocated at once.
         const NODELALLOC = 0x800;
     }
 }
 
-/// The bits of `s_default_mount_opts` that say where data goes, as a number.
+/// The two bits of `s_default_mount_opts` that give the data mode, as a number.
 pub const DEFM_JMODE: u32 = 0x60;
 /// All data through the journal.
 pub const DEFM_JMODE_DATA: u32 = 0x20;

@@ -9,13 +9,13 @@ pub const XATTR_MAGIC: u32 = 0xEA02_0000;
 pub const XATTR_ROUND: usize = 4;
 /// The largest value, in an inode of its own, in bytes.
 pub const XATTR_SIZE_MAX: u32 = 1 << 16;
-/// References to one block of attributes, at most.
+/// Most references to one block of attributes.
 pub const XATTR_REFCOUNT_MAX: u32 = 1024;
 
 /// `struct ext4_xattr_header` of a block.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the names are the format's
+#[allow(missing_docs)] // the format defines the names
 pub struct RawXattrHeader {
     pub h_magic: U32,
     pub h_refcount: U32,
@@ -31,7 +31,7 @@ pub const XATTR_CSUM_OFFSET: usize = 16;
 /// `struct ext4_xattr_entry` without its name.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the names are the format's
+#[allow(missing_docs)] // the format defines the names
 pub struct RawXattrEntry {
     pub e_name_len: u8,
     pub e_name_index: u8,
@@ -53,5 +53,5 @@ pub const INDEX_ACL_DEFAULT: u8 = 3;
 /// `e_name_index` of the inline data's second part, with the name "data".
 pub const INDEX_SYSTEM: u8 = 7;
 
-/// `e_name_index` of how an inode is encrypted, with the name "c".
+/// `e_name_index` of the encryption context of an inode, with the name "c".
 pub const INDEX_ENCRYPTION: u8 = 9;

@@ -1,4 +1,4 @@
-//! Directories: entries by themselves, and the inodes that they name.
+//! Directories: their entries, and the inodes that the entries name.
 
 use super::{Checker, rules};
 use crate::format::crc::crc32c;
@@ -47,7 +47,7 @@ impl Checker<'_> {
             self.check_dir_block(node, at, &bytes, &mut names, tree.as_ref().and_then(|t| t.range(at)))?;
         }
         if tree.is_some() {
-            // The root of the tree has the two entries that each directory begins with.
+            // The root of the tree has the two entries that every directory begins with.
             let root = self.blocks_of(node)?[0].1;
             let bytes = self.block(root)?;
             let dots = [entry(&bytes, 0, self.has_types()), entry(&bytes, 12, self.has_types())];
@@ -142,7 +142,7 @@ impl Checker<'_> {
             return;
         }
         let expected = state.kind.map_or(0, |k| k as u8);
-        // A type of 0 is not known, and right for any.
+        // A type of 0 is unknown, and allowed for any inode.
         let typed = e.kind == 0 || self.has_types() && e.kind == expected;
         self.found.require(typed, rules::DIR_TYPE, || {
             format!("directory {dir}: {:?} has type {}, and inode {ino} has {expected}", shown(), e.kind)
@@ -158,7 +158,7 @@ impl Checker<'_> {
         self.change_state(ino, |s| s.names = s.names.saturating_add(1));
     }
 
-    /// Names against link counts, and a way from the root to each directory.
+    /// Compares names with link counts, and searches a way from the root to each directory.
     pub(super) fn check_links(&mut self) {
         let mut reached = crate::offline::bits::Bits::new(u64::from(self.sb.raw.s_inodes_count.get()) + 1);
         reached.set(ROOT_INO.into());
@@ -187,7 +187,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Goes up from a directory to one that was reached.
+    /// Goes up from a directory to one that was already reached.
     fn reach(&mut self, ino: u32, reached: &mut crate::offline::bits::Bits) {
         let mut way = vec![ino];
         let mut seen = HashSet::from([ino]);
@@ -201,7 +201,7 @@ impl Checker<'_> {
             }
             way.push(at);
         }
-        // One report for each way: the blocks on it are not reported again.
+        // There is one report for each way: the directories on it are not reported again.
         for i in way {
             reached.set(i.into());
         }

@@ -9,7 +9,7 @@ use crate::offline::node::Kind;
 use tidegate_vfs::Result;
 
 impl Checker<'_> {
-    /// Loads all descriptors, and claims what the format itself takes.
+    /// Loads all descriptors, and claims the blocks of the format's own tables.
     pub(super) fn load_groups(&mut self) -> Result<()> {
         self.groups.clear();
         let (size, per) = (self.sb.desc_size as usize, self.sb.descs_per_block());
@@ -29,7 +29,7 @@ impl Checker<'_> {
     /// Claims superblocks, descriptors, bitmaps and inode tables.
     pub(super) fn claim_metadata(&mut self) {
         if self.sb.block_size == 1024 {
-            // The block before the first group is nobody's.
+            // The block before the first group belongs to no table.
             self.used.set(0);
         }
         for g in 0..self.sb.groups {
@@ -60,7 +60,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Bitmaps and counters of all groups, then those of the whole.
+    /// Checks bitmaps and counters of all groups, then the volume's counters.
     pub(super) fn check_groups(&mut self) -> Result<()> {
         let (mut blocks, mut inodes) = (0, 0);
         for g in 0..self.sb.groups {
@@ -159,7 +159,7 @@ impl Checker<'_> {
         });
     }
 
-    /// Copies of the superblock are looked at when the first is lost; differences are notes.
+    /// Checks the copies of the superblock, which matter when the first is lost; differences are notes.
     pub(super) fn check_copies(&mut self) -> Result<()> {
         for g in 1..self.sb.groups {
             if !self.sb.has_super(GroupNo(g)) {

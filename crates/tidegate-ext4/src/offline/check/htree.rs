@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use tidegate_vfs::Result;
 use zerocopy::IntoBytes;
 
-/// The hashes that a block of entries may hold, both included.
+/// The hashes that a block of entries may have, both ends included.
 #[derive(Clone, Copy)]
 pub(super) struct Range {
     pub(super) low: u32,
@@ -26,7 +26,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// The hashes of leaf `at`, where they can be computed.
+    /// The range of hashes of leaf `at`, if hashes can be computed.
     pub(super) fn range(&self, at: u64) -> Option<Range> {
         let &(low, high) = self.leaves.get(&at)?;
         Some(Range { low, high, hash: self.hash? })
@@ -34,7 +34,8 @@ impl Tree {
 }
 
 impl Checker<'_> {
-    /// Reads a directory's tree; none where it is so damaged that its blocks are not told apart.
+    /// Reads a directory's tree; none where damage keeps its nodes from being told apart from blocks of
+    /// entries.
     pub(super) fn htree(&mut self, node: &Node, blocks: &[(u64, u64)]) -> Result<Option<Tree>> {
         let Some(root) = blocks.first() else { return Ok(None) };
         let bytes = self.block(root.1)?;
@@ -66,7 +67,7 @@ impl Checker<'_> {
         Ok(Some(tree))
     }
 
-    #[allow(clippy::too_many_arguments)] // a step of a recursion, with all that it stands on
+    #[allow(clippy::too_many_arguments)] // a step of a recursion, with its whole state
     fn dx_entries(
         &mut self,
         node: &Node,
@@ -98,7 +99,7 @@ impl Checker<'_> {
                 format!("directory {ino}: the checksum of a node does not match")
             });
         }
-        // As many as there is room for.
+        // As many entries as there is room for.
         let entries: Vec<RawDxEntry> = (0..count).filter_map(|n| RawDxEntry::of(bytes, at, n)).collect();
         for (n, e) in entries.iter().enumerate() {
             let start = if n == 0 { low } else { e.hash.get() };
@@ -128,7 +129,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Whether a name lies where its hash belongs.
+    /// Checks that a name lies in the block of its hash.
     pub(super) fn check_place(&mut self, node: &Node, at: u64, name: &[u8], r: &Range) {
         let hash = r.hash.of(name).0;
         self.found.require((r.low..=r.high).contains(&hash), rules::HTREE_ORDER, || {

@@ -1,4 +1,4 @@
-//! Inodes by themselves: the tables, group by group.
+//! Single inodes: the tables, group by group.
 
 use super::tree::Mapped;
 use super::{Checker, InodeState, rules};
@@ -56,12 +56,12 @@ impl Checker<'_> {
             self.found.require(freed || special, rules::INODE_DTIME, || {
                 format!("inode {ino} has no link, and no time of deletion")
             });
-            // A number of an inode, as lists of orphans have, and not on one.
+            // The field is an inode number, as on lists of orphans, though the inode is on none.
             let listed = is_listed(&self.sb, n.raw.i_dtime.get());
             self.found.require(!listed, rules::INODE_DTIME, || {
                 format!("inode {ino} is on no list of orphans, and leads to inode {}", n.raw.i_dtime.get())
             });
-            // Those that nothing uses have a checksum, too, unless nothing was ever written there.
+            // Unused inodes have a checksum, too, unless nothing was ever written there.
             let written = n.bytes.iter().any(|b| *b != 0);
             if written {
                 self.check_checksum(n);
@@ -90,7 +90,7 @@ impl Checker<'_> {
         self.check_unused_fields(n);
         let mapped = if n.is_mapped() { self.map(n)? } else { Mapped::default() };
         self.context = false;
-        // Nobody looks for those of the resize inode.
+        // The count of the resize inode is not checked.
         let kept = ino == RESIZE_INO && self.sb.compat.contains(Compat::RESIZE_INODE);
         let attributes = !kept && self.check_xattrs(n)?;
         let context = self.context || !n.has(InodeFlags::ENCRYPT);
@@ -179,7 +179,7 @@ impl Checker<'_> {
             Some(Kind::Dir) => size == m.end * bs && size > 0,
             Some(Kind::File) => {
                 let limit = if n.has(InodeFlags::EXTENTS) { bs << 32 } else { self.indirect_limit() };
-                // A block that begins where the file ends is let pass, as by e2fsck.
+                // As in e2fsck, a block that begins exactly where the file ends is allowed.
                 let behind = m.written_end == 0 || size >= (m.written_end - 1) * bs;
                 // The hashes of fs-verity lie behind the end.
                 size <= limit && (behind || n.has(InodeFlags::VERITY))
@@ -197,7 +197,7 @@ impl Checker<'_> {
         });
     }
 
-    /// The bytes that a map of block numbers leads to.
+    /// The bytes that a block map can lead to.
     fn indirect_limit(&self) -> u64 {
         let per = u64::from(self.sb.block_size / 4);
         (12 + per + per * per + per * per * per) * u64::from(self.sb.block_size)
@@ -232,7 +232,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// The resize inode maps, through one block of numbers, the blocks that each group keeps.
+    /// Checks the resize inode, which maps, through one block of numbers, the blocks that each group
+    /// reserves.
     pub(super) fn check_resize_inode(&mut self) -> Result<()> {
         if !self.sb.compat.contains(Compat::RESIZE_INODE) {
             return Ok(());
@@ -245,7 +246,7 @@ impl Checker<'_> {
             && !n.has(InodeFlags::EXTENTS)
             && n.kind() == Some(Kind::File)
             && ((kept, top) == (0, 0) || self.on_volume(top, 1));
-        // mke2fs gives a volume on which nothing is kept the block, too.
+        // mke2fs allocates the block also on a volume that reserves nothing.
         if sound && top != 0 {
             sound = self.claim(top) && self.check_kept(top, kept)?;
         }

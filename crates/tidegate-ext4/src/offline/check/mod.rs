@@ -1,10 +1,10 @@
 //! A read-only consistency check of a volume, written from the format.
 //!
-//! It shares no code with the engine but the raw structures, the gate and the recovery of journals, so that a
-//! mistake of the engine does not hide itself. Blocks that the journal holds are read in place of the
-//! volume's. Each block is claimed once and each map descended into once, so damage cannot make it loop. Not
-//! looked at: the content of quota files, and of the multi-mount block; volumes with bigalloc, shared_blocks,
-//! inline_data or ea_inode are refused by name.
+//! The check shares only the raw structures, the gate and the recovery of journals with the engine, so that a
+//! mistake in the engine does not hide itself. Blocks in the journal are read in place of the volume's. Each
+//! block is claimed once and each map walked once, so damage cannot make the check loop. It does not look at
+//! the content of quota files and of the multi-mount block. It refuses volumes with bigalloc, shared_blocks,
+//! inline_data or ea_inode, and names the feature.
 //!
 //! | module | holds |
 //! |---|---|
@@ -47,12 +47,12 @@ use tidegate_vfs::{Error, ErrorKind, Result};
 #[derive(Clone, Copy, Default)]
 struct InodeState {
     kind: Option<Kind>,
-    /// For the format's own use.
+    /// The inode is for the format's own use.
     special: bool,
-    /// Its map was walked without a problem.
+    /// The walk of its map found no problem.
     sound: bool,
     links: u32,
-    /// Entries that name it, dots not counted.
+    /// Number of entries that name it, "." and ".." not counted.
     names: u32,
     subdirs: u32,
     parent: u32,
@@ -71,15 +71,15 @@ struct Checker<'q> {
     meta: Bits,
     blocks: u64,
     used_inodes: Bits,
-    /// By group, as far as its inodes are in use.
+    /// The states of each group, as far as its inodes are in use.
     states: Vec<Vec<InodeState>>,
     dirs_of_group: Vec<u32>,
     orphans: HashSet<u32>,
-    /// Blocks of attributes: users that they count, and those found.
+    /// Blocks of attributes: the number of users in the block, and the number found.
     shared_attributes: BTreeMap<u64, (u32, u32)>,
     /// Directories whose hash trees are damaged.
     bad_trees: BTreeSet<u32>,
-    /// The inode that is looked at has the attribute of encryption, or may have.
+    /// The current inode has the attribute of encryption, or may have it.
     context: bool,
     recovered: bool,
     files: u64,
@@ -87,15 +87,15 @@ struct Checker<'q> {
     others: u64,
     nodes: u64,
     progress: Option<Progress>,
-    /// Blocks that could not be read, and why.
+    /// Blocks that could not be read, with the errors.
     unread: BTreeMap<u64, Error>,
     journal_unread: Option<Error>,
 }
 
-/// Blocks that may be unreadable before the device is taken for broken.
+/// Most unreadable blocks before the device counts as broken.
 const MOST_UNREAD: usize = 1000;
 
-/// A check that came to its end.
+/// A completed check.
 pub(in crate::offline) struct Checked {
     pub(in crate::offline) report: CheckReport,
     /// Directories whose hash trees are damaged.
@@ -104,21 +104,21 @@ pub(in crate::offline) struct Checked {
     pub(in crate::offline) unread: Option<Error>,
 }
 
-/// Checks the volume behind `queue`, with what its journal holds. Nothing is written.
+/// Checks the volume behind `queue`, together with its journal. Nothing is written.
 ///
 /// # Errors
-/// When the superblock cannot be used, when a feature is not known to the check, and when the device fails for the
-/// superblock or for more than a thousand blocks. All other damage is in the report.
+/// When the superblock cannot be used, when the check does not know a feature, and when the device fails for
+/// the superblock or for more than a thousand blocks. All other damage is in the report.
 pub fn check(queue: &Arc<RequestQueue>, options: CheckOptions) -> Result<CheckReport> {
     Ok(whole(queue, options)?.report)
 }
 
-/// A check with all that it found.
+/// A check with all of its findings.
 pub(in crate::offline) fn whole(queue: &Arc<RequestQueue>, options: CheckOptions) -> Result<Checked> {
     by(queue, load_superblock(queue)?, options)
 }
 
-/// As [`whole`], read by a superblock that need not be the one that lies there.
+/// As [`whole`], with a superblock that need not be the one on the volume.
 pub(in crate::offline) fn by(
     queue: &Arc<RequestQueue>,
     sb: Superblock,
@@ -142,7 +142,7 @@ pub(in crate::offline) fn by(
     Ok(c.report())
 }
 
-/// Features whose volumes the check does not understand as a whole.
+/// Refuses features whose volumes the check does not understand as a whole.
 pub(in crate::offline) fn refuse(sb: &Superblock) -> Result<()> {
     let named = [
         ("bigalloc", sb.ro_compat.contains(RoCompat::BIGALLOC)),
@@ -159,7 +159,7 @@ pub(in crate::offline) fn refuse(sb: &Superblock) -> Result<()> {
     }
 }
 
-/// Whether a superblock names no features.
+/// Whether a superblock claims no features.
 pub(in crate::offline) fn superblock_names_nothing(raw: &RawSuperblock) -> bool {
     let words = [&raw.s_feature_compat, &raw.s_feature_incompat, &raw.s_feature_ro_compat];
     words.iter().all(|word| word.get() == 0)
@@ -239,7 +239,7 @@ impl<'q> Checker<'q> {
         });
     }
 
-    /// Gives `block` an owner; whether it had none.
+    /// Gives `block` an owner; true if it had none.
     fn claim(&mut self, block: u64) -> bool {
         let fresh = self.used.set(block);
         self.blocks += u64::from(fresh);
@@ -278,7 +278,7 @@ impl<'q> Checker<'q> {
         }
     }
 
-    /// Reserved inodes are taken, in use or not.
+    /// Marks reserved inodes as taken, in use or not.
     fn mark_reserved(&mut self) {
         for ino in 1..self.sb.first_ino {
             self.used_inodes.set(ino.into());
@@ -292,10 +292,10 @@ impl<'q> Checker<'q> {
         }
     }
 
-    /// The bytes of `block`; zeros where it cannot be read, which is a problem.
+    /// The bytes of `block`; zeros where it cannot be read, which is reported as a problem.
     ///
     /// # Errors
-    /// Those of a device of which too many cannot; `Corrupt` behind its end.
+    /// Those of the device when too many blocks cannot be read; `Corrupt` behind its end.
     fn block(&mut self, block: u64) -> Result<Vec<u8>> {
         if !self.unread.contains_key(&block) {
             match self.dev.block(block) {

@@ -6,7 +6,7 @@ use tidegate_vfs::offline::Problem;
 pub(super) struct Findings {
     pub(super) problems: Vec<Problem>,
     pub(super) total: u64,
-    /// Those of hash trees.
+    /// The number of problems of hash trees.
     pub(super) trees: u64,
     pub(super) notes: Vec<String>,
     max: usize,
@@ -17,7 +17,7 @@ impl Findings {
         Findings { problems: Vec::new(), total: 0, trees: 0, notes: Vec::new(), max }
     }
 
-    /// Books a problem; `text` is only made when it is kept.
+    /// Notes a problem; `text` is called only when the problem is kept.
     pub(super) fn add(&mut self, rule: &'static str, text: impl FnOnce() -> String) {
         self.total += 1;
         self.trees += u64::from(rule.starts_with("htree"));
@@ -26,7 +26,7 @@ impl Findings {
         }
     }
 
-    /// Books problems that others may follow from, and so come before them.
+    /// Notes problems from which others may follow, before those.
     pub(super) fn add_first(&mut self, rule: &'static str, texts: impl Iterator<Item = String>) {
         let first: Vec<Problem> = texts.map(|text| Problem { rule, text }).collect();
         self.total += first.len() as u64;
@@ -34,7 +34,7 @@ impl Findings {
         self.problems.truncate(self.max);
     }
 
-    /// Books a problem unless `holds`; whether it does.
+    /// Notes a problem unless `holds`; returns `holds`.
     pub(super) fn require(&mut self, holds: bool, rule: &'static str, text: impl FnOnce() -> String) -> bool {
         if !holds {
             self.add(rule, text);

@@ -1,4 +1,4 @@
-//! Where a file's blocks are: extents, and blocks of numbers.
+//! The maps of files: extents, and blocks of numbers.
 
 use super::{Checker, rules};
 use crate::format::crc::crc32c;
@@ -14,11 +14,11 @@ pub(super) struct Mapped {
     pub(super) blocks: u64,
     /// The file block behind the last.
     pub(super) end: u64,
-    /// Likewise of those that were written.
+    /// The file block behind the last one that was written.
     pub(super) written_end: u64,
-    /// The volume's block that is the file's first.
+    /// The volume's block that is the file's block 0.
     pub(super) first: Option<u64>,
-    /// Nothing is wrong with it: to walk it again is bounded by the volume.
+    /// The walk found no problem: a second walk is bounded by the volume.
     pub(super) sound: bool,
 }
 
@@ -32,7 +32,7 @@ impl Default for Mapped {
 struct Walk<'a> {
     node: &'a Node,
     out: Mapped,
-    /// Claims blocks and books problems; otherwise gathers blocks.
+    /// Claims blocks and reports problems; otherwise only gathers blocks.
     claim: bool,
     list: Vec<(u64, u64)>,
 }
@@ -51,12 +51,13 @@ impl Checker<'_> {
         Ok(self.walk_map(node, false)?.list)
     }
 
-    /// Likewise where nothing is known of the map yet: blocks that it names again are left out.
+    /// The blocks of an inode whose map was not checked yet: blocks that the map names a second time are left
+    /// out.
     pub(super) fn bounded_blocks(&mut self, node: &Node) -> Result<Vec<(u64, u64)>> {
         let (used, blocks) = (std::mem::replace(&mut self.used, Bits::new(self.sb.blocks)), self.blocks);
         let (total, kept) = (self.found.total, self.found.problems.len());
         let walked = self.walk_map(node, true);
-        // Faults are reported when the inode's turn comes.
+        // Faults are reported later, when the inode itself is checked.
         self.found.total = total;
         self.found.problems.truncate(kept);
         (self.used, self.blocks) = (used, blocks);
@@ -81,7 +82,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A block of the map; whether it can be descended into.
+    /// Enters a block of the map; true if the walk may go on below it.
     fn enter(&mut self, w: &mut Walk<'_>, block: u64) -> bool {
         w.out.blocks += 1;
         if !self.on_volume(block, 1) {
@@ -118,7 +119,7 @@ impl Checker<'_> {
         }
     }
 
-    /// One node of an extent tree; `next` is the first file block that the next entry may begin with.
+    /// Walks one node of an extent tree; `next` is the first file block that the next entry may begin with.
     fn extents(
         &mut self,
         w: &mut Walk<'_>,
@@ -215,7 +216,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// A block of numbers, each for `span` blocks of the file.
+    /// Walks a block of numbers, each of which covers `span` blocks of the file.
     fn table(&mut self, w: &mut Walk<'_>, block: u64, level: u32, first: u64, span: u64) -> Result<()> {
         if !self.enter(w, block) {
             return Ok(());

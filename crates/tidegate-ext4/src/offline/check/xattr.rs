@@ -7,7 +7,7 @@ use crate::offline::xattr::{Stored, checksum, header};
 use tidegate_vfs::Result;
 
 impl Checker<'_> {
-    /// Attributes of an inode; whether it has a block of them.
+    /// Checks the attributes of an inode; true if it has a block of them.
     pub(super) fn check_xattrs(&mut self, n: &Node) -> Result<bool> {
         let start = INODE_BASE + usize::from(n.raw.i_extra_isize.get());
         if n.raw.i_extra_isize.get() > 0 && start + 4 < n.bytes.len() && le32(&n.bytes, start) == XATTR_MAGIC
@@ -50,7 +50,7 @@ impl Checker<'_> {
         Ok(true)
     }
 
-    /// An area whose entries begin at `first`; places of values count from its beginning.
+    /// Checks an area whose entries begin at `first`; offsets of values count from the start of the area.
     fn check_area(&mut self, n: &Node, area: &[u8], first: usize, in_block: bool) {
         let mut at = first;
         let mut taken: Vec<(usize, usize)> = Vec::new();
@@ -69,7 +69,7 @@ impl Checker<'_> {
         self.found.require(apart, rules::XATTR, || format!("inode {}: its attributes overlap", n.ino));
     }
 
-    /// One entry; where it ends.
+    /// Checks one entry; returns its end.
     fn check_attribute(
         &mut self,
         n: &Node,
@@ -89,7 +89,7 @@ impl Checker<'_> {
         Some(entry.next)
     }
 
-    /// References that blocks of attributes count, and those that there are.
+    /// Compares the reference counts of attribute blocks with the references found.
     pub(super) fn check_refcounts(&mut self) {
         for (block, (stored, found)) in &self.shared_attributes {
             self.found.require(stored == found, rules::XATTR_REFCOUNT, || {

@@ -1,4 +1,4 @@
-//! Features by name: which a volume gets, and which go together.
+//! Features by name: the features of a volume, and the check that they go together.
 
 use super::MkfsError;
 use crate::format::raw::{Compat, Incompat, RoCompat};
@@ -6,11 +6,11 @@ use crate::format::raw::{Compat, Incompat, RoCompat};
 /// The features of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
-    /// Those that anybody may change the volume without knowing.
+    /// Compatible features: a program may change the volume without knowing them.
     pub compat: Compat,
-    /// Those that everybody must know.
+    /// Incompatible features: every program must know them.
     pub incompat: Incompat,
-    /// Those that only a program which changes the volume must know.
+    /// Features that only a program which changes the volume must know.
     pub ro_compat: RoCompat,
 }
 
@@ -48,7 +48,7 @@ const NAMES: [(&str, Feature); 22] = [
 ];
 
 impl Default for Features {
-    /// Those of `mke2fs -t ext4` (mke2fs.conf of e2fsprogs 1.47.0).
+    /// The features of `mke2fs -t ext4` (mke2fs.conf of e2fsprogs 1.47.0).
     fn default() -> Self {
         Features {
             compat: Compat::HAS_JOURNAL | Compat::EXT_ATTR | Compat::RESIZE_INODE | Compat::DIR_INDEX,
@@ -69,11 +69,11 @@ impl Features {
         NAMES.iter().map(|f| f.0)
     }
 
-    /// Adds the feature called `name`, or takes it away where `^` is before it; `none` takes all away, as
-    /// with mke2fs's option `-O`.
+    /// Adds the feature called `name`, or removes it if `^` comes before it; `none` removes all, as with
+    /// mke2fs's option `-O`.
     ///
     /// # Errors
-    /// There is none of this name that can be chosen.
+    /// No feature of this name can be chosen.
     pub fn change(&mut self, name: &str) -> Result<(), MkfsError> {
         let (on, plain) = name.strip_prefix('^').map_or((true, name), |n| (false, n));
         if name == "none" {
@@ -90,7 +90,7 @@ impl Features {
             Feature::Incompat(f) => self.incompat.set(f, on),
             Feature::RoCompat(f) => self.ro_compat.set(f, on),
         }
-        // Two ways to say whether descriptors are right: the later word counts.
+        // There are two ways to have checksums of descriptors: the later word counts.
         match plain {
             "metadata_csum" if on => self.ro_compat.remove(RoCompat::GDT_CSUM),
             "uninit_bg" if on => self.ro_compat.remove(RoCompat::METADATA_CSUM),

@@ -1,4 +1,4 @@
-//! How many blocks, groups and inodes a volume has, as `mke2fs` 1.47.0 chooses for a size.
+//! The number of blocks, groups and inodes of a volume, as `mke2fs` 1.47.0 chooses them for a size.
 
 use super::{Features, JournalSize, MkfsError, MkfsOptions};
 use crate::format::crc::{START, crc32c};
@@ -6,46 +6,46 @@ use crate::format::gate::Superblock;
 use crate::format::raw::*;
 use zerocopy::{FromZeros, IntoBytes};
 
-/// Groups whose tables lie together: 2 to the power of this.
+/// Base-2 logarithm of the number of groups whose tables lie together.
 const LOG_GROUPS_PER_FLEX: u8 = 4;
-/// Free blocks that the last group has at least; one with fewer is left out.
+/// Fewest free blocks of the last group; a group with fewer is left out.
 const LAST_GROUP_FREE: u64 = 50;
-/// The descriptors can grow until the volume is so many times as large.
+/// The descriptors can grow until the volume is this many times as large.
 const GROWTH: u64 = 1024;
-/// Blocks of a volume above which the descriptors do not grow by the resize inode.
+/// On volumes with more blocks than this, the descriptors do not grow by the resize inode.
 const MAX_32: u64 = u32::MAX as u64;
-/// Bytes of the fields behind the first 128 of an inode that there are today.
+/// Bytes of the fields behind the first 128 of an inode that exist today.
 const EXTRA_ISIZE: u16 = 32;
 /// `s_default_mount_opts`: user_xattr and acl.
 const DEFAULT_MOUNT_OPTS: u32 = 0x4 | 0x8;
 /// `s_errors`: go on.
 const ERRORS_CONTINUE: u16 = 1;
-/// `s_max_mnt_count`: as many as one likes.
+/// `s_max_mnt_count`: no limit.
 const NO_MAX_MNT_COUNT: u16 = u16::MAX;
 /// `s_def_hash_version`: half MD4.
 const HASH_HALF_MD4: u8 = 1;
-/// Inodes of a group at least: those that a new volume has lie in one.
+/// Fewest inodes of a group: the inodes of a new volume all lie in one.
 const LEAST_PER_GROUP: u64 = 16;
 /// Blocks of the largest log.
 const MAX_JOURNAL_BLOCKS: u64 = 10_240_000;
-/// Blocks below which a volume gets no journal of its own accord.
+/// A volume with fewer blocks gets no journal by default.
 const SMALLEST_WITH_JOURNAL: u64 = 2048;
 
-/// Files from this size on need the feature large_file.
+/// Files of at least this size need the feature large_file.
 const LARGE_FILE: u64 = 1 << 31;
 
-/// The numbers that a volume's size leads to.
+/// The numbers that follow from a volume's size.
 #[derive(Clone, Debug)]
 pub(super) struct Geometry {
-    /// The superblock, without what is counted and placed later.
+    /// The superblock, without its counts and places, which come later.
     pub sb: Superblock,
     /// Blocks of the journal; 0 for none.
     pub journal_blocks: u64,
-    /// Its length was asked for.
+    /// The user asked for this length.
     pub journal_asked: bool,
 }
 
-/// Bytes for each inode, and bytes of a block, that a volume of `bytes` bytes has.
+/// Bytes for each inode, and bytes of a block, of a volume of `bytes` bytes by default.
 fn usual(bytes: u64) -> (u64, u32) {
     match bytes {
         0..0x30_0000 => (8192, 1024),
@@ -56,7 +56,7 @@ fn usual(bytes: u64) -> (u64, u32) {
     }
 }
 
-/// Blocks of the journal that a volume of `blocks` blocks has.
+/// Blocks of the journal of a volume of `blocks` blocks by default.
 pub(in crate::offline) fn usual_journal(blocks: u64) -> u64 {
     const STEPS: [(u64, u64); 8] = [
         (2048, 0),
@@ -80,7 +80,7 @@ pub(super) fn geometry(bytes: u64, options: &MkfsOptions) -> Result<Geometry, Mk
     let (usual_ratio, usual_block) = usual(bytes);
     let block_size = options.block_size.unwrap_or(usual_block).max(options.inode_size);
     let bs = u64::from(block_size);
-    // Whole pages, as the kernel caches them.
+    // The size is cut to whole pages, as the kernel caches them.
     let blocks = bytes / 4096 * (4096 / bs);
     let mut features = options.features;
     if blocks > MAX_32 {
@@ -104,7 +104,7 @@ pub(super) fn geometry(bytes: u64, options: &MkfsOptions) -> Result<Geometry, Mk
     Ok(Geometry { sb, journal_blocks, journal_asked: options.journal != JournalSize::Fit })
 }
 
-/// The size of the resize inode: all that a map with one block of blocks of numbers leads to.
+/// The size of the resize inode: everything that its map, with one doubly indirect block, can lead to.
 pub(super) fn resize_inode_bytes(bs: u64) -> u64 {
     let per_block = bs / 4;
     (12 + per_block + per_block * per_block) * bs
@@ -140,7 +140,7 @@ fn inodes(
     Ok(n.max(u64::from(GOOD_OLD_FIRST_INO) + 1))
 }
 
-/// Groups and their content.
+/// The groups and their content.
 struct Shape {
     blocks: u64,
     first_data_block: u64,
@@ -208,7 +208,7 @@ impl Shape {
         }
     }
 
-    /// Has each group's inode table fill its blocks.
+    /// Rounds the number of inodes up, so that each group's inode table fills its blocks.
     fn fill_tables(&mut self, wanted: u64, bs: u64, options: &MkfsOptions) {
         let size = u64::from(options.inode_size);
         let mut wanted = wanted;
@@ -230,7 +230,7 @@ impl Shape {
         self.groups.div_ceil(bs / self.desc_size)
     }
 
-    /// Keeps blocks behind the descriptors, for them to grow.
+    /// Reserves blocks behind the descriptors for their growth.
     fn reserve_descriptors(&mut self, bs: u64, features: &Features) {
         if !features.compat.contains(Compat::RESIZE_INODE) {
             self.reserved_gdt = 0;
@@ -242,7 +242,7 @@ impl Shape {
         self.reserved_gdt = descs.saturating_sub(self.desc_blocks(bs)).min(bs / 4);
     }
 
-    /// Blocks of tables that the last group has.
+    /// Blocks of tables in the last group.
     fn overhead(&self, bs: u64, features: &Features, options: &MkfsOptions) -> u64 {
         let own = 2 + self.itable_blocks(bs, options);
         let sparse = features.ro_compat.contains(RoCompat::SPARSE_SUPER);
@@ -324,7 +324,7 @@ pub(super) fn seal(s: &mut RawSuperblock) {
     }
 }
 
-/// Another number that looks like a UUID for each UUID, so that one says it all.
+/// A value that looks like a UUID, derived from each UUID, so that the UUID determines the volume.
 fn derived_seed(uuid: &[u8; 16]) -> [u8; 16] {
     let mut seed = [0; 16];
     for (n, word) in (1_u32..).zip(seed.chunks_exact_mut(4)) {

@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 /// Directories of a new volume: the root and lost+found.
 const DIRS: u16 = 2;
 
-/// All that is told of the groups.
+/// Everything that is written about the groups.
 pub(super) struct Groups<'a> {
     pub space: &'a Space<'a>,
     pub tables: &'a [Tables],
@@ -20,7 +20,7 @@ pub(super) struct Groups<'a> {
     pub zeroed: bool,
 }
 
-/// The blocks that copies of descriptor block `n` are in, that in use first.
+/// The blocks with copies of descriptor block `n`; the copy in use comes first.
 pub(super) fn desc_copies(sb: &Superblock, n: u64) -> Vec<u64> {
     if !sb.incompat.contains(Incompat::META_BG) {
         let has = (0..sb.groups).map(GroupNo).filter(|g| sb.has_super(*g));
@@ -47,7 +47,7 @@ impl Groups<'_> {
         !self.space.sb.has_group_csum() || group == 0
     }
 
-    /// A group's block bitmap: bits behind its end are in use.
+    /// A group's block bitmap; bits behind the group's end are set.
     pub fn block_bitmap(&self, group: u32) -> Vec<u8> {
         let sb = self.space.sb;
         let own = self.space.blocks_of(group);

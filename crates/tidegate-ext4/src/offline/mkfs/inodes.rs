@@ -9,7 +9,7 @@ use crate::format::raw::*;
 use std::ops::Range;
 use zerocopy::{FromZeros, IntoBytes};
 
-/// Where the number of the block of blocks of numbers stands in a map without extents.
+/// Index of the doubly indirect block's number in a map without extents.
 const DIND: usize = 13;
 const S_IFREG: u16 = 0o100_000;
 const S_IFDIR: u16 = 0o040_000;
@@ -24,19 +24,19 @@ pub(super) struct Inodes<'a> {
     pub options: &'a MkfsOptions,
 }
 
-/// A new inode as it is to be.
+/// A new inode's fields.
 struct New {
     mode: u16,
     links: u16,
     size: u64,
-    /// Blocks of the volume that it takes.
+    /// Blocks of the volume that the file takes.
     blocks: u64,
     flags: InodeFlags,
     i_block: [u8; I_BLOCK_SIZE],
 }
 
 impl Inodes<'_> {
-    /// The inode table's first blocks, up to the last inode in use.
+    /// The first blocks of the inode table, up to the last inode in use.
     pub fn table(&self, plan: &Plan) -> Vec<u8> {
         let (size, bs) = (self.sb.inode_size as usize, self.sb.block_size as usize);
         let mut table = vec![0; (plan.inodes() as usize * size).next_multiple_of(bs)];
@@ -44,7 +44,7 @@ impl Inodes<'_> {
             let at = (ino as usize - 1) * size;
             self.put(ino, inode, &mut table[at..at + size]);
         };
-        // Those that nobody uses have a checksum, too.
+        // Unused inodes have a checksum, too.
         (BAD_INO..self.sb.first_ino).for_each(|ino| put(ino, RawInode::new_zeroed()));
         put(BAD_INO, self.times());
         put(ROOT_INO, self.dir(0o755, 3, std::slice::from_ref(&plan.root), true));
@@ -117,7 +117,8 @@ impl Inodes<'_> {
         })
     }
 
-    /// The inode whose map leads to the blocks behind all copies of the descriptors: as large as such a map can be.
+    /// The inode whose map leads to the blocks behind all copies of the descriptors; its size is the largest
+    /// that such a map allows.
     fn resize(&self, plan: &Plan) -> RawInode {
         let mut i_block = [0; I_BLOCK_SIZE];
         i_block[DIND * 4..DIND * 4 + 4].copy_from_slice(&(plan.resize_map as u32).to_le_bytes());
@@ -133,7 +134,7 @@ impl Inodes<'_> {
         })
     }
 
-    /// The start of an inode's checksums, and of those of its blocks.
+    /// The seed of an inode's checksums, and of its blocks' checksums.
     pub fn seed(&self, ino: u32) -> u32 {
         crc32c(crc32c(self.sb.csum_seed, &ino.to_le_bytes()), &[0; 4])
     }
@@ -177,7 +178,7 @@ impl Inodes<'_> {
         block
     }
 
-    /// The block of the extent tree below the inode of `ino`.
+    /// The block of the extent tree below inode `ino`.
     pub fn extent_block(&self, ino: u32, extents: &[Extent]) -> Vec<u8> {
         let bs = self.sb.block_size as usize;
         let mut block = vec![0; bs];
@@ -195,14 +196,14 @@ impl Inodes<'_> {
 /// Extents that the inode has room for.
 pub(super) const IN_INODE: usize = I_BLOCK_SIZE / EXTENT_ENTRY - 1;
 
-/// The map in an inode: extents, or the one block below that has them.
+/// The map in an inode: extents, or the one block below that has the extents.
 fn extent_root(index: Option<u64>, extents: &[Extent]) -> [u8; I_BLOCK_SIZE] {
     let mut bytes = [0; I_BLOCK_SIZE];
     let Some(leaf) = index else {
         put_extents(&mut bytes, extents, IN_INODE as u16);
         return bytes;
     };
-    // Behind the entry stands what was there before the tree grew.
+    // Behind the entry lies the old content from before the tree grew, as in Linux.
     put_extents(&mut bytes, &extents[..extents.len().min(IN_INODE)], IN_INODE as u16);
     put_header(&mut bytes, 1, IN_INODE as u16, 1);
     let entry = RawExtentIndex {

@@ -1,4 +1,5 @@
-//! The first block of the journal, the blocks of the orphan file, and the map of what is kept for the descriptors.
+//! The first block of the journal, the blocks of the orphan file, and the map of the blocks reserved for
+//! descriptors.
 
 use super::MkfsError;
 use super::groups::desc_copies;
@@ -35,9 +36,8 @@ pub(super) fn orphan_block(sb: &Superblock, seed: u32, at: u64) -> Vec<u8> {
     block
 }
 
-/// Writes the map of what is kept for the descriptors to grow: each block behind those in use lists its
-/// copies in other groups, and the map lists those blocks, each where its number among the descriptors'
-/// blocks says.
+/// Writes the map of the blocks reserved for growth of the descriptors: each block behind those in use lists
+/// its copies in other groups. The map lists those blocks, each at its number among the descriptors' blocks.
 pub(super) fn write_resize_map(w: &Writer<'_>, plan: &Plan<'_>) -> Result<(), MkfsError> {
     let sb = plan.space.sb;
     let bs = sb.block_size as usize;

@@ -1,18 +1,19 @@
-//! Making an empty volume, with the geometry and the bytes that `mke2fs -t ext4` of e2fsprogs 1.47.0 gives it.
+//! Makes an empty volume, with the geometry and the bytes that `mke2fs -t ext4` of e2fsprogs 1.47.0 gives it.
 //!
-//! It does: choose the geometry for a size, place tables, first directories, journal and orphan file, and
-//! write them. It does not: put files on the volume, or make features that [`Features::names`] leaves out.
+//! This module chooses the geometry for a size, places tables, first directories, journal and orphan file,
+//! and writes them. It puts no files on the volume, and makes no features that [`Features::names`] leaves
+//! out.
 //!
-//! A volume is valid only when its superblock is there. So what was at its place goes first and
-//! [`UNFINISHED`] is there instead, everything else is made durable, and the superblock is written last: an
-//! attempt that was cut short leaves no volume.
+//! A volume is valid only when its superblock is there. So [`UNFINISHED`] first replaces the old content at
+//! its place, everything else is made durable, and the superblock is written last: an interrupted attempt
+//! leaves no volume.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `options`, `features` | [`MkfsOptions`], [`Features`], and their checks |
 //! | `error` | [`MkfsError`] |
-//! | `geometry` | how many blocks, groups and inodes |
-//! | `used`, `place`, `plan` | blocks in use; where tables lie; where everything lies |
+//! | `geometry` | the number of blocks, groups and inodes |
+//! | `used`, `place`, `plan` | blocks in use; the places of tables; the places of everything |
 //! | `groups`, `inodes`, `journal` | what is written |
 //! | `writer` | how it is written |
 
@@ -60,11 +61,11 @@ const END: u64 = 64 << 10;
 pub struct MkfsReport {
     /// Identity of the volume, given or drawn.
     pub uuid: [u8; 16],
-    /// Its space.
+    /// The volume's space.
     pub room: Room,
 }
 
-/// The space of a volume when it is new.
+/// The space of a new volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Bytes of a block.
@@ -75,7 +76,8 @@ pub struct Room {
     pub free_blocks: u64,
     /// Free blocks that only the superuser may take.
     pub reserved_blocks: u64,
-    /// Blocks that df does not call available: these, and those that are kept for splits of extents.
+    /// Blocks that df does not report as available: the reserved blocks, and the blocks kept for splits of
+    /// extents.
     pub kept_blocks: u64,
     /// Free inodes.
     pub free_inodes: u32,
@@ -112,7 +114,7 @@ fn room_of(geometry: &Geometry, plan: &Plan<'_>) -> Room {
 /// Makes an empty volume on the whole of `queue`'s device. The device's old content is lost.
 ///
 /// # Errors
-/// An option or size that makes no volume: nothing was written. A device error: the device holds none.
+/// An option or size that makes no volume: nothing was written. A device error: the device holds no volume.
 pub fn mkfs(queue: &RequestQueue, options: &MkfsOptions) -> Result<MkfsReport, MkfsError> {
     let device = queue.device();
     let uuid = options.uuid.unwrap_or_else(random_uuid);
@@ -133,7 +135,7 @@ pub fn mkfs(queue: &RequestQueue, options: &MkfsOptions) -> Result<MkfsReport, M
     Ok(MkfsReport { uuid, room: room_of(&geometry, &plan) })
 }
 
-/// Takes the old volume away and leaves zeros where the new one reads before it writes.
+/// Removes the old volume, and leaves zeros where the new volume reads before it writes.
 fn clear(w: &Writer<'_>, plan: &Plan<'_>, options: &MkfsOptions, zeroed: bool) -> Result<(), MkfsError> {
     let sb = plan.space.sb;
     let mut first = vec![0; front(sb)];
@@ -144,7 +146,7 @@ fn clear(w: &Writer<'_>, plan: &Plan<'_>, options: &MkfsOptions, zeroed: bool) -
     if options.discard {
         w.discard(BlockAddr(behind), sb.blocks - behind)?;
     }
-    // The marks that other formats have near the beginning.
+    // Other formats have their marks near the beginning.
     let marks = MARKS / u64::from(sb.block_size);
     w.zero(BlockAddr(behind), marks.min(sb.blocks) - behind)?;
     let end = END / u64::from(sb.block_size);
@@ -162,7 +164,7 @@ fn clear(w: &Writer<'_>, plan: &Plan<'_>, options: &MkfsOptions, zeroed: bool) -
     Ok(())
 }
 
-/// Bytes that are written last: the superblock, and its block.
+/// Number of bytes that are written last: the superblock with its block.
 fn front(sb: &Superblock) -> usize {
     (sb.block_size as usize).max(SUPER_OFFSET + SUPER_SIZE)
 }
@@ -250,7 +252,7 @@ fn fill_first_files(
     Ok(())
 }
 
-/// The superblock with what is counted and placed.
+/// The superblock with its counts and places.
 fn superblock(plan: &Plan<'_>, options: &MkfsOptions) -> RawSuperblock {
     let sb = plan.space.sb;
     let mut raw = (*sb.raw).clone();
@@ -278,7 +280,7 @@ fn superblock(plan: &Plan<'_>, options: &MkfsOptions) -> RawSuperblock {
     raw
 }
 
-/// Writes the superblock in use, behind all else.
+/// Writes the superblock in use, after everything else.
 fn finish(w: &Writer<'_>, plan: &Plan<'_>, options: &MkfsOptions) -> Result<(), MkfsError> {
     let mut raw = superblock(plan, options);
     raw.s_kbytes_written = w.written.get().div_ceil(1024).into();

@@ -1,4 +1,4 @@
-//! The caller's choices, and whether they are possible.
+//! The caller's options, and the check that they are possible.
 
 use super::{Features, MkfsError};
 use crate::format::raw::INODE_BASE;
@@ -6,19 +6,19 @@ use tidegate_rt::{Timespec, clock};
 
 /// Bytes of the label.
 const MAX_LABEL: usize = 16;
-/// Bytes for each inode, at least and at most.
+/// Fewest and most bytes for each inode.
 const INODE_RATIO: std::ops::RangeInclusive<u64> = 1024..=64 << 20;
 
-/// How long the journal is.
+/// The length of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalSize {
-    /// As the volume's size has it; none on one of less than 2048 blocks.
+    /// The default for the volume's size; none on a volume of less than 2048 blocks.
     Fit,
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
 }
 
-/// How the volume is to be. The same options with a `uuid` make the same bytes.
+/// The options of a new volume. Equal options with a `uuid` make equal bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MkfsOptions {
     /// Name of the volume, at most 16 bytes.
@@ -31,7 +31,7 @@ pub struct MkfsOptions {
     pub block_size: Option<u32>,
     /// Bytes of an inode.
     pub inode_size: u32,
-    /// Bytes of the volume for each inode; `None` takes what the size has it.
+    /// Bytes of the volume for each inode; `None` takes the default for the size.
     pub inode_ratio: Option<u64>,
     /// Inodes, rounded up to whole tables; `None` takes the ratio.
     pub inodes: Option<u64>,
@@ -39,7 +39,7 @@ pub struct MkfsOptions {
     pub reserved_percent: f64,
     /// Features.
     pub features: Features,
-    /// How long the journal is, if there is one.
+    /// The length of the journal, if there is one.
     pub journal: JournalSize,
     /// All times of the volume, in whole seconds.
     pub time: Timespec,
@@ -49,8 +49,8 @@ pub struct MkfsOptions {
     pub root_gid: u32,
     /// Discard the whole device first.
     pub discard: bool,
-    /// Leave inode tables that nobody uses yet as they are, for Linux to zero when it mounts the volume. Without
-    /// checksums of descriptors there is no saying so, and they are zeroed.
+    /// Leave unused inode tables unwritten, for Linux to zero after it has mounted the volume. Without
+    /// checksums of descriptors the format cannot express that, and the tables are zeroed.
     pub lazy_itable_init: bool,
 }
 

@@ -1,8 +1,8 @@
-//! Where each group's bitmaps and inode table lie: where `mke2fs` 1.47.0 puts them.
+//! The places of each group's bitmaps and inode table, as in `mke2fs` 1.47.0.
 //!
-//! Without flex_bg each group has its own, as early in it as they fit. With it the tables of sixteen groups
-//! lie together in the first of them: all block bitmaps, then all inode bitmaps, then all inode tables,
-//! around what is in use there.
+//! Without flex_bg each group has its own tables, as early in the group as they fit. With flex_bg the tables
+//! of sixteen groups lie together in the first of them: all block bitmaps, then all inode bitmaps, then all
+//! inode tables, around the blocks in use there.
 
 use super::MkfsError;
 use super::used::Used;
@@ -18,12 +18,12 @@ pub(super) struct Tables {
     pub inode_table: u64,
 }
 
-/// Blocks in use, and which groups' bitmaps must be written.
+/// Blocks in use, and the groups whose bitmaps must be written.
 #[derive(Clone, Debug)]
 pub(super) struct Space<'a> {
     pub sb: &'a Superblock,
     pub used: Used,
-    /// Groups whose block bitmap does not follow from the geometry.
+    /// For each group, whether its block bitmap does not follow from the geometry.
     pub written: Vec<bool>,
 }
 
@@ -63,7 +63,7 @@ impl<'a> Space<'a> {
         start..(start + u64::from(self.sb.blocks_per_group)).min(self.sb.blocks)
     }
 
-    /// Takes blocks for what does not follow from the geometry.
+    /// Takes blocks whose use does not follow from the geometry.
     pub fn take(&mut self, range: Range<u64>) {
         self.used.mark(range.clone());
         for g in self.group_of(range.start)..=self.group_of(range.end - 1) {
@@ -71,7 +71,8 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// The first run of at least `least` free blocks behind `goal`, from the volume's beginning where there is none.
+    /// The first run of at least `least` free blocks behind `goal`, or from the volume's beginning if there
+    /// is none.
     pub fn first_free(&self, goal: u64, least: u64) -> Option<Range<u64>> {
         let first = self.sb.first_data_block.0;
         self.used
@@ -121,7 +122,8 @@ fn place(space: &mut Space<'_>, group: u32, before: Option<Tables>) -> Option<Ta
         own: space.blocks_of(group).start,
         left: (last - group + 1).into(),
     };
-    // The first leaves room for its kind; one that is alone, for those that may come.
+    // The first group leaves room for the tables of its kind; a group that is alone leaves room for groups
+    // that may be added.
     let room = u64::from(if last.is_multiple_of(size) { size } else { last - group + 1 });
     let block_bitmap = flex.put(space, before.map(|b| b.block_bitmap + 1), 1)?;
     let next = before.map_or(block_bitmap + room, |b| b.inode_bitmap + 1);
@@ -134,15 +136,15 @@ fn place(space: &mut Space<'_>, group: u32, before: Option<Tables>) -> Option<Ta
 /// Groups whose tables lie together.
 struct Flex {
     blocks: Range<u64>,
-    /// Where the group begins whose tables are placed.
+    /// The start of the group whose tables are placed.
     own: u64,
-    /// Groups that have no tables yet, it among them.
+    /// Number of groups that have no tables yet, this one included.
     left: u64,
 }
 
 impl Flex {
-    /// Takes `n` blocks: those at `next` if they are free, else at the beginning of a gap for all groups that
-    /// are left, or of one that is long enough.
+    /// Takes `n` blocks: at `next` if they are free, else at the beginning of a gap that is long enough for
+    /// all groups that are left, or else of one that is long enough for this group.
     fn put(&self, space: &mut Space<'_>, next: Option<u64>, n: u64) -> Option<u64> {
         let most = u64::from(space.sb.blocks_per_group) / 4;
         let free = |next: &u64| *next + n <= space.sb.blocks && space.used.is_free(*next..*next + n);

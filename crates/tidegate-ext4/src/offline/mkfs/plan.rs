@@ -1,4 +1,4 @@
-//! Where everything of a new volume lies: tables, first directories, journal.
+//! The places of everything on a new volume: tables, first directories, journal.
 
 use super::MkfsError;
 use super::geometry::{Geometry, check_journal};
@@ -9,11 +9,11 @@ use crate::format::raw::{Compat, INIT_MAX_LEN};
 use crate::format::units::GroupNo;
 use tidegate_vfs::Error;
 
-/// Bytes of lost+found: so many names can be found again without a block more.
+/// Bytes of lost+found, so that e2fsck can add many names without a new block.
 const LOST_FOUND: u64 = 16 << 10;
-/// Blocks of lost+found at most.
+/// Most blocks of lost+found.
 const LOST_FOUND_BLOCKS: u64 = 12;
-/// Blocks of the orphan file: one for so many of the volume, at least and at most so many.
+/// Blocks of the volume for each block of the orphan file, and the file's limits.
 const BLOCKS_PER_ORPHANS: u64 = 4096;
 const ORPHAN_BLOCKS: (u64, u64) = (32, 512);
 
@@ -22,13 +22,13 @@ const ORPHAN_BLOCKS: (u64, u64) = (32, 512);
 pub(super) struct File {
     /// Its blocks.
     pub blocks: u64,
-    /// Where they lie.
+    /// The places of the blocks.
     pub extents: Vec<Extent>,
     /// The block of its map, if the inode has no room for it.
     pub index: Option<u64>,
 }
 
-/// Where everything lies.
+/// The places of everything.
 #[derive(Clone, Debug)]
 pub(super) struct Plan<'a> {
     pub space: Space<'a>,
@@ -37,7 +37,7 @@ pub(super) struct Plan<'a> {
     pub root: Extent,
     /// The blocks of lost+found.
     pub lost_found: Vec<Extent>,
-    /// The block that maps what is kept for the descriptors; 0 for none.
+    /// The block that maps the blocks reserved for descriptors; 0 for none.
     pub resize_map: u64,
     pub journal: Option<File>,
     pub orphan_file: Option<File>,
@@ -49,7 +49,7 @@ impl<'a> Plan<'a> {
     /// Finds a place for everything on a device of `bytes` bytes.
     ///
     /// # Errors
-    /// It does not fit; the journal does not.
+    /// The volume does not fit, or the journal does not.
     pub fn new(geometry: &'a Geometry, bytes: u64) -> Result<Plan<'a>, MkfsError> {
         let sb = &geometry.sb;
         let full = || MkfsError::TooSmall { bytes };
@@ -101,7 +101,7 @@ impl<'a> Plan<'a> {
         sb.blocks - sb.first_data_block.0 - self.space.used.total()
     }
 
-    /// Refuses what [`File`] cannot be: the gate would, when the volume is opened.
+    /// Refuses a [`File`] that is impossible: the gate would refuse it when the volume is opened.
     pub fn check(&self) -> Result<(), MkfsError> {
         let files = self.journal.iter().chain(&self.orphan_file);
         let most = (self.space.sb.block_size as usize - 12) / 12;
@@ -141,7 +141,7 @@ fn take_file(space: &mut Space<'_>, goal: u64, blocks: u64) -> Option<File> {
         at = run.end;
         extents.push(run);
         left -= n;
-        // The inode is full: this attribute and those after it go to a block of their own.
+        // The inode is full: this extent and later ones go to a block of their own.
         if extents.len() == IN_INODE + 1 {
             index = Some(space.take_one(extents[0].start - 1)?);
         }
@@ -149,10 +149,10 @@ fn take_file(space: &mut Space<'_>, goal: u64, blocks: u64) -> Option<File> {
     Some(File { blocks, extents, index })
 }
 
-/// Where the journal begins: in the middle of the volume, in that group of a few there that is the least full.
+/// The start of the journal: in the middle of the volume, in the least full of a few groups there.
 fn middle(space: &Space<'_>) -> u64 {
     let sb = space.sb;
-    // As mke2fs: half of the count of blocks, and not the block that is so far from the first.
+    // As in mke2fs: half of the count of blocks, not the block that is that far from the first.
     let mut group = space.group_of((sb.blocks - sb.first_data_block.0) / 2) as u32;
     let free = |g: u32| {
         let own = space.blocks_of(g);

@@ -1,4 +1,4 @@
-//! Which blocks are in use, as runs: a volume of any size has few of them when it is new.
+//! The blocks in use, as runs: a new volume of any size has few runs.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -6,13 +6,13 @@ use std::ops::Range;
 /// Blocks in use.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Used {
-    /// Runs by their first block, with the block behind the last; none touch.
+    /// Runs by their first block, with the block behind the last; runs do not touch.
     runs: BTreeMap<u64, u64>,
     total: u64,
 }
 
 impl Used {
-    /// Marks blocks; those that are marked stay so.
+    /// Marks blocks; some may be marked already.
     pub fn mark(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -29,12 +29,12 @@ impl Used {
         self.runs.insert(start, end);
     }
 
-    /// Blocks that are marked.
+    /// Number of marked blocks.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// Marked runs that reach into `range`, cut to it, in order.
+    /// Marked runs that overlap `range`, cut to it, in order.
     pub fn within(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let before = self.runs.range(..range.start).next_back().filter(|r| *r.1 > range.start);
         before
@@ -48,7 +48,7 @@ impl Used {
         self.within(range).next().is_none()
     }
 
-    /// The first run of at least `least` free blocks in `range`, whole.
+    /// The first run of at least `least` free blocks in `range`, in its full length.
     pub fn first_free(&self, range: Range<u64>, least: u64) -> Option<Range<u64>> {
         let mut at = range.start;
         for run in self.within(range.clone()) {

@@ -1,4 +1,4 @@
-//! Synchronous I/O in the volume's blocks, with errors that say where.
+//! Synchronous I/O in the volume's blocks, with errors that name the block.
 
 use super::MkfsError;
 use crate::format::units::BlockAddr;
@@ -6,9 +6,9 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use tidegate_block::{Bio, BioFlags, Errno, PAGE_SIZE, PageBuf, RequestQueue, Sector, Segment};
 
-/// Bytes of the largest range in one bio.
+/// Most bytes of a range in one bio.
 const RANGE: u64 = 1 << 30;
-/// Bytes of the largest write.
+/// Most bytes of a write.
 const WRITE: usize = PageBuf::MAX_PAGES * PAGE_SIZE;
 
 /// The device as mkfs uses it.
@@ -17,7 +17,8 @@ pub(super) struct Writer<'a> {
     pub block_size: u64,
     /// Bytes written so far.
     pub written: Cell<u64>,
-    /// Where blocks belong that were given and not written, and their bytes: neighbours go together.
+    /// The address and the bytes of blocks that were given but not written yet: neighbours are written
+    /// together.
     gathered: RefCell<(u64, Vec<u8>)>,
 }
 
@@ -46,7 +47,7 @@ impl<'a> Writer<'a> {
         self.write_pieces(at, &bytes, BioFlags::SYNC | BioFlags::META)
     }
 
-    /// Writes whole sectors from byte `at` of the device on, behind what was written before.
+    /// Writes whole sectors from byte `at` of the device on, after everything that was given before.
     pub fn write_at(&self, at: u64, bytes: &[u8], flags: BioFlags) -> Result<(), MkfsError> {
         self.send()?;
         self.write_pieces(at, bytes, flags)
@@ -73,7 +74,7 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Discards `blocks` blocks. A device that cannot is no error.
+    /// Discards `blocks` blocks. A device that supports no discards is no error.
     pub fn discard(&self, first: BlockAddr, blocks: u64) -> Result<(), MkfsError> {
         self.send()?;
         for (at, bytes) in self.ranges(first, blocks) {
@@ -92,7 +93,7 @@ impl<'a> Writer<'a> {
         self.queue.flush().map_err(|e| self.failed("flush", 0, e))
     }
 
-    /// Position and length in bytes of the pieces of a range of blocks.
+    /// Offset and length in bytes of the pieces of a range of blocks.
     fn ranges(&self, first: BlockAddr, blocks: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
         let start = first.0 * self.block_size;
         let end = start + blocks * self.block_size;

@@ -1,5 +1,5 @@
-//! Fields of the superblock that all else is read by, against its copies: one wrong bit there would have
-//! every file or name made anew.
+//! Compares the fields of the superblock that everything else depends on with its copies: one wrong bit in
+//! them would make a repair rewrite every file or name.
 
 use super::Repair;
 use super::superblock::{Copy, seal};
@@ -17,9 +17,9 @@ struct Field {
     set: fn(&mut RawSuperblock, u32),
     /// Bits that are compared.
     both: u32,
-    /// Bits that the first may have set on its own, but not have lost.
+    /// Bits that the first superblock may have set without the copies, but must not have lost.
     lost: u32,
-    /// It means something only with these features.
+    /// The features that give the field a meaning.
     only: Compat,
 }
 
@@ -34,7 +34,7 @@ macro_rules! field {
         Field {
             name: stringify!($field),
             get: |raw| raw.$field.get().into(),
-            // The value came from a field as wide.
+            // The value came from a field of equal width.
             set: |raw, n| {
                 let to = raw.$field.as_mut_bytes();
                 to.copy_from_slice(&n.to_le_bytes()[..to.len()]);
@@ -60,12 +60,12 @@ const RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::VERITY);
 const INCOMPAT: Incompat =
     Incompat::FILETYPE.union(Incompat::BIT64).union(Incompat::META_BG).union(Incompat::FLEX_BG);
-/// Those that kernels have set without a word to the copies.
+/// Features that kernels set without a change of the copies.
 const INCOMPAT_LOST: Incompat =
     Incompat::EXTENTS.union(Incompat::ENCRYPT).union(Incompat::CASEFOLD).union(Incompat::LARGEDIR);
 
-/// Fields that e2fsprogs change in all copies at once. Other programs and kernels change the first superblock
-/// alone, so copies are asked only of a volume that is not sound as the first has it.
+/// Fields that e2fsprogs change in all copies at once. Other programs and kernels change only the first
+/// superblock, so copies are consulted only for a volume that is not sound by the first.
 const FIELDS: &[Field] = &[
     field!(s_feature_compat, COMPAT.bits(), 0),
     field!(s_feature_incompat, INCOMPAT.bits(), INCOMPAT_LOST.bits()),
@@ -74,12 +74,12 @@ const FIELDS: &[Field] = &[
     field!(s_first_ino),
     field!(s_inode_size),
     field!(s_desc_size),
-    // Stock e2fsck leaves it in the copies when the feature goes.
+    // Stock e2fsck leaves the field in the copies when it removes the feature.
     field!(s_reserved_gdt_blocks, u32::MAX, 0, Compat::RESIZE_INODE),
     field!(s_first_meta_bg),
 ];
 
-/// Fields that are also taken from copies whose checksums are right, if that of the first is wrong.
+/// Fields that are also taken from copies with right checksums, if the first superblock's checksum is wrong.
 const UNSEALED: &[Field] = &[
     field!(s_blocks_count_lo),
     field!(s_blocks_count_hi),
@@ -103,18 +103,19 @@ impl Field {
     }
 }
 
-/// Whether nothing that matters is another.
+/// Whether the superblocks agree in everything that matters.
 pub(super) fn is_alike(own: &RawSuperblock, copy: &RawSuperblock) -> bool {
     FIELDS.iter().all(|f| f.other(own, copy) == 0)
 }
 
-/// The superblock as most copies have it, and the fields that were changed for that. `sealed` says whether
-/// its own checksum was right, if it has one. Of ties the volume itself is the judge: `problems` counts those
-/// that a check finds by one reading, and `None` says that it cannot read by that. The first is believed in
-/// all fields that are tied unless its copies leave fewer, as in e2fsck: so two checks do for all.
+/// The superblock with the values that most copies have, and the fields that were changed for that. `sealed`
+/// says whether the superblock's own checksum was right, if it has one. The volume decides ties: `problems`
+/// counts the problems that a check finds with one reading, `None` if it cannot read the volume so. In all
+/// tied fields the first superblock is believed unless its copies lead to fewer problems, as in e2fsck: so
+/// two checks are enough for all ties.
 ///
 /// # Errors
-/// `Corrupt` where copies are at odds with it, and the volume cannot be read either way; those of `problems`.
+/// `Corrupt` where copies disagree with it, and the volume cannot be read either way; those of `problems`.
 pub(super) fn agree(
     sb: Superblock,
     copies: &[Copy],
@@ -122,8 +123,8 @@ pub(super) fn agree(
     size: u64,
     problems: &mut dyn FnMut(Superblock) -> Result<Option<u64>>,
 ) -> Result<(Superblock, Vec<String>)> {
-    // A kernel that needs a feature raises the revision of the first alone; a copy of the older one knows of
-    // no features.
+    // A kernel that needs a feature raises only the first superblock's revision; a copy of the older revision
+    // knows of no features.
     let of_older = |c: &&Copy| c.sb.raw.s_rev_level.get() < sb.raw.s_rev_level.get();
     let copies: Vec<&Copy> = copies.iter().filter(|c| !of_older(c)).collect();
     let (first, other) = (vote(&sb.raw, &copies, sealed, false), vote(&sb.raw, &copies, sealed, true));
@@ -135,7 +136,7 @@ pub(super) fn agree(
             Err(_) => Ok(None),
         };
         let found = by(&first.0)?;
-        // Nothing is fewer than none.
+        // No reading can have fewer problems than none.
         let found_by_copies = if found == Some(0) { None } else { by(&other.0)? };
         match (found, found_by_copies) {
             (None, None) => {
@@ -156,7 +157,7 @@ pub(super) fn agree(
     Ok((Superblock::parse(raw.as_bytes(), size)?, told.iter().map(ToString::to_string).collect()))
 }
 
-/// A field that was changed.
+/// A field that was changed, for the report.
 #[derive(PartialEq)]
 struct Told {
     name: &'static str,
@@ -170,8 +171,8 @@ impl std::fmt::Display for Told {
     }
 }
 
-/// The superblock as most of it and of its copies have it, sealed, and the fields that are others by that. As
-/// the copies have it where they are as many as those that have it as the first, if `ties` says so.
+/// The superblock with the values that most of it and its copies have, sealed, and the fields that this
+/// changes. With `ties`, tied fields get the copies' values.
 fn vote(own: &RawSuperblock, copies: &[&Copy], sealed: bool, ties: bool) -> (Box<RawSuperblock>, Vec<Told>) {
     let (mut raw, mut told) = (Box::new(own.clone()), Vec::new());
     let more = if sealed { &[][..] } else { UNSEALED };
@@ -195,7 +196,7 @@ fn vote(own: &RawSuperblock, copies: &[&Copy], sealed: bool, ties: bool) -> (Box
 }
 
 impl Repair<'_, '_> {
-    /// Features that the root directory shows to be in use, whatever the superblock says.
+    /// Sets features that the root directory shows to be in use, whatever the superblock says.
     ///
     /// # Errors
     /// Those of the device.
@@ -205,7 +206,7 @@ impl Repair<'_, '_> {
         let flagged = n.has(InodeFlags::EXTENTS);
         let mut shown = Incompat::empty();
         shown.set(Incompat::EXTENTS, dir && flagged && self.looks_like_extents(&n));
-        // The first entry is ".", whose length has another 8 bits where there are no types.
+        // The first entry is ".", and without types its name length has 8 more bits.
         let first: u64 = if flagged { n.word(5) } else { n.word(0) }.into();
         if dir && self.sb.holds(BlockAddr(first), 1) {
             let bytes = self.disk.block(first)?;

@@ -1,4 +1,4 @@
-//! New blocks and inodes, where nothing on the volume is.
+//! Allocation of blocks and inodes that nothing on the volume uses.
 
 use super::Repair;
 use crate::format::raw::Incompat;
@@ -12,7 +12,7 @@ impl Repair<'_, '_> {
     /// `NoSpace`.
     pub(super) fn alloc_block(&mut self) -> Result<u64> {
         let all = self.sb.blocks;
-        // A block that is free once stays `seen`: none becomes free again.
+        // A block that is freed stays `seen`, so none becomes free again.
         let rest = if self.full { 0 } else { all };
         for n in 0..rest {
             let block = (self.next_block + n) % all;
@@ -46,7 +46,7 @@ impl Repair<'_, '_> {
         Ok(block)
     }
 
-    /// An inode that nothing uses, of those that were used before if there is one.
+    /// An inode that is not in use; preferably one that was used before.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -55,7 +55,7 @@ impl Repair<'_, '_> {
             for g in 0..self.sb.groups {
                 let per = self.sb.inodes_per_group;
                 let unused = self.descs[g as usize].unused(per);
-                // Of those that were never used, the first: all before it have something in the table.
+                // Among the inodes that were never used, the first: all before it have an entry in the table.
                 let end = if fresh { (per - unused + 1).min(per) } else { per - unused };
                 let first = g * per + 1;
                 let free = |ino: &u32| *ino >= self.sb.first_ino && !self.used_inodes.get((*ino).into());

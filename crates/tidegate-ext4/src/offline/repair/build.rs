@@ -1,4 +1,4 @@
-//! A map made anew from what it leads to. Its blocks are new; the inode takes them into use.
+//! Builds a new map for given blocks. Its own blocks are new; the inode takes them into use.
 
 use super::Repair;
 use super::disk::Stage;
@@ -28,7 +28,7 @@ impl Repair<'_, '_> {
         self.store(n)
     }
 
-    /// The tree; how many blocks it takes beside the inode.
+    /// Builds the extent tree; returns the number of blocks that it takes besides the inode.
     fn build_extents(&mut self, n: &mut Node, runs: &[Run]) -> Result<u64> {
         let mut level: Vec<(u64, Vec<u8>)> = runs.iter().map(|r| (r.at, extent(r))).collect();
         let (mut depth, mut own) = (0, 0);
@@ -64,7 +64,7 @@ impl Repair<'_, '_> {
         }
     }
 
-    /// Sets the checksum of a block of extents that is right but for this.
+    /// Corrects the checksum of a block of extents.
     pub(super) fn seal_extents(&mut self, n: &Node, block: u64) -> Result<()> {
         let mut bytes = self.disk.block(block)?;
         self.seal(n.seed, &mut bytes);
@@ -72,7 +72,7 @@ impl Repair<'_, '_> {
         self.disk.put(block, Stage::InPlace, bytes)
     }
 
-    /// Blocks of numbers; how many there are.
+    /// Builds the blocks of numbers; returns how many there are.
     fn build_numbers(&mut self, n: &mut Node, runs: &[Run]) -> Result<u64> {
         n.raw.i_block.fill(0);
         for at in 0..DIRECT {
@@ -92,7 +92,8 @@ impl Repair<'_, '_> {
         Ok(own)
     }
 
-    /// A block of numbers for `span` blocks of the file from `first` on; none where nothing is there.
+    /// Builds a block of numbers for `span` blocks of the file from `first` on; none if the file has no block
+    /// there.
     fn build_table(&mut self, runs: &[Run], first: u64, span: u64, own: &mut u64) -> Result<Option<u64>> {
         let from = runs.partition_point(|r| r.end() <= first);
         let here = &runs[from..runs.partition_point(|r| r.at < first + span)];

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use tidegate_vfs::{ErrorKind, Result};
 
 impl Repair<'_, '_> {
-    /// Gives each owner of a shared block a block of its own, and makes the maps anew that need it.
+    /// Gives each further owner of a shared block a block of its own, and rebuilds the maps for which that is
+    /// necessary.
     pub(super) fn mend_shared(&mut self) -> Result<()> {
         let mut owners = self.owners()?;
         owners.sort_unstable();
@@ -49,7 +50,8 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// Inodes that a shared block belongs to, and those whose maps are made anew; whose claim is best comes first.
+    /// Inodes that a shared block belongs to, and inodes whose maps are rebuilt; the inode with the best
+    /// claim comes first.
     fn owners(&mut self) -> Result<Vec<(u8, u32)>> {
         let mut owners = Vec::new();
         for g in 0..self.states.len() {
@@ -81,7 +83,8 @@ impl Repair<'_, '_> {
         Ok(map.runs.iter().any(within))
     }
 
-    /// Runs without what is another's; how many blocks were copied for it, and for how many there was no room.
+    /// Runs without the blocks of other owners; returns the number of blocks copied, and the number of blocks
+    /// for which there was no room.
     fn part(&mut self, runs: &[Run], owned: &mut BTreeSet<u64>) -> Result<(Vec<Run>, u64, u64)> {
         let (mut out, mut copied, mut lost) = (Vec::new(), 0, 0);
         for run in runs {
@@ -117,7 +120,7 @@ impl Repair<'_, '_> {
     }
 }
 
-/// Runs of a directory, whose blocks follow one another.
+/// Runs of a directory, whose blocks must follow one another.
 fn packed(runs: Vec<Run>) -> Vec<Run> {
     let mut next = 0;
     let place = |r: Run| {

@@ -9,22 +9,22 @@ use crate::offline::node::{Kind, Node};
 use std::collections::BTreeMap;
 use tidegate_vfs::{Error, Result};
 
-/// A directory that is looked at.
+/// The current directory.
 pub(super) struct Dir {
     pub(super) ino: u32,
     pub(super) parent: u32,
-    /// Its names, with what they name.
+    /// Its names and their inodes.
     pub(super) names: BTreeMap<Vec<u8>, u32>,
-    /// Directories that were come upon first here.
+    /// Directories that were first reached through this one.
     pub(super) below: Vec<u32>,
     pub(super) encrypted: bool,
     pub(super) hashed: bool,
-    /// It is made anew.
+    /// The directory is rebuilt.
     pub(super) remake: bool,
 }
 
 impl Repair<'_, '_> {
-    /// Mends directory `top`, which lies in `parent`, and all below it.
+    /// Repairs directory `top` in `parent`, and everything below it.
     pub(super) fn mend_tree(&mut self, top: u32, parent: u32) -> Result<()> {
         let mut stack = vec![(top, parent)];
         self.state_mut(top).reached = true;
@@ -35,7 +35,7 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// Mends one directory; the directories in it.
+    /// Repairs one directory; returns the directories in it.
     fn mend_dir(&mut self, ino: u32, parent: u32) -> Result<Vec<u32>> {
         let n = self.node(ino)?;
         let hashed = n.has(InodeFlags::INDEX);
@@ -58,12 +58,12 @@ impl Repair<'_, '_> {
                 self.mend_tree_root(&n, &mut dir, &bytes);
                 continue;
             }
-            // A directory with a tree has its root in front.
+            // A hashed directory has its root in the first block.
             dir.remake |= hashed && at == 0;
             self.mend_block(&n, &mut dir, at, block, &bytes)?;
         }
         if !self.doubted.is_empty() {
-            // Before anything is removed for that.
+            // This ends the round before anything is removed because of it.
             return Err(Error::corrupt("inodes that were never used, as their groups have it, are in use"));
         }
         if dir.remake {
@@ -73,7 +73,7 @@ impl Repair<'_, '_> {
         Ok(dir.below)
     }
 
-    /// The entries that each directory begins with, in a tree's root.
+    /// Repairs the two entries that every directory begins with, in a tree's root.
     fn mend_tree_root(&mut self, n: &Node, dir: &mut Dir, bytes: &[u8]) {
         let dots = [self.entry(bytes, 0), self.entry(bytes, 12)];
         let is_right = |e: Entry, at| e == self.dot(n, dir, at) && ends_with_nul(bytes, e.at, &e.name);
@@ -84,7 +84,7 @@ impl Repair<'_, '_> {
         }
     }
 
-    /// "." or "..", as it should be.
+    /// The correct entry "." or "..".
     pub(super) fn dot(&self, n: &Node, dir: &Dir, number: usize) -> Entry {
         let kind = if self.has_types() { Kind::Dir as u8 } else { 0 };
         match number {
@@ -133,7 +133,7 @@ impl Repair<'_, '_> {
         }
         let hashes = n.flags().contains(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD);
         let new = self.dir_block_over(n.seed, &kept, hashes.then_some(bytes));
-        // A block of which nothing is wrong stays as it is, whatever lies behind its names.
+        // A block without a fault stays as it is, whatever lies behind its names.
         let sealed = !self.sb.has_csum() || self.is_sealed(n, bytes);
         if self.changes != changes || !sealed {
             if self.changes == changes {

@@ -8,27 +8,28 @@ use std::sync::Arc;
 use tidegate_block::{Bio, BioFlags, PageBuf, RequestQueue, Sector, Segment};
 use tidegate_vfs::{Error, ErrorKind, Result};
 
-/// Bytes of changes that are kept in memory.
+/// Most bytes of changes that are kept in memory.
 const MOST: usize = 512 << 20;
-/// Blocks that get the bytes of others.
+/// Most blocks that get copies of other blocks' bytes.
 const MOST_COPIES: usize = 4 << 20;
 
-/// When a changed block is written. Each part leaves a volume that can be repaired to the same end.
+/// The stage at which a changed block is written. A volume on which only some stages were written can be
+/// repaired to an equal result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
     /// Nothing on the volume names it yet.
     Fresh,
     /// Inodes, directories, maps.
     InPlace,
-    /// Inodes, directories and maps in blocks that had two owners, once the other's inode and map let go of
-    /// them.
+    /// Inodes, directories and maps in blocks that had two owners, written after the other owner's inode and
+    /// map have given the block up.
     Shared,
-    /// Bitmaps and descriptors, which follow from those.
+    /// Bitmaps and descriptors, which follow from the earlier stages.
     Tables,
-    /// The block that says that there is something to do.
+    /// The block that marks the volume as in need of repair.
     Last,
-    /// Copies of the superblock and of descriptors, behind the first superblock: as long as that is the old one, they
-    /// must not speak against it. It says until then that there is something to do.
+    /// Copies of the superblock and of descriptors, written after the first superblock: as long as that is
+    /// the old one, they must not disagree with it. Until then it marks the volume as in need of repair.
     Copies,
 }
 
@@ -38,7 +39,7 @@ pub(super) struct Disk<'q> {
     reader: Reader<'q>,
     block_size: u64,
     changed: BTreeMap<u64, (Stage, Vec<u8>)>,
-    /// Blocks that get the bytes of others, those first.
+    /// New blocks and the blocks whose bytes they get.
     copies: BTreeMap<u64, u64>,
     /// Runs of blocks that become zeros.
     zeroes: Vec<(u64, u64)>,
@@ -51,12 +52,12 @@ impl<'q> Disk<'q> {
         Disk { queue, reader, block_size: block_size.into(), changed, copies, zeroes }
     }
 
-    /// Blocks that the journal holds are read in place of the volume's: for a dry run.
+    /// Reads blocks of the journal in place of the volume's: for a dry run.
     pub(super) fn lay_over(&mut self, overlay: Overlay) {
         self.reader.lay_over(overlay);
     }
 
-    /// Takes back what the journal holds.
+    /// Removes the journal's overlay and returns it.
     pub(super) fn lift(&mut self) -> Option<Overlay> {
         self.reader.lift()
     }
@@ -72,7 +73,7 @@ impl<'q> Disk<'q> {
         self.reader.block(self.copies.get(&at).copied().unwrap_or(at))
     }
 
-    /// Changes block `at`; does nothing where it has these bytes.
+    /// Changes block `at`; does nothing if it has these bytes already.
     ///
     /// # Errors
     /// Those of reading it; `FileTooBig` for more changes than are kept.
@@ -82,7 +83,7 @@ impl<'q> Disk<'q> {
             return Ok(());
         }
         let fresh = stage == Stage::Fresh || self.copies.contains_key(&at);
-        // A block that cannot be read may be written.
+        // A block that cannot be read may still be writable.
         if !fresh && self.reader.block(at).is_ok_and(|b| *b == bytes) {
             return Ok(());
         }
@@ -108,18 +109,18 @@ impl<'q> Disk<'q> {
         Ok(())
     }
 
-    /// Takes back what was to be in a new block.
+    /// Drops the new content of a block.
     pub(super) fn forget(&mut self, at: u64) {
         self.changed.remove(&at);
         self.copies.remove(&at);
     }
 
-    /// Makes new blocks zeros.
+    /// Fills new blocks with zeros.
     pub(super) fn zero(&mut self, first: u64, blocks: u64) {
         self.zeroes.push((first, blocks));
     }
 
-    /// Changes of these blocks come behind those of all other inodes, directories and maps.
+    /// Writes changes of these blocks after those of all other inodes, directories and maps.
     pub(super) fn put_off(&mut self, shared: &BTreeSet<u64>) {
         for (at, (stage, _)) in &mut self.changed {
             if *stage == Stage::InPlace && shared.contains(at) {
@@ -128,13 +129,13 @@ impl<'q> Disk<'q> {
         }
     }
 
-    /// Writes all changes, and `last` as the superblock at the end. `now` is the superblock as it is.
+    /// Writes all changes, and `last` as the superblock at the end. `now` is the present superblock.
     ///
     /// # Errors
     /// Those of the device.
     pub(super) fn commit(&mut self, now: &RawSuperblock, last: &RawSuperblock) -> Result<()> {
         use zerocopy::IntoBytes;
-        // A block that cannot be read is met before anything is written.
+        // A block that cannot be read shows before anything is written.
         for from in self.copies.values() {
             self.reader.block(*from)?;
         }
@@ -160,7 +161,7 @@ impl<'q> Disk<'q> {
             return self.write_superblock(last);
         }
         self.write_superblock(&under_way(last))?;
-        // The volume is sound without them: a copy that cannot be written is no error of it.
+        // The volume is sound without its copies: a copy that cannot be written is no error.
         let copied = self.write_stage(Stage::Copies);
         self.write_superblock(last)?;
         copied
@@ -199,7 +200,7 @@ impl<'q> Disk<'q> {
     }
 }
 
-/// A superblock that says that there are errors.
+/// A superblock whose state says that there are errors.
 fn under_way(raw: &RawSuperblock) -> RawSuperblock {
     let mut raw = raw.clone();
     let state = State::from_bits_retain(raw.s_state.get()).difference(State::VALID) | State::ERROR;

@@ -1,4 +1,4 @@
-//! Blocks of entries: read as far as they make sense, and written so that they are whole.
+//! Blocks of entries: read as far as they make sense, and written so that they are valid.
 
 use super::Repair;
 use crate::format::crc::crc32c;
@@ -6,7 +6,7 @@ use crate::format::raw::*;
 use tidegate_vfs::{Error, ErrorKind, Result};
 use zerocopy::IntoBytes;
 
-/// Blocks of one directory.
+/// Most blocks of one directory.
 const MOST_BLOCKS: u64 = 4 << 20;
 
 /// Bytes of the hash behind a name that is encrypted and folds case.
@@ -22,7 +22,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Bytes that it needs.
+    /// Bytes that the entry needs.
     pub(super) fn len(&self) -> usize {
         len_of(&self.name)
     }
@@ -35,7 +35,7 @@ pub(super) fn len_of(name: &[u8]) -> usize {
 /// The findings in a block.
 pub(super) struct Found {
     pub(super) entries: Vec<Entry>,
-    /// All of it is made of entries.
+    /// The block consists of valid entries to its end.
     pub(super) whole: bool,
 }
 
@@ -49,7 +49,8 @@ impl Repair<'_, '_> {
         self.sb.block_size as usize - if self.sb.has_csum() { DIR_TAIL } else { 0 }
     }
 
-    /// The entries of `bytes`. Where one makes no sense, the next is looked for from which on all do.
+    /// The entries of `bytes`. If one makes no sense, the search goes on at the next place from which all
+    /// entries do.
     pub(super) fn entries(&self, bytes: &[u8]) -> Found {
         let (mut at, mut found) = (0, Found { entries: Vec::new(), whole: true });
         while at < bytes.len() {
@@ -69,7 +70,7 @@ impl Repair<'_, '_> {
         found
     }
 
-    /// An entry whose length alone makes no sense; the next one begins at `next`.
+    /// An entry that makes no sense only because of its length; the next one begins at `next`.
     fn cut_entry(&self, bytes: &[u8], at: usize, next: usize) -> Option<Entry> {
         let head = read_at::<RawDirEntry>(bytes, at)?;
         let (name_len, kind) = head.name_and_type(self.has_types());
@@ -83,10 +84,11 @@ impl Repair<'_, '_> {
         plain && self.is_inode(e.ino) && self.used_inodes.get(e.ino.into())
     }
 
-    /// The first place from `from` on where an entry makes sense and from which entries lead to the end; or that.
+    /// The first place from `from` on where an entry makes sense and from which entries lead to the end; the
+    /// end if there is none.
     fn next_whole(&self, bytes: &[u8], from: usize) -> usize {
         let end = bytes.len();
-        // For each place, from behind, whether entries lead from it to the end.
+        // Computed backwards: for each place, whether entries lead from it to the end.
         let mut leads = vec![false; end / 4 + 1];
         leads[end / 4] = true;
         let mut first = end;
@@ -118,14 +120,14 @@ impl Repair<'_, '_> {
         self.dir_block_over(seed, entries, None)
     }
 
-    /// A block of these entries, as [`Self::dir_block`] makes it. Of a directory whose names are encrypted
-    /// and fold case, `before` is the block as it was: behind each name lies its hash (`struct
-    /// ext4_dir_entry_hash`), which nobody can make anew without the key.
+    /// A block of these entries, as [`Self::dir_block`] makes it. If the directory's names are encrypted and
+    /// fold case, `before` is the old block: behind each name lies its hash (`struct ext4_dir_entry_hash`),
+    /// which cannot be computed without the key.
     pub(super) fn dir_block_over(&self, seed: u32, entries: &[Entry], before: Option<&[u8]>) -> Vec<u8> {
         let end = self.entries_end();
         let mut bytes = vec![0; self.sb.block_size as usize];
         let first = entries.first().map_or(end, |e| e.at);
-        // Bytes that are too few for an entry go to the first.
+        // Bytes that are too few for an entry go to the first entry.
         let lead = if first < 12 { 0 } else { first };
         if lead > 0 {
             put_head(&mut bytes, 0, 0, lead, 0, 0, true);
@@ -148,7 +150,7 @@ impl Repair<'_, '_> {
         bytes
     }
 
-    /// The blocks of a directory, of which there are no holes.
+    /// The blocks of a directory, which has no holes.
     pub(super) fn dir_blocks(&mut self, ino: u32) -> Result<Vec<u64>> {
         let n = self.node(ino)?;
         let map = self.map(&n, false)?;

@@ -8,11 +8,11 @@ use crate::offline::node::{Kind, Node, header};
 use tidegate_vfs::Result;
 use zerocopy::IntoBytes;
 
-/// Bytes of the extra fields that the format has today.
+/// Bytes of the extra fields that exist today.
 const EXTRA: u16 = (size_of::<RawInode>() - INODE_BASE) as u16;
 
 impl Repair<'_, '_> {
-    /// Fields that do not depend on blocks.
+    /// Repairs fields that do not depend on blocks.
     pub(super) fn mend_fields(&mut self, n: &mut Node, special: bool) -> Result<()> {
         let ino = n.ino;
         if n.raw.i_dtime.get() != 0 && !self.orphans.contains(&ino) {
@@ -75,7 +75,7 @@ impl Repair<'_, '_> {
         }
     }
 
-    /// Whether `i_block` begins as a tree of extents does.
+    /// Whether `i_block` begins like an extent tree.
     pub(super) fn looks_like_extents(&self, n: &Node) -> bool {
         let mapped = matches!(n.kind(), Some(Kind::File | Kind::Dir | Kind::Link));
         let sane = |h: RawExtentHeader| {
@@ -85,7 +85,7 @@ impl Repair<'_, '_> {
         mapped && header(&n.raw.i_block).is_some_and(sane)
     }
 
-    /// A target in the inode whose size is wrong, and so would be taken for numbers of blocks.
+    /// Repairs the size of a target in the inode, which would otherwise be taken for block numbers.
     fn mend_short_link(&mut self, n: &mut Node) -> Result<()> {
         let is_text =
             n.kind() == Some(Kind::Link) && !n.flags().intersects(InodeFlags::EXTENTS | InodeFlags::ENCRYPT);
@@ -100,7 +100,7 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// Whether a symbolic link names one block, with a target of its size: the count of blocks is what is wrong.
+    /// Whether a symbolic link maps one block with a target of its size: then the count of blocks is wrong.
     fn leads_to_target(&mut self, n: &Node) -> Result<bool> {
         let (size, block) = (n.size(), u64::from(n.word(0)));
         let slow = (I_BLOCK_SIZE as u64..self.sb.block_size.into()).contains(&size);
@@ -112,7 +112,7 @@ impl Repair<'_, '_> {
         Ok(len.is_some_and(|len| len as u64 == size))
     }
 
-    /// A directory has no holes and nothing unwritten; whether it has anything.
+    /// Removes holes and unwritten blocks from a directory's map; true if any block is left.
     pub(super) fn mend_dir_map(&mut self, n: &Node, map: &mut Map) -> Result<bool> {
         let mut next = 0;
         for run in &mut map.runs {
@@ -134,7 +134,7 @@ impl Repair<'_, '_> {
         Ok(true)
     }
 
-    /// Sizes, against what the map leads to; whether the inode stays.
+    /// Compares sizes with the map; true if the inode stays.
     pub(super) fn mend_size(&mut self, n: &mut Node, map: &mut Map, special: bool) -> Result<bool> {
         let (bs, size) = (u64::from(self.sb.block_size), n.size());
         if self.orphans.contains(&n.ino) && n.kind() == Some(Kind::File) {
@@ -161,12 +161,12 @@ impl Repair<'_, '_> {
         Ok(true)
     }
 
-    /// Whether files may have 2 GiB or more; the feature is set where one has.
+    /// Whether files may have 2 GiB or more; the feature is set if a file does.
     fn allow_large(&mut self) -> bool {
         if self.sb.ro_compat.contains(RoCompat::LARGE_FILE) {
             return true;
         }
-        // The first revision has no features.
+        // Revision 0 has no features.
         if self.sb.raw.s_rev_level.get() == 0 {
             return false;
         }
@@ -212,13 +212,13 @@ impl Repair<'_, '_> {
         Ok(true)
     }
 
-    /// The bytes that a map of block numbers leads to.
+    /// The bytes that a block map can lead to.
     fn indirect_limit(&self) -> u64 {
         let per = u64::from(self.sb.block_size / 4);
         (12 + per + per * per + per * per * per) * u64::from(self.sb.block_size)
     }
 
-    /// Sets `i_blocks`; told where `tell` says so.
+    /// Sets `i_blocks`; reports the change if `tell` is set.
     pub(super) fn mend_block_count(&mut self, n: &mut Node, blocks: u64, tell: bool) {
         let huge = self.sb.ro_compat.contains(RoCompat::HUGE_FILE);
         let high = if huge { u64::from(n.raw.i_blocks_high.get()) << 32 } else { 0 };
@@ -242,7 +242,7 @@ pub(super) fn set_size(n: &mut Node, size: u64) {
     n.raw.i_size_high = ((size >> 32) as u32).into();
 }
 
-/// Leaves out what lies behind `blocks` blocks.
+/// Drops the part of a map behind `blocks` blocks.
 fn cut(map: &mut Map, blocks: u64) {
     if map.end() <= blocks {
         return;

@@ -1,4 +1,4 @@
-//! Fields that follow from all else: link counts, bitmaps, counters, the superblock.
+//! Fields that follow from everything else: link counts, bitmaps, counters, the superblock.
 
 use super::Repair;
 use super::disk::Stage;
@@ -12,7 +12,7 @@ use crate::offline::node::Kind;
 use tidegate_vfs::Result;
 use zerocopy::IntoBytes;
 
-/// Links of a directory from which on it counts as having one (`EXT4_LINK_MAX`).
+/// A directory with this many links counts as having one (`EXT4_LINK_MAX`).
 const MANY_LINKS: u32 = 65_000;
 
 /// Free blocks and inodes of all groups.
@@ -23,7 +23,7 @@ pub(super) struct Counts {
 }
 
 impl Repair<'_, '_> {
-    /// Link counts, by the names that there are.
+    /// Sets link counts by the names found.
     pub(super) fn mend_links(&mut self) -> Result<()> {
         for ino in 1..=self.sb.raw.s_inodes_count.get() {
             let s = self.state(ino);
@@ -36,7 +36,7 @@ impl Repair<'_, '_> {
             }
             let dir = s.kind == Some(Kind::Dir);
             let links = if dir { s.subdirs + 2 } else { s.names };
-            // There was no room for a name: it is not to be taken for free.
+            // There was no room for a name: the inode must not count as free.
             if links == 0 {
                 continue;
             }
@@ -53,7 +53,7 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// Bitmaps and descriptors.
+    /// Repairs bitmaps and descriptors.
     pub(super) fn mend_groups(&mut self) -> Result<Counts> {
         (1..self.sb.first_ino).for_each(|ino| {
             self.used_inodes.set(ino.into());
@@ -72,7 +72,7 @@ impl Repair<'_, '_> {
         Ok(counts)
     }
 
-    /// Finds room for bitmaps whose places are lost.
+    /// Finds places for bitmaps whose places are lost.
     fn place_bitmaps(&mut self) -> Result<()> {
         for g in 0..self.sb.groups {
             for inodes in [false, true] {
@@ -110,7 +110,7 @@ impl Repair<'_, '_> {
         raw
     }
 
-    /// A group's block bitmap; how many blocks are free.
+    /// Repairs a group's block bitmap; returns the number of free blocks.
     fn mend_block_bitmap(&mut self, g: u32, raw: &mut RawGroupDesc, uninit: bool) -> Result<u32> {
         let start = self.sb.group_start(GroupNo(g)).0;
         let len = (self.sb.blocks - start).min(self.sb.blocks_per_group.into());
@@ -132,7 +132,7 @@ impl Repair<'_, '_> {
         Ok(free)
     }
 
-    /// A group's inode bitmap; how many inodes are free.
+    /// Repairs a group's inode bitmap; returns the number of free inodes.
     fn mend_inode_bitmap(&mut self, g: u32, raw: &mut RawGroupDesc, uninit: bool) -> Result<u32> {
         let per = self.sb.inodes_per_group;
         let first = u64::from(g) * u64::from(per) + 1;
@@ -169,7 +169,7 @@ impl Repair<'_, '_> {
         }
     }
 
-    /// A bitmap of `len` bits from bit `first` of `of` on, padded with ones, and how many are clear.
+    /// A bitmap of `len` bits from bit `first` of `of` on, padded with ones, and its number of clear bits.
     fn bitmap(&self, of: &Bits, first: u64, len: u64) -> (Vec<u8>, u32) {
         let mut bytes = vec![0xFF; self.sb.block_size as usize];
         let mut free = 0;
@@ -180,7 +180,7 @@ impl Repair<'_, '_> {
         (bytes, free)
     }
 
-    /// Writes a bitmap where it is another; its checksum in halves, if it has one.
+    /// Writes a bitmap if it differs; its checksum in halves, if it has one.
     fn mend_bitmap(
         &mut self,
         g: u32,
@@ -189,7 +189,7 @@ impl Repair<'_, '_> {
         bytes: Vec<u8>,
         covered: usize,
     ) -> Result<Option<(u16, u16)>> {
-        // A bitmap that cannot be read is written anew.
+        // A bitmap that cannot be read is rewritten.
         let before = self.disk.block(block).unwrap_or_default();
         if before.is_empty() {
             self.tell("bitmap", format!("group {g}, {which}s"), "it cannot be read", "made anew");
@@ -214,7 +214,7 @@ impl Repair<'_, '_> {
         }
         let block = self.sb.desc_block(u64::from(g / per)).0;
         let at = (g % per) as usize * size;
-        // Where it cannot be read, all of it is made anew.
+        // If the block cannot be read, all of it is rewritten.
         let mut all = self.disk.block(block).unwrap_or_else(|_| vec![0; self.sb.block_size as usize]);
         if all[at..at + size] == bytes {
             return Ok(());
@@ -224,7 +224,7 @@ impl Repair<'_, '_> {
         self.disk.put(block, Stage::Tables, all)
     }
 
-    /// The superblock of the volume as it is now.
+    /// The new superblock of the volume.
     pub(super) fn final_superblock(&mut self, counts: &Counts) -> Result<RawSuperblock> {
         let mut raw = (*self.sb.raw).clone();
         let has = self.sb.free_blocks();
@@ -306,7 +306,7 @@ fn names_device(raw: &RawSuperblock) -> bool {
     raw.s_journal_dev.get() != 0 || raw.s_journal_uuid != [0; 16]
 }
 
-/// The superblock's notes of earlier errors are over.
+/// Clears the superblock's notes of earlier errors.
 fn forget_errors(raw: &mut RawSuperblock) {
     raw.s_error_count = 0.into();
     (raw.s_first_error_time, raw.s_last_error_time) = (0.into(), 0.into());

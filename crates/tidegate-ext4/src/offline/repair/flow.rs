@@ -1,4 +1,4 @@
-//! The journal first, then rounds of check and repair.
+//! The course of a repair: the journal first, then rounds of check and repair.
 
 use super::disk::Disk;
 use super::{Repair, groups, superblock};
@@ -18,16 +18,16 @@ use tidegate_vfs::offline::{Change, OnChange, Outcome, RepairOptions, RepairRepo
 use tidegate_vfs::{Error, ErrorKind, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Rounds before it is given up.
+/// Rounds before the repair gives up.
 const ROUNDS: u32 = 6;
 
-/// Repairs the volume behind `queue`, which nobody else may use meanwhile. Each change is told to `on_change`
-/// when it is decided.
+/// Repairs the volume behind `queue`, which no other thread may use meanwhile. `on_change` hears of each
+/// change when it is decided.
 ///
 /// # Errors
-/// Without a superblock, with tables that cannot be found, with features that are not repaired (by name), and
-/// those of the device: nothing was changed then but for a journal that was replayed. Damage that is beyond
-/// mending is in the report.
+/// When there is no superblock, when tables cannot be found, for features that are not repaired (by name),
+/// and those of the device: nothing was changed then except for a journal that was replayed. Damage that
+/// cannot be repaired is in the report.
 pub fn repair(
     queue: &Arc<RequestQueue>,
     options: RepairOptions,
@@ -37,7 +37,7 @@ pub fn repair(
     let sound = superblock::depends_on_copies(queue) && is_sound();
     let found = superblock::find(queue, sound)?;
     refuse(&found.sb)?;
-    // Without tables nothing is repaired, and nothing may be written.
+    // Without tables nothing can be repaired, and nothing may be written.
     groups::load(&mut Disk::new(queue, found.sb.block_size), &found.sb)?;
     let mut flow = Flow {
         queue,
@@ -51,7 +51,7 @@ pub fn repair(
             check: Default::default(),
         },
         sound,
-        // Its faults are mended below.
+        // Its faults are repaired below.
         believed: true,
         trees: BTreeSet::new(),
         doubted: BTreeSet::new(),
@@ -75,13 +75,13 @@ struct Flow<'q, 'c> {
     options: RepairOptions,
     on_change: OnChange<'c>,
     report: RepairReport,
-    /// It was, read by its first superblock, before anything was changed.
+    /// The volume was sound before anything was changed, read by its first superblock.
     sound: bool,
-    /// Its copies were held against the first superblock, which is as it was then.
+    /// The copies were compared with the first superblock, which has not changed since.
     believed: bool,
     /// Directories whose hash trees the last check found damaged.
     trees: BTreeSet<u32>,
-    /// Groups that are not believed to know which inodes were never used.
+    /// Groups whose count of never used inodes is not trusted.
     doubted: BTreeSet<u32>,
 }
 
@@ -99,10 +99,10 @@ impl Flow<'_, '_> {
 
     fn run(mut self) -> Result<RepairReport> {
         let mut overlay = self.replay()?;
-        // Damage of which the check says nothing.
+        // There may be damage that the check does not report.
         let unasked = match self.check() {
             Ok(()) => self.report.check.is_clean() && self.has_bad_copy()?,
-            // A table that cannot be read has copies, or is written anew.
+            // A table that cannot be read has copies, or is rewritten.
             Err(e) if e.kind() == ErrorKind::Io => true,
             Err(e) => return Err(e),
         };
@@ -117,7 +117,7 @@ impl Flow<'_, '_> {
                 self.report.outcome = Outcome::Left;
                 return Ok(self.report);
             };
-            // Times of deletion that were a list are set in another round.
+            // Another round clears times of deletion that were a list.
             again = had_orphans || self.options.dry_run && unasked;
             if !self.options.dry_run {
                 self.check()?;
@@ -127,7 +127,8 @@ impl Flow<'_, '_> {
         Ok(self.report)
     }
 
-    /// Whether a copy of the superblock or of descriptors is of no use, and can be mended: a check goes without them.
+    /// Whether a copy of the superblock or of descriptors is useless and can be repaired: a check does not
+    /// look at copies.
     fn has_bad_copy(&self) -> Result<bool> {
         let sb = load_superblock(self.queue)?;
         if refuse_changes(&sb).is_err() {
@@ -137,14 +138,14 @@ impl Flow<'_, '_> {
         Ok(superblock::has_bad_copy(&mut disk, &sb) || groups::has_bad_copy(&mut disk, &sb)?)
     }
 
-    /// The first superblock; its copies are asked where it may have changed since they were.
+    /// The first superblock; its copies are consulted if it may have changed since they were.
     fn superblock(&mut self) -> Result<Superblock> {
         let found = superblock::find(self.queue, self.sound || self.believed)?;
         self.believed |= found.mended.is_none();
         Ok(found.sb)
     }
 
-    /// One repair; whether there were orphans, or none where it could not be done.
+    /// One round; true if there were orphans, none if the repair was not possible.
     fn round(&mut self, overlay: Option<Overlay>) -> Result<Option<bool>> {
         let sb = self.superblock()?;
         refuse_changes(&sb)?;
@@ -156,7 +157,7 @@ impl Flow<'_, '_> {
         r.find_journal(self.queue)?;
         let done = r.run();
         if done.is_err() && !r.doubted.is_subset(&self.doubted) {
-            // Nothing was written yet.
+            // Nothing was written so far.
             let (found, overlay) = (std::mem::take(&mut r.doubted), r.disk.lift());
             for g in found.difference(&self.doubted.clone()) {
                 let place = format!("{g}, unused inodes");
@@ -179,7 +180,7 @@ impl Flow<'_, '_> {
         }
     }
 
-    /// Replays the journal, where it holds something or tells of an error. A dry run gets what it holds.
+    /// Replays the journal, if it has content or records an error. A dry run gets the content instead.
     fn replay(&mut self) -> Result<Option<Overlay>> {
         let sb = superblock::find(self.queue, self.sound)?.sb;
         let flagged = sb.incompat.contains(Incompat::RECOVER);
@@ -222,7 +223,7 @@ impl Flow<'_, '_> {
         }
         let replay = overlay.replay();
         replay.write_blocks(self.queue)?;
-        // The journal may have held another superblock.
+        // The journal may have had another superblock.
         self.believed = false;
         if errno != 0 {
             self.mark(|raw| {
@@ -241,7 +242,7 @@ impl Flow<'_, '_> {
         Ok(None)
     }
 
-    /// The content of the journal, its fast commits with it unless they are damaged, or meet damage.
+    /// The content of the journal, with its fast commits unless they are damaged, or run into damage.
     fn lay_over(&mut self, sb: &Superblock, replay: Replay, log: &Arc<Log>) -> Result<Overlay> {
         let fast = replay.has_fast_commits();
         let left_out = match fast_commit::lay_over(self.queue, sb, replay) {
@@ -262,7 +263,7 @@ impl Flow<'_, '_> {
         Ok(Overlay::new(salvage(log.clone(), sb.blocks)?.0))
     }
 
-    /// Changes the superblock by itself.
+    /// Changes the superblock alone.
     fn mark(&mut self, change: impl FnOnce(&mut RawSuperblock)) -> Result<()> {
         let mut sb = self.superblock()?;
         change(&mut sb.raw);
@@ -272,7 +273,7 @@ impl Flow<'_, '_> {
         Ok(())
     }
 
-    /// The journal, whose first block is `head`, tells of no error any more.
+    /// Clears the error in the journal whose first block is `head`.
     fn forget_errno(&self, block_size: u32, head: u64) -> Result<()> {
         use tidegate_jbd2::format::raw as jbd2;
         let mut disk = Disk::new(self.queue, block_size);
@@ -288,7 +289,7 @@ impl Flow<'_, '_> {
     }
 }
 
-/// Refuses volumes that are not changed, by the names of the features.
+/// Refuses volumes that are not changed, with the names of the features.
 fn refuse_changes(sb: &Superblock) -> Result<()> {
     let named = [
         ("mmp", sb.incompat.contains(Incompat::MMP)),
@@ -311,7 +312,7 @@ fn refuse_changes(sb: &Superblock) -> Result<()> {
 }
 
 impl<'q, 'c> Repair<'q, 'c> {
-    /// The start of a round; if there is an overlay, it is read in place of the volume's blocks.
+    /// Loads the state for a round; an overlay is read in place of the volume's blocks.
     fn load(
         queue: &'q Arc<RequestQueue>,
         sb: Superblock,

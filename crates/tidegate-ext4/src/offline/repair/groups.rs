@@ -1,4 +1,4 @@
-//! Group descriptors: each from where it makes sense, and the blocks that the format itself takes.
+//! Group descriptors, each from a place where it makes sense, and the blocks of the format's own tables.
 
 use super::Repair;
 use super::disk::{Disk, Stage};
@@ -9,23 +9,23 @@ use crate::offline::bits::Bits;
 use crate::offline::node::{Kind, Node};
 use tidegate_vfs::{Error, Result};
 
-/// Blocks of the first group in which its inode table is looked for.
+/// Blocks of the first group in which its inode table is searched for.
 const SEARCHED: u64 = 4096;
 
-/// Inodes of a table that are looked at to say that it is one.
+/// Inodes of a table that are examined to decide whether it is one.
 const LOOKED_AT: u32 = 512;
 
-/// A descriptor as it is believed.
+/// A descriptor that the repair trusts.
 pub(super) struct Desc {
     pub(super) desc: GroupDesc,
-    /// The bytes that it came from; they are not what lies on the volume where it is a copy.
+    /// The bytes that it came from; they differ from the volume's if it came from a copy.
     pub(super) bytes: Vec<u8>,
-    /// Its counts, and its marks of tables that are not there yet, can be believed, too.
+    /// Its counts, and its flags of uninitialised tables, can be trusted, too.
     pub(super) trusted: bool,
 }
 
 impl Desc {
-    /// Inodes at the end of its table that were never used, of `per`.
+    /// Inodes at the end of its table, of `per`, that were never used.
     pub(super) fn unused(&self, per: u32) -> u32 {
         match self.trusted {
             true if self.desc.flags.contains(GroupFlags::INODE_UNINIT) => per,
@@ -41,7 +41,7 @@ pub(super) struct Descs {
     pub(super) from_copies: Vec<(u32, &'static str)>,
 }
 
-/// Loads the descriptors, each from the first place where it makes sense.
+/// Loads each descriptor from the first place where it makes sense.
 ///
 /// # Errors
 /// `Corrupt` for a group whose tables cannot be found; those of the device.
@@ -53,7 +53,7 @@ pub(super) fn load(disk: &mut Disk<'_>, sb: &Superblock) -> Result<Descs> {
         let (number, at) = (u64::from(g / per), (g % per) as usize * size);
         let first = match disk.block(sb.desc_block(number).0) {
             Ok(block) => block[at..at + size].to_vec(),
-            // A block that cannot be read is as one that is damaged.
+            // A block that cannot be read counts as damaged.
             Err(_) => vec![0; size],
         };
         if let Ok(desc) = GroupDesc::parse(sb, GroupNo(g), &first)
@@ -62,8 +62,7 @@ pub(super) fn load(disk: &mut Disk<'_>, sb: &Superblock) -> Result<Descs> {
         {
             take(sb, &desc, &mut tables);
             let mut desc = Desc { desc, bytes: first, trusted: true };
-            // The root, the journal and other inodes with numbers of their own are in the first group: all of
-            // it is used.
+            // The root, the journal and other reserved inodes are in the first group: its tables are in use.
             desc.trusted =
                 g > 0 || desc.unused(sb.inodes_per_group) + sb.first_ino <= sb.inodes_per_group + 1;
             all.push(desc);
@@ -105,8 +104,8 @@ pub(super) fn load(disk: &mut Disk<'_>, sb: &Superblock) -> Result<Descs> {
     Ok(Descs { all, from_copies })
 }
 
-/// The candidates in the order in which they are to be believed: places that two agree on come before those
-/// of one, and of these the ones where less is at odds.
+/// The candidates in the order of their credibility: places that two copies agree on come before those of
+/// one, and among these the ones with fewer contradictions.
 fn by_likelihood(
     disk: &mut Disk<'_>,
     sb: &Superblock,
@@ -124,8 +123,8 @@ fn by_likelihood(
     order.into_iter().map(|o| o.2).collect()
 }
 
-/// How many inodes of the table that a descriptor leads to are in use while its bitmap says they are free, or
-/// the other way round. A descriptor that leads elsewhere takes other blocks for these.
+/// The number of inodes, in the table that a descriptor leads to, that are in use though its bitmap says they
+/// are free, or the other way round. A descriptor with wrong places takes other blocks for these.
 fn at_odds(disk: &mut Disk<'_>, sb: &Superblock, g: u32, bytes: &[u8]) -> u32 {
     let Some(desc) = believed(sb, g, bytes) else { return u32::MAX };
     let Ok(bitmap) = disk.block(desc.inode_bitmap.0) else { return u32::MAX };
@@ -141,7 +140,7 @@ fn at_odds(disk: &mut Disk<'_>, sb: &Superblock, g: u32, bytes: &[u8]) -> u32 {
     odd
 }
 
-/// Copies of a block of descriptors that are asked.
+/// Copies of a block of descriptors that are consulted.
 const ASKED: usize = 3;
 
 /// Other blocks with the descriptors of block `number`.
@@ -158,8 +157,8 @@ fn copies(sb: &Superblock, number: u64) -> Vec<u64> {
     has.map(|g| sb.group_start(g).0 + 1 + number).filter(|b| *b < sb.blocks).collect()
 }
 
-/// Whether block `at` leads to the same tables as `first`, the descriptors of block `number`. One that cannot be read
-/// is to be written anew.
+/// Whether block `at` leads to the tables of `first`, the descriptors of block `number`. A block that cannot
+/// be read must be rewritten.
 fn is_copy(disk: &mut Disk<'_>, sb: &Superblock, number: u64, first: &[u8], at: u64) -> bool {
     let (size, per) = (sb.desc_size as usize, sb.descs_per_block());
     let last = sb.groups - number as u32 * per;
@@ -168,7 +167,7 @@ fn is_copy(disk: &mut Disk<'_>, sb: &Superblock, number: u64, first: &[u8], at: 
     copy.len() == first.len() && pairs.all(|(a, b)| same_places(a, b))
 }
 
-/// Whether some copy of descriptors is of no use.
+/// Whether a copy of descriptors is useless.
 ///
 /// # Errors
 /// Those of the device for the first ones.
@@ -182,7 +181,7 @@ pub(super) fn has_bad_copy(disk: &mut Disk<'_>, sb: &Superblock) -> Result<bool>
     Ok(false)
 }
 
-/// Whether two descriptors name the same places.
+/// Whether two descriptors name equal places.
 fn same_places(a: &[u8], b: &[u8]) -> bool {
     a[..12] == b[..12] && a.get(32..44) == b.get(32..44)
 }
@@ -190,7 +189,7 @@ fn same_places(a: &[u8], b: &[u8]) -> bool {
 /// A descriptor whose places lie on the volume, whatever else is wrong with it.
 fn believed(sb: &Superblock, g: u32, bytes: &[u8]) -> Option<GroupDesc> {
     let mut bytes = bytes.to_vec();
-    // Counts: they are made anew.
+    // These are counts, which are computed anew.
     bytes[12..18].fill(0);
     bytes[28..30].fill(0);
     if bytes.len() >= DESC_SIZE_64 {
@@ -209,13 +208,13 @@ fn believed(sb: &Superblock, g: u32, bytes: &[u8]) -> Option<GroupDesc> {
     all.into_iter().all(inside).then_some(desc)
 }
 
-/// Its tables; those without a place have no blocks.
+/// Its tables; a table without a place has no blocks.
 fn ranges(sb: &Superblock, desc: &GroupDesc) -> [(u64, u64); 3] {
     let bitmap = |b: BlockAddr| (b.0, u64::from(b.0 != 0));
     [bitmap(desc.block_bitmap), bitmap(desc.inode_bitmap), (desc.inode_table.0, sb.itable_blocks())]
 }
 
-/// Whether its tables are apart, and nobody else's.
+/// Whether its tables do not overlap each other or other tables.
 fn is_free(sb: &Superblock, desc: &GroupDesc, tables: &Bits) -> bool {
     let r = ranges(sb, desc);
     let apart = |a: (u64, u64), b: (u64, u64)| a.0 + a.1 <= b.0 || b.0 + b.1 <= a.0;
@@ -231,8 +230,8 @@ fn take(sb: &Superblock, desc: &GroupDesc, tables: &mut Bits) {
     }
 }
 
-/// A descriptor from places that make sense by themselves: the inode table where some place leads to one, and bitmaps
-/// where the descriptor says, or, as block 0, wherever there is room later.
+/// A descriptor from places that each make sense by themselves: the inode table where some place leads to
+/// one, and bitmaps where the descriptor says, or block 0, which means anywhere with room later.
 fn find_apart(
     disk: &mut Disk<'_>,
     sb: &Superblock,
@@ -250,7 +249,7 @@ fn find_apart(
     };
     let mut tried: Vec<u64> = candidates.iter().map(|c| place(c, 8)).collect();
     tried.extend(before.last().map(|d| d.desc.inode_table.0 + sb.itable_blocks()));
-    // As mke2fs places them: behind the bitmaps of the group, or of sixteen groups.
+    // mke2fs places inode tables behind the bitmaps of the group, or of sixteen groups.
     tried.extend([first + 2, first + 32]);
     if g == 0 {
         tried.extend(first..(first + SEARCHED).min(start + u64::from(sb.blocks_per_group)));
@@ -283,7 +282,8 @@ fn find_apart(
     Ok(None)
 }
 
-/// Whether blocks may be tables of group `g`: on the volume, nobody's, and in the group where they have to be.
+/// Whether blocks may be tables of group `g`: on the volume, without another owner, and in the group if they
+/// have to be.
 fn may_be(sb: &Superblock, g: u32, ranges: &[(u64, u64)], tables: &Bits) -> bool {
     let start = sb.group_start(GroupNo(g)).0;
     let end = start + u64::from(sb.blocks_per_group);
@@ -300,8 +300,8 @@ fn in_copies(sb: &Superblock, block: u64) -> bool {
     block < sb.group_start(g).0 + sb.copies_in(g)
 }
 
-/// Whether the inode table of group `g` begins at `table`: directories in it call themselves by the numbers that they
-/// have there, or several checksums, which numbers go into, are right.
+/// Whether the inode table of group `g` begins at `table`: directories in it have "." entries with their
+/// numbers, or several checksums, which cover the numbers, are right.
 fn has_inodes(disk: &mut Disk<'_>, sb: &Superblock, g: u32, table: u64) -> Result<bool> {
     let (size, bs) = (sb.inode_size as usize, sb.block_size as usize);
     let mut good = 0;
@@ -334,8 +334,8 @@ fn names_itself(disk: &mut Disk<'_>, sb: &Superblock, n: &Node) -> Result<bool> 
 }
 
 impl Repair<'_, '_> {
-    /// Copies of descriptors that lead to other tables than the first ones become copies of these. Counts and
-    /// flags differ on every volume: kernels keep those of the first ones only.
+    /// Makes copies of descriptors that lead to other tables than the first ones copies of the first. Counts
+    /// and flags differ on every volume: kernels update only those of the first.
     pub(super) fn mend_desc_copies(&mut self) -> Result<()> {
         for number in 0..self.sb.desc_blocks() {
             let first = self.disk.block(self.sb.desc_block(number).0)?;
@@ -354,7 +354,7 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// Marks tables as such.
+    /// Marks the tables' blocks as such.
     pub(super) fn mark_tables(&mut self) {
         for g in 0..self.sb.groups {
             let start = self.sb.group_start(GroupNo(g)).0;
@@ -370,7 +370,7 @@ impl Repair<'_, '_> {
     /// Claims superblocks, descriptors, bitmaps and inode tables.
     pub(super) fn claim_metadata(&mut self) {
         if self.sb.block_size == 1024 {
-            // The block before the first group is nobody's.
+            // The block before the first group belongs to no table.
             self.claim(0);
         }
         for g in 0..self.sb.groups {

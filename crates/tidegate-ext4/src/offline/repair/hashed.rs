@@ -1,4 +1,4 @@
-//! A directory made anew, in new blocks: with a hash tree where it has more than one block.
+//! Rebuilds a directory in new blocks, with a hash tree if it has more than one block.
 
 use super::Repair;
 use super::disk::Stage;
@@ -11,7 +11,7 @@ use crate::offline::node::{Kind, Node};
 use std::collections::BTreeSet;
 use tidegate_vfs::{Error, ErrorKind, Result};
 
-/// An entry that a directory gets.
+/// A new entry of a directory.
 pub(super) struct NewEntry {
     pub(super) name: Vec<u8>,
     pub(super) ino: u32,
@@ -22,7 +22,7 @@ pub(super) struct NewEntry {
 const ROOT_LIST: usize = DX_ROOT_INFO + 8;
 
 impl Repair<'_, '_> {
-    /// Makes those directories anew that need it, with what they get.
+    /// Rebuilds the directories that need it, with their new entries.
     pub(super) fn remake_dirs(&mut self) -> Result<()> {
         for (ino, more) in std::mem::take(&mut self.remake) {
             let mut new = Vec::new();
@@ -38,7 +38,7 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// Blocks that it takes come to `new`.
+    /// Rebuilds one directory; adds the blocks that it takes to `new`.
     fn remake_dir(&mut self, ino: u32, more: Vec<NewEntry>, new: &mut Vec<u64>) -> Result<()> {
         let mut n = self.node(ino)?;
         if n.flags().intersects(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD) {
@@ -80,7 +80,7 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// The entries that a directory has, without dots.
+    /// The entries of a directory, without "." and "..".
     fn kept_entries(&mut self, n: &Node) -> Result<Vec<NewEntry>> {
         let (mut all, end) = (Vec::new(), self.entries_end());
         for (at, block) in self.dir_blocks(n.ino)?.into_iter().enumerate() {
@@ -122,7 +122,7 @@ impl Repair<'_, '_> {
         blocks
     }
 
-    /// A hash tree and its blocks; none where one block is enough, or where no tree can be.
+    /// A hash tree with its blocks; none where one block is enough, or where no tree is possible.
     fn hashed(&self, n: &Node, all: &[NewEntry]) -> Option<Vec<Vec<u8>>> {
         let total: usize = 24 + all.iter().map(|e| len_of(&e.name)).sum::<usize>();
         if total <= self.entries_end() || !self.sb.compat.contains(Compat::DIR_INDEX) {
@@ -173,14 +173,14 @@ impl Repair<'_, '_> {
         Some(blocks)
     }
 
-    /// Blocks of entries in the order of their hashes; of each the first hash and its number.
+    /// Blocks of entries in the order of their hashes; for each its first hash and its number.
     fn leaves(
         &self,
         n: &Node,
         sorted: &[((u32, u32), &NewEntry)],
         blocks: &mut Vec<Vec<u8>>,
     ) -> Vec<(u32, u32)> {
-        // Room for some names more.
+        // The block keeps room for some more names.
         let end = self.entries_end() * 4 / 5;
         let (mut level, mut now, mut at, mut first, mut last) = (Vec::new(), Vec::new(), 0, 0, None);
         for ((hash, _), e) in sorted {
@@ -188,7 +188,7 @@ impl Repair<'_, '_> {
                 level.push((first, blocks.len() as u32));
                 blocks.push(self.dir_block(n.seed, &now));
                 (now, at) = (Vec::new(), 0);
-                // The lowest bit says that names of one hash began before.
+                // The lowest bit says that names of this hash began in an earlier block.
                 first = hash | u32::from(last == Some(*hash));
             }
             now.push(Entry { at, ino: e.ino, name: e.name.clone(), kind: e.kind });
@@ -200,7 +200,7 @@ impl Repair<'_, '_> {
         level
     }
 
-    /// The list of a node: counts, for each block its first hash, and the checksum.
+    /// Writes the list of a node: counts, the first hash of each block, and the checksum.
     fn put_list(&self, n: &Node, bytes: &mut [u8], at: usize, limit: usize, list: &[(u32, u32)]) {
         put_dx_list(bytes, at, limit as u16, list);
         let sum = crc32c(n.seed, &bytes[..at + list.len() * DX_ENTRY]);
@@ -212,7 +212,7 @@ impl Repair<'_, '_> {
     }
 }
 
-/// The name itself, or the first like it that is not there.
+/// The name itself, or the first similar name that is free.
 fn free_name(name: Vec<u8>, names: &BTreeSet<Vec<u8>>) -> Vec<u8> {
     if !names.contains(&name) {
         return name;

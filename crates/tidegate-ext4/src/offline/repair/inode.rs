@@ -1,4 +1,4 @@
-//! Inodes by themselves: the tables, group by group.
+//! Single inodes: the tables, group by group.
 
 use super::disk::Stage;
 use super::map::Map;
@@ -8,7 +8,7 @@ use crate::offline::node::{Kind, Node, is_listed};
 use tidegate_vfs::{Error, ErrorKind, Result};
 use zerocopy::IntoBytes;
 
-/// Blocks with two owners that are kept in mind.
+/// Most blocks with two owners that are remembered.
 const MOST_SHARED: usize = 4 << 20;
 
 impl Repair<'_, '_> {
@@ -50,7 +50,7 @@ impl Repair<'_, '_> {
         self.disk.put(block, Stage::InPlace, bytes)
     }
 
-    /// Makes an inode one that nothing was ever in.
+    /// Clears an inode as if it was never used.
     ///
     /// # Errors
     /// As [`Repair::store`].
@@ -60,7 +60,7 @@ impl Repair<'_, '_> {
         self.store(&mut empty)
     }
 
-    /// Every inode that may be in use.
+    /// Repairs every inode that may be in use.
     pub(super) fn mend_inodes(&mut self) -> Result<()> {
         for g in 0..self.sb.groups {
             let per = self.sb.inodes_per_group;
@@ -90,10 +90,10 @@ impl Repair<'_, '_> {
         self.keep(n, special)
     }
 
-    /// An inode without links: free, or an orphan that becomes so.
+    /// Repairs an inode without links: it is free, or becomes a freed orphan.
     fn mend_free(&mut self, n: &mut Node) -> Result<()> {
         let dtime = n.raw.i_dtime.get();
-        // Where an orphan list was cut off, times of deletion are still numbers of inodes.
+        // If an orphan list was cut off, times of deletion are still inode numbers.
         let wrong = if dtime == 0 { n.raw.i_mode.get() != 0 } else { is_listed(&self.sb, dtime) };
         if !wrong || self.orphans.contains(&n.ino) {
             return self.seal_unused(n, false);
@@ -104,7 +104,7 @@ impl Repair<'_, '_> {
         self.store(n)
     }
 
-    /// Mends an inode that stays.
+    /// Repairs an inode that stays.
     fn keep(&mut self, mut n: Node, special: bool) -> Result<()> {
         let ino = n.ino;
         let before = n.bytes.clone();
@@ -121,13 +121,13 @@ impl Repair<'_, '_> {
         let attributes = self.mend_xattrs(&mut n)?;
         self.mend_encryption(&mut n);
         self.claim_map(&map)?;
-        // Where another inode's map leads to this one's, that is no fault of this one.
+        // If another inode's map leads to this one's block, this inode is not at fault.
         let sealed = !self.sb.has_csum() || has == should;
         let right = self.changes == changes && sealed && map.wrong.is_none() && map.unsealed.is_empty();
         let blameless = right && map.shared.is_some();
         self.mend_map(&n, &map)?;
         if ino != RESIZE_INO {
-            // Where the map is made anew, the count follows from that.
+            // If the map is rebuilt, the count follows from that.
             let blocks = map.data() + map.nodes.len() as u64 + u64::from(attributes);
             self.mend_block_count(&mut n, blocks, map.fault().is_none());
         }
@@ -144,7 +144,7 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// Has a map made anew that has to be, and gives the others' blocks their checksums.
+    /// Rebuilds a map if necessary, and otherwise corrects the checksums of its blocks.
     fn mend_map(&mut self, n: &Node, map: &Map) -> Result<()> {
         if let Some(why) = map.fault() {
             self.tell("map", format!("inode {}", n.ino), why, "made anew");
@@ -166,7 +166,7 @@ impl Repair<'_, '_> {
         let anew = map.fault().is_some();
         for block in &map.nodes {
             self.seen.set(*block);
-            // Nodes of a map that is made anew are given up.
+            // Nodes of a map that is rebuilt are given up.
             if anew {
                 continue;
             }

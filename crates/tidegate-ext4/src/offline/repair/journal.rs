@@ -1,4 +1,4 @@
-//! The journal: where it is, and a new one where it is lost.
+//! The journal: the search for it, and a new one where it is lost.
 
 use super::Repair;
 use super::disk::Stage;
@@ -16,13 +16,13 @@ use tidegate_jbd2::{FsBlock, Log, Superblock as JournalSuperblock};
 use tidegate_vfs::{ErrorKind, Result};
 use zerocopy::IntoBytes;
 
-/// The inode that journals have.
+/// The usual inode of a journal.
 const JOURNAL_INO: u32 = 8;
 const S_IFREG: u16 = 0o100_000;
 /// `s_jnl_backup_type`: the superblock has a copy of the map and the size.
 const BACKUP_BLOCKS: u8 = 1;
 
-/// Where `s_sequence` stands in its superblock.
+/// Offset of `s_sequence` in the journal's superblock.
 const SEQUENCE: usize = 0x18;
 
 /// A journal that was found.
@@ -32,7 +32,7 @@ pub(super) struct Found {
     pub(super) head: u64,
 }
 
-/// Whether a superblock of version 1 has fields of version 2, or more than one volume uses it.
+/// Whether a superblock of version 1 has fields of version 2, or more than one volume uses the journal.
 fn is_mixed(sb: &JournalSuperblock) -> bool {
     let old = sb.raw.s_header.h_blocktype.get() == SUPERBLOCK_V1;
     sb.raw.s_nr_users.get() > 1 || old && sb.raw.as_bytes()[VERSION_1..].iter().any(|b| *b != 0)
@@ -40,7 +40,7 @@ fn is_mixed(sb: &JournalSuperblock) -> bool {
 
 impl Repair<'_, '_> {
     /// Finds the journal, by its inode or by the copy in the superblock; none where there is none, or where
-    /// it is to be made anew.
+    /// it must be rebuilt.
     ///
     /// # Errors
     /// `Unsupported` for its features; those of the device.
@@ -57,7 +57,7 @@ impl Repair<'_, '_> {
             }
             let Some(found) = self.log_of(queue, &n)? else { continue };
             match JournalSuperblock::read(&found.log) {
-                // The log is empty: one of version 1 is replayed as such before.
+                // The log is empty: a log of version 1 was replayed as such before.
                 Ok(sb) if sb.start.is_none() && is_mixed(&sb) => tried.push((found, n, copied)),
                 Ok(_) => {
                     self.journal_inode = copied.then_some(n);
@@ -65,7 +65,7 @@ impl Repair<'_, '_> {
                     return Ok(Some(found));
                 }
                 Err(e) if e.kind() == ErrorKind::Corrupt => {
-                    // Into what a damaged inode leads to nothing is written.
+                    // Nothing is written to the blocks of a damaged inode.
                     let (has, should) = n.checksums();
                     if n.kind() == Some(Kind::File) && (!self.sb.has_csum() || has == should) {
                         tried.push((found, n, copied));
@@ -92,7 +92,7 @@ impl Repair<'_, '_> {
         }
     }
 
-    /// Puts the map and size that the superblock has of the journal into its inode, if it has them.
+    /// Copies the map and size of the journal from the superblock into its inode, if the superblock has them.
     fn copied_map(&self, n: &mut Node) -> bool {
         let raw = &self.sb.raw;
         if raw.s_jnl_backup_type != BACKUP_BLOCKS || raw.s_jnl_blocks.iter().all(|w| w.get() == 0) {
@@ -107,12 +107,12 @@ impl Repair<'_, '_> {
         true
     }
 
-    /// The log in an inode's blocks; none where they are not sound.
+    /// The log in an inode's blocks; none where the map is not sound.
     fn log_of(&mut self, queue: &Arc<RequestQueue>, n: &Node) -> Result<Option<Found>> {
         let map = self.map(n, false)?;
         let blocks = n.size() / u64::from(self.sb.block_size);
         let whole = map.wrong.is_none() && map.end() == map.data() && map.end() >= blocks;
-        // Tables are nobody's log.
+        // A log cannot lie in tables.
         let table = |r: &Run| (r.start..r.start + r.len).any(|b| self.meta.get(b));
         if map.runs.iter().any(table) {
             return Ok(None);
@@ -126,7 +126,7 @@ impl Repair<'_, '_> {
         Ok(log.ok().map(|log| Found { log, head: first.start }))
     }
 
-    /// Makes the journal's first block anew where it is damaged, and the whole journal where it is lost.
+    /// Rewrites the journal's first block if it is damaged, and makes a new journal if it is lost.
     pub(super) fn mend_journal(&mut self) -> Result<()> {
         let head = match self.journal_head {
             Some((_, blocks)) => self.final_head(blocks)?.map(|head| (head, blocks)),
@@ -141,7 +141,7 @@ impl Repair<'_, '_> {
                 "made anew; it is empty",
             );
             let mut bytes = mkfs::journal::superblock(&self.sb, blocks.into());
-            // Transactions of the old log are not to be taken for those that follow.
+            // Transactions of the old log must not be taken for new ones.
             let first = crc32c(self.sb.csum_seed, &self.options.now.secs.to_le_bytes());
             bytes[SEQUENCE..SEQUENCE + 4].copy_from_slice(&first.max(1).to_be_bytes());
             self.disk.put(head, Stage::InPlace, bytes)?;
@@ -149,7 +149,8 @@ impl Repair<'_, '_> {
         if self.journal_lost { self.new_journal() } else { Ok(()) }
     }
 
-    /// The first block of the journal by the map that it has now; none where that is another's, or not whole.
+    /// The first block of the journal by its present map; none if another inode has it, or if the map is not
+    /// whole.
     fn final_head(&mut self, blocks: u32) -> Result<Option<u64>> {
         let Journal::Inode(ino) = self.sb.journal else { return Ok(None) };
         let n = self.node(ino)?;
@@ -201,7 +202,7 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// So many free blocks, in as few runs as come first.
+    /// Free blocks in as few runs as come first, `blocks` in all.
     fn free_runs(&mut self, blocks: u64) -> Option<Vec<Run>> {
         let (mut runs, mut at): (Vec<Run>, u64) = (Vec::new(), 0);
         for block in self.sb.first_data_block.0 + 1..self.sb.blocks {

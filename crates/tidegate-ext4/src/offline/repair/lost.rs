@@ -9,13 +9,13 @@ use crate::offline::node::{Kind, Node};
 use std::collections::BTreeSet;
 use tidegate_vfs::Result;
 
-/// Directories above a lost one that are looked at.
+/// Most directories above a lost one that are looked at.
 const ABOVE: usize = 1000;
 const NAME: &[u8] = b"lost+found";
 const S_IFDIR: u16 = 0o040_000;
 
 impl Repair<'_, '_> {
-    /// The root directory; a new one where it is none.
+    /// Repairs the root directory; makes a new one if it is not a directory.
     pub(super) fn mend_root(&mut self) -> Result<()> {
         let is_dir = self.state(ROOT_INO).kind == Some(Kind::Dir);
         if is_dir && !self.dir_blocks(ROOT_INO)?.is_empty() {
@@ -25,7 +25,7 @@ impl Repair<'_, '_> {
         self.make_dir(ROOT_INO, ROOT_INO, 0o755)
     }
 
-    /// Makes a directory with nothing in it of a free inode.
+    /// Makes a free inode an empty directory.
     fn make_dir(&mut self, ino: u32, parent: u32, mode: u16) -> Result<()> {
         let block = self.alloc_block()?;
         let mut n = Node::parse(&self.sb, ino, &vec![0; self.sb.inode_size as usize]);
@@ -65,7 +65,7 @@ impl Repair<'_, '_> {
         (n.raw.i_crtime, n.raw.i_crtime_extra) = (low, epoch);
     }
 
-    /// Gives names to directories that no way from the root leads to, and to files without one.
+    /// Gives names to directories that no way from the root leads to, and to files without a name.
     pub(super) fn adopt_lost(&mut self) -> Result<()> {
         for ino in 1..=self.sb.raw.s_inodes_count.get() {
             let lost = |s: State| s.kind == Some(Kind::Dir) && !s.reached && !s.special;
@@ -119,7 +119,7 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// The directory for what is lost; made where there is none.
+    /// The directory for lost inodes, which is made if it is not there.
     fn lost_found(&mut self) -> Result<u32> {
         if let Some(ino) = self.lost_found {
             return Ok(ino);

@@ -1,4 +1,4 @@
-//! Where a file's blocks are, read as far as it makes sense.
+//! Maps of files, read as far as they make sense.
 
 use super::Repair;
 use super::sealed::is_sealed;
@@ -8,15 +8,15 @@ use std::collections::BTreeSet;
 use tidegate_vfs::{Error, Result};
 use zerocopy::FromBytes;
 
-/// How often blocks of maps are read in one round, as a multiple of the volume's blocks.
+/// Most blocks of maps that one round reads, as a multiple of the volume's blocks.
 const WALKED: u64 = 16;
 
 /// Blocks of a file that lie in one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
-    /// The first, as the file counts.
+    /// First block of the file.
     pub(super) at: u64,
-    /// The first, as the volume counts.
+    /// First block on the volume.
     pub(super) start: u64,
     pub(super) len: u64,
     pub(super) unwritten: bool,
@@ -31,18 +31,18 @@ impl Run {
 /// The blocks that a map leads to.
 #[derive(Clone, Default)]
 pub(super) struct Map {
-    /// In the order of the file.
+    /// The runs in the order of the file.
     pub(super) runs: Vec<Run>,
     /// Blocks of the map itself.
     pub(super) nodes: Vec<u64>,
-    /// Those of which only the checksum is wrong.
+    /// Blocks of the map in which only the checksum is wrong.
     pub(super) unsealed: Vec<u64>,
-    /// Parts that were left out: the map has to be made anew.
+    /// The parts that were left out: the map must be rebuilt.
     pub(super) wrong: Option<String>,
-    /// A block of it that is one of another inode's map, too: this one needs blocks of its own. Of the data, each
-    /// inode gets a copy.
+    /// A block of the map that belongs to another inode's map, too: this map needs blocks of its own. Each
+    /// inode gets a copy of shared data.
     pub(super) shared: Option<u64>,
-    /// Blocks that it names, in order or not.
+    /// Blocks that the map names, in order or not.
     total: u64,
 }
 
@@ -56,7 +56,7 @@ impl Map {
     pub(super) fn data(&self) -> u64 {
         self.runs.iter().map(|r| r.len).sum()
     }
-    /// The reason for which it is made anew, if there is one.
+    /// The reason why the map is rebuilt, if there is one.
     pub(super) fn fault(&self) -> Option<String> {
         let shared = || self.shared.map(|b| format!("block {b} of it is another inode's, too"));
         self.wrong.clone().or_else(shared)
@@ -70,14 +70,14 @@ impl Map {
 struct Walk<'a> {
     node: &'a Node,
     map: Map,
-    /// Blocks of the map: none is gone into twice.
+    /// Blocks of the map: none is entered twice.
     met: BTreeSet<u64>,
     /// The file block behind the last.
     next: u64,
 }
 
 impl Repair<'_, '_> {
-    /// Reads the map of an inode. Where `fresh` says that this is the first time, blocks of other inodes' maps are told.
+    /// Reads the map of an inode. With `fresh`, the first time, blocks of other inodes' maps are reported.
     ///
     /// # Errors
     /// Those of the device.
@@ -92,7 +92,7 @@ impl Repair<'_, '_> {
         if first.wrong.is_none() {
             return Ok(first);
         }
-        // The depth may be what is wrong.
+        // The depth itself may be wrong.
         for depth in (0..=MAX_DEPTH).filter(|d| *d != stored) {
             let mut other = self.extents_from(node, depth, fresh)?;
             if other.wrong.is_none() && !other.runs.is_empty() {
@@ -116,7 +116,7 @@ impl Repair<'_, '_> {
         Ok(w.map)
     }
 
-    /// A block of the map; whether it can be gone into.
+    /// Enters a block of the map; true if the walk may go on below it.
     fn enter(&self, w: &mut Walk<'_>, block: u64, fresh: bool) -> bool {
         let inside = self.sb.holds(crate::format::units::BlockAddr(block), 1) && !self.meta.get(block);
         if !inside || !w.met.insert(block) {
@@ -129,7 +129,7 @@ impl Repair<'_, '_> {
         true
     }
 
-    /// Maps that lead to the same blocks again and again are gone into for a while only.
+    /// Limits the walks of maps that lead to the same blocks again and again.
     fn count_walk(&mut self) -> Result<()> {
         self.walked += 1;
         if self.walked <= WALKED * self.sb.blocks {
@@ -149,7 +149,7 @@ impl Repair<'_, '_> {
         w.map.runs.push(run);
     }
 
-    /// One node of an extent tree. `limit` is the first file block of what follows it.
+    /// Reads one node of an extent tree. `limit` is the first file block of what follows it.
     fn extents(
         &mut self,
         w: &mut Walk<'_>,
@@ -164,7 +164,7 @@ impl Repair<'_, '_> {
         let (max, depth) = (usize::from(h.eh_max.get()), h.eh_depth.get());
         let stored = usize::from(h.eh_entries.get());
         let magic = h.eh_magic.get() == EXTENT_MAGIC;
-        // The level of the root may be another than it says.
+        // The root's depth may be wrong.
         let sane = magic && max <= room && max + 2 >= room && stored <= max && (root || depth == level);
         let filled = stored > 0 || root && level == 0;
         if !sane || !filled {
@@ -268,7 +268,7 @@ impl Repair<'_, '_> {
         self.add_run(w, Run { at, start, len: 1, unwritten: false });
     }
 
-    /// A block of numbers, each for `span` blocks of the file.
+    /// Reads a block of numbers, each of which covers `span` blocks of the file.
     fn table(
         &mut self,
         w: &mut Walk<'_>,
@@ -286,7 +286,7 @@ impl Repair<'_, '_> {
         let words: Vec<u32> = words.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect();
         let inside = |w: &&u32| self.sb.holds(crate::format::units::BlockAddr((**w).into()), 1);
         let named = words.iter().filter(|w| **w != 0).count();
-        // Something else than numbers.
+        // The block holds something other than numbers.
         if words.iter().filter(inside).count() * 2 < named {
             w.map.bad(|| format!("block {block} holds no numbers of blocks"));
             return Ok(());

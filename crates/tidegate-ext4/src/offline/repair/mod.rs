@@ -1,25 +1,25 @@
-//! Repair: the faults that a check finds are mended, and everything that can be kept is.
+//! Repair: it corrects the faults that a check finds, and keeps everything that can be kept.
 //!
-//! First the journal is replayed. Then each round checks, goes over all inodes and directories with the means
-//! to change what cannot be, and writes what changed. Changes are gathered in memory and written in an order
-//! in which each part of them leaves a volume that the same repair mends to the same end: new content goes to
-//! blocks that nothing on the volume names, and one block that refers to it takes it into use. Memory is
-//! bounded by bitmaps, notes on inodes, one directory, and the changes.
+//! First the journal is replayed. Then each round checks the volume, goes over all inodes and directories and
+//! corrects impossible values, and writes the changes. Changes are gathered in memory. Their order of writing
+//! ensures that an interrupted repair leaves a volume that another repair brings to an equal result: new
+//! content goes to blocks that nothing on the volume names, and one block that refers to it takes it into
+//! use. Memory is bounded by bitmaps, notes on inodes, one directory, and the changes.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `flow` | the journal first, then rounds of check and repair |
 //! | `disk` | blocks with their changes, and the order in which they are written |
-//! | `superblock`, `agree`, `groups` | what all begins with, and its copies |
-//! | `journal` | replaying, and a new one where it is lost |
+//! | `superblock`, `agree`, `groups` | superblock and descriptors, and their copies |
+//! | `journal` | replay, and a new journal where it is lost |
 //! | `orphans` | files without a name |
-//! | `inode`, `fields`, `special` | inodes by themselves, and those of the format's own |
-//! | `map`, `build` | where a file's blocks are: read as far as it makes sense, and made anew |
-//! | `sealed` | nodes of maps whose checksum says whose they are |
+//! | `inode`, `fields`, `special` | single inodes, and the format's own inodes |
+//! | `map`, `build` | maps of files: read as far as they make sense, and rebuilt |
+//! | `sealed` | nodes of maps whose checksum tells their inode |
 //! | `claim` | blocks with two owners |
 //! | `xattr` | extended attributes |
-//! | `dir`, `entries`, `names`, `hashed` | directories, their blocks, their names, and made anew |
-//! | `lost` | what nothing leads to |
+//! | `dir`, `entries`, `names`, `hashed` | directories, their blocks, their names, and their rebuilding |
+//! | `lost` | inodes that nothing leads to |
 //! | `alloc` | new blocks and inodes |
 //! | `finish` | link counts, bitmaps, counters, the superblock |
 
@@ -65,16 +65,16 @@ use tidegate_vfs::{ErrorKind, Result};
 #[derive(Clone, Copy, Default)]
 struct State {
     kind: Option<Kind>,
-    /// For the format's own use.
+    /// The inode is for the format's own use.
     special: bool,
-    /// Something of it was wrong: in doubt, another keeps a block.
+    /// Something of the inode was wrong: in doubt, another inode keeps a shared block.
     mended: bool,
     links: u32,
-    /// Entries that name it, dots not counted.
+    /// Number of entries that name it, "." and ".." not counted.
     names: u32,
     subdirs: u32,
     parent: u32,
-    /// A directory that was come upon.
+    /// The inode is a directory that the walk has reached.
     reached: bool,
 }
 
@@ -89,49 +89,49 @@ struct Repair<'q, 'c> {
     used: Bits,
     /// Blocks of the format's own tables.
     meta: Bits,
-    /// Blocks that anything on the volume names. Nothing is written there, so that a repair that is cut off
-    /// and run again finds what it found.
+    /// Blocks that anything on the volume names. Nothing is written to these blocks, so that a repair that is
+    /// interrupted and run again finds the same content.
     seen: Bits,
     /// Blocks with more than one owner.
     shared: BTreeSet<u64>,
-    /// How often blocks were claimed that had an owner.
+    /// Number of claims of blocks that had an owner.
     claims: u64,
-    /// Blocks of maps that were read.
+    /// Number of blocks of maps that were read.
     walked: u64,
-    /// The inode that is looked at has the attribute of encryption, or may have.
+    /// The current inode has the attribute of encryption, or may have it.
     context: bool,
     used_inodes: Bits,
-    /// By group, as far as its inodes are in use.
+    /// The states of each group, as far as its inodes are in use.
     states: Vec<Vec<State>>,
-    /// Those of the list, and of the orphan file.
+    /// The inodes of the orphan list and of the orphan file.
     orphans: BTreeSet<u32>,
     /// Blocks of attributes with their users.
     attributes: BTreeMap<u64, u32>,
     /// Blocks of maps.
     map_blocks: Bits,
-    /// Nodes of extent trees with the checksum that their inode gives them; once somebody has asked.
+    /// Nodes of extent trees that have the checksum of their inode; none before they are needed.
     sealed_nodes: Option<Bits>,
-    /// Inodes whose maps are made anew, with what they lead to.
+    /// Inodes whose maps are rebuilt, with their blocks.
     rebuild: BTreeMap<u32, Vec<Run>>,
-    /// Directories that are made anew, with what they get.
+    /// Directories that are rebuilt, with their new entries.
     remake: BTreeMap<u32, Vec<NewEntry>>,
     /// Directories whose hash trees a check found damaged.
     bad_trees: BTreeSet<u32>,
     lost_found: Option<u32>,
-    /// No block is free.
+    /// No block is free any more.
     full: bool,
-    /// Groups of whose unused inodes a name was found.
+    /// Groups in which a name of an inode was found that should never have been used.
     doubted: BTreeSet<u32>,
-    /// Where the next free block is looked for.
+    /// Start of the next search for a free block.
     next_block: u64,
-    /// The block of numbers of the resize inode, where it is right.
+    /// The resize inode's block of numbers, if it is right.
     resize_top: Option<u64>,
     journal_lost: bool,
-    /// The journal's inode as the superblock has it, where the one in the table is damaged.
+    /// The journal's inode by the superblock's copy, if the one in the table is damaged.
     journal_inode: Option<Node>,
-    /// The journal's first block and its length in blocks, where the former is made anew.
+    /// The journal's first block and its length in blocks, if the first block is rewritten.
     journal_head: Option<(u64, u32)>,
-    /// Groups whose descriptors are not believed as they lie there, and why.
+    /// Groups whose descriptors on the volume are not trusted, and the reason.
     from_copies: Vec<(u32, &'static str)>,
     options: RepairOptions,
     on_change: OnChange<'c>,
@@ -140,7 +140,7 @@ struct Repair<'q, 'c> {
 }
 
 impl Repair<'_, '_> {
-    /// Mends everything and writes it.
+    /// Repairs everything and writes the changes.
     fn run(&mut self) -> Result<()> {
         for (g, why) in std::mem::take(&mut self.from_copies) {
             self.tell("group", format!("descriptor {g}"), why, "made anew");
@@ -178,10 +178,10 @@ impl Repair<'_, '_> {
         (self.on_change)(&Change { what, place, from, to });
     }
 
-    /// Changes for which there is no space are left, so that the rest is mended.
+    /// Leaves out changes for which there is no space, so that the rest is repaired.
     ///
     /// # Errors
-    /// All but `NoSpace`.
+    /// All except `NoSpace`.
     fn or_left(&mut self, done: Result<()>, what: &str) -> Result<()> {
         match done {
             Err(e) if e.kind() == ErrorKind::NoSpace => {
@@ -217,7 +217,7 @@ impl Repair<'_, '_> {
         (1..=self.sb.raw.s_inodes_count.get()).contains(&ino)
     }
 
-    /// Gives `block` an owner; whether it had none.
+    /// Gives `block` an owner; true if it had none.
     fn claim(&mut self, block: u64) -> bool {
         self.seen.set(block);
         self.used.set(block)

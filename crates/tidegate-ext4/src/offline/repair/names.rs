@@ -1,4 +1,4 @@
-//! The content of an entry: its name, the inode behind it, and the type of that.
+//! The content of an entry: its name, its inode, and the inode's type.
 
 use super::Repair;
 use super::dir::Dir;
@@ -8,7 +8,7 @@ use crate::format::raw::*;
 use crate::offline::node::Kind;
 
 impl Repair<'_, '_> {
-    /// Mends one entry; none where it goes.
+    /// Repairs one entry; none if it is removed.
     pub(super) fn mend_entry(&mut self, dir: &mut Dir, mut e: Entry) -> Option<Entry> {
         let place = format!("directory {}, {:?}", dir.ino, String::from_utf8_lossy(&e.name));
         if e.name.is_empty() || e.name == b"." || e.name == b".." {
@@ -39,7 +39,7 @@ impl Repair<'_, '_> {
                 "no name for a file",
                 format!("{:?}", String::from_utf8_lossy(&e.name)),
             );
-            // The entry may belong elsewhere in the hash tree now.
+            // The entry may now belong elsewhere in the hash tree.
             dir.remake |= dir.hashed;
         }
         let kind = match state.kind {
@@ -73,8 +73,8 @@ impl Repair<'_, '_> {
         Some(e)
     }
 
-    /// Whether an inode that its group says was never used is in use: where a journal is lost, descriptors
-    /// may be older than tables.
+    /// Whether an inode is in use that was never used by its group's descriptor: if a journal is lost,
+    /// descriptors may be older than tables.
     fn is_unused_in_use(&mut self, ino: u32) -> bool {
         if !self.is_inode(ino) || self.used_inodes.get(ino.into()) {
             return false;

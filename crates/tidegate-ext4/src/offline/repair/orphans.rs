@@ -1,7 +1,7 @@
-//! Files without a name: those that are gone are freed, those that were being cut are cut.
+//! Orphans: files without a name are freed, files that were being truncated are truncated.
 //!
-//! Times of deletion link the list. They stay as they are until the list is ended, so that a repair that is cut off
-//! finds it again; the next round sets them.
+//! Times of deletion link the list. They stay unchanged until the list is cleared, so that an interrupted
+//! repair finds the list again; the next round sets them.
 
 use super::Repair;
 use super::disk::Stage;
@@ -25,7 +25,7 @@ impl Repair<'_, '_> {
         self.load_orphan_file()
     }
 
-    /// Whether inode `ino` can be an orphan, and was none.
+    /// Adds inode `ino` to the orphans; false if it cannot be one, or was added before.
     fn add_orphan(&mut self, ino: u32) -> Result<bool> {
         let known = (self.sb.first_ino..=self.sb.raw.s_inodes_count.get()).contains(&ino);
         if !known || ino == self.sb.raw.s_orphan_file_inum.get() {
@@ -40,7 +40,7 @@ impl Repair<'_, '_> {
         if there { self.node(ino).map(Some) } else { Ok(None) }
     }
 
-    /// The feature goes where the superblock names no inode that can be the file's.
+    /// Removes the feature if the superblock names an impossible inode for the file.
     pub(super) fn mend_orphan_file(&mut self) {
         if self.sb.compat.contains(Compat::ORPHAN_FILE) && !self.sb.names_orphan_file() {
             let ino = self.sb.raw.s_orphan_file_inum.get();
@@ -48,7 +48,7 @@ impl Repair<'_, '_> {
         }
     }
 
-    /// Takes the feature away, and tells why.
+    /// Removes the feature, and reports the reason.
     pub(super) fn drop_orphan_file(&mut self, why: impl ToString) {
         self.tell("superblock", "orphan_file", why, "the feature is off");
         self.sb.compat -= Compat::ORPHAN_FILE;
@@ -82,7 +82,7 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// Ends the list, and empties the orphan file.
+    /// Clears the list, and empties the orphan file.
     pub(super) fn end_orphans(&mut self) -> Result<()> {
         for ino in self.orphans.clone() {
             let links = self.node(ino)?.raw.i_links_count.get();

@@ -1,4 +1,4 @@
-//! Nodes of extent trees whose checksum says whose they are: the number of the inode goes into it.
+//! Nodes of extent trees whose checksum tells their inode, as it covers the inode's number.
 
 use super::Repair;
 use crate::format::crc::crc32c;
@@ -9,14 +9,14 @@ use crate::offline::node::{Node, header};
 use tidegate_vfs::Result;
 use zerocopy::FromBytes;
 
-/// Whether the checksum of a node is right for the inode whose checksums begin with `seed`.
+/// Whether the checksum of a node is right for the inode with the checksum seed `seed`.
 pub(super) fn is_sealed(seed: u32, node: &[u8]) -> bool {
     RawExtentTail::of(node).is_some_and(|(bytes, sum)| sum == crc32c(seed, bytes))
 }
 
 impl Repair<'_, '_> {
-    /// Whether a node that is not sealed by who leads to it is another inode's, by its checksum. All inodes
-    /// are asked the first time.
+    /// Whether a node with a wrong checksum for its present inode belongs to another inode, by its checksum.
+    /// Searches all inodes the first time.
     ///
     /// # Errors
     /// Those of the device.
@@ -37,7 +37,7 @@ impl Repair<'_, '_> {
         Ok(self.sealed_nodes.as_ref().is_some_and(|found| found.get(block)))
     }
 
-    /// The nodes below one that are sealed by its inode. None is gone into twice.
+    /// Finds the nodes below one that have the checksum of its inode. None is entered twice.
     fn find_sealed(&mut self, n: &Node, bytes: &[u8], found: &mut Bits) -> Result<()> {
         let Some(h) = header(bytes) else { return Ok(()) };
         if h.eh_magic.get() != EXTENT_MAGIC || !(1..=MAX_DEPTH).contains(&h.eh_depth.get()) {
@@ -49,7 +49,7 @@ impl Repair<'_, '_> {
                 continue;
             }
             let child = self.disk.block(e.leaf())?;
-            // The depth falls from node to node: a chain made to be deep ends here.
+            // The depth must fall from node to node, which ends a chain that was made to be deep.
             let below = header(&child)
                 .is_some_and(|c| c.eh_magic.get() == EXTENT_MAGIC && c.eh_depth.get() < h.eh_depth.get());
             if below && is_sealed(n.seed, &child) && found.set(e.leaf()) {

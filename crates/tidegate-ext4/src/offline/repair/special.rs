@@ -1,4 +1,4 @@
-//! Inodes of the format's own.
+//! The format's own inodes.
 
 use super::Repair;
 use super::disk::Stage;
@@ -11,11 +11,11 @@ use tidegate_vfs::{Error, Result};
 const BOOT_INO: u32 = 5;
 const QUOTA_INOS: [u32; 2] = [3, 4];
 const S_IFREG: u16 = 0o100_000;
-/// Where the number of the block of blocks of numbers stands.
+/// Index of the doubly indirect block's number.
 const DIND: usize = 13;
 
 impl Repair<'_, '_> {
-    /// Mends an inode that has no name; whether it is in use.
+    /// Repairs an inode that has no name; true if it is in use.
     pub(super) fn mend_special(&mut self, n: &mut Node) -> Result<bool> {
         let ino = n.ino;
         let words = (0..15).any(|w| n.word(w) != 0);
@@ -57,7 +57,7 @@ impl Repair<'_, '_> {
         Ok(filled)
     }
 
-    /// The checksum of one that nothing is in.
+    /// Corrects the checksum of an unused inode.
     pub(super) fn seal_unused(&mut self, n: &mut Node, filled: bool) -> Result<()> {
         let (has, should) = n.checksums();
         let written = n.bytes.iter().any(|b| *b != 0);
@@ -102,7 +102,7 @@ impl Repair<'_, '_> {
         Ok(true)
     }
 
-    /// The file that lists the orphans; the feature goes where it is damaged.
+    /// Repairs the inode of the orphan file; removes the feature if the file is damaged.
     fn mend_orphan_inode(&mut self, n: &mut Node) -> Result<bool> {
         if !self.sb.compat.contains(Compat::ORPHAN_FILE) {
             return Ok(n.raw.i_mode.get() != 0);
@@ -124,7 +124,8 @@ impl Repair<'_, '_> {
         Ok(false)
     }
 
-    /// The resize inode maps, through one block of numbers, the blocks that each group keeps for descriptors.
+    /// Repairs the resize inode, which maps, through one block of numbers, the blocks that each group
+    /// reserves for descriptors.
     pub(super) fn mend_resize_inode(&mut self) -> Result<()> {
         if !self.sb.compat.contains(Compat::RESIZE_INODE) {
             return Ok(());
@@ -179,7 +180,7 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// Whether a block lies in what the first group keeps for descriptors, and in no table.
+    /// Whether a block is reserved for descriptors in the first group, and in no table.
     fn is_kept(&self, block: u64) -> bool {
         let in_table = |d: &super::groups::Desc| {
             let table = d.desc.inode_table.0;
@@ -190,7 +191,7 @@ impl Repair<'_, '_> {
         block < end && block < self.sb.blocks && !self.descs.iter().any(in_table)
     }
 
-    /// Nothing is kept any more, where tables lie in what would be.
+    /// Removes the reserve for descriptors if tables lie in it.
     fn drop_resize_inode(&mut self, n: &Node) -> Result<()> {
         let kept = self.sb.raw.s_reserved_gdt_blocks.get();
         let what = format!("{kept} blocks kept, and tables among them");

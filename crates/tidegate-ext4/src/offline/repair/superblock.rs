@@ -14,13 +14,13 @@ use tidegate_block::{BioFlags, RequestQueue, Sector};
 use tidegate_vfs::{Error, ErrorKind, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Compatible features that there are; others were given a number and never used.
+/// Compatible features that exist; other numbers were assigned and never used.
 pub(super) const KNOWN: Compat = Compat::all()
     .difference(Compat::LAZY_BG)
     .difference(Compat::EXCLUDE_INODE)
     .difference(Compat::EXCLUDE_BITMAP);
 
-/// `s_encoding` of the one encoding that there is.
+/// `s_encoding` of the only encoding.
 const UTF_8: u16 = 1;
 
 /// Sets the checksum, if there is one.
@@ -30,21 +30,21 @@ pub(super) fn seal(s: &mut RawSuperblock) {
     }
 }
 
-/// The superblock, and the changes that were made to have it.
+/// The superblock, and the way it was found.
 pub(super) struct Found {
     pub(super) sb: Superblock,
-    /// The first one's fault, and the place that this one is from.
+    /// The first superblock's fault, and the place that this one is from.
     pub(super) mended: Option<(String, String)>,
 }
 
-/// Whether a volume whose superblock is gone has a copy of it, or has lost nothing but the mark of one.
+/// Whether a volume without a superblock has a copy of it, or has lost only its magic number.
 pub fn has_copy(queue: &Arc<RequestQueue>) -> bool {
     let unmarked = || read(queue, SUPER_OFFSET as u64).is_ok_and(|bytes| with_magic(queue, &bytes).is_some());
     best(copies(queue, &[])).is_some() || unmarked()
 }
 
-/// A superblock that lacks its magic alone, with it: its checksum is right then, or the descriptors and
-/// inodes that it leads to are.
+/// A superblock that lacks only its magic number, with the number added: its checksum is right then, or the
+/// descriptors and inodes that it leads to are.
 fn with_magic(queue: &Arc<RequestQueue>, bytes: &[u8]) -> Option<(Superblock, Vec<u8>)> {
     let mut raw = RawSuperblock::read_from_bytes(bytes).ok()?;
     if raw.s_magic.get() == EXT4_MAGIC {
@@ -56,28 +56,30 @@ fn with_magic(queue: &Arc<RequestQueue>, bytes: &[u8]) -> Option<(Superblock, Ve
     known.then(|| (sb, raw.as_bytes().to_vec()))
 }
 
-/// Whether the first superblock can be read by, and nothing but its copies says whether a bit of it is wrong.
+/// Whether the first superblock is usable, but only its copies tell whether a bit of it is wrong.
 pub(super) fn depends_on_copies(queue: &RequestQueue) -> bool {
     let first = read(queue, SUPER_OFFSET as u64).and_then(|b| Superblock::parse(&b, queue.device().size()));
     first.is_ok_and(|sb| !sb.has_csum())
 }
 
-/// Finds the superblock as it lies there, or a copy that can stand in for it. `sound` says that the volume
-/// is, read by the first, or that its copies were asked: they are not asked then, as they may be older.
+/// Finds the superblock on the volume, or a copy that can replace it. `sound` says that the volume is sound
+/// by the first superblock, or that its copies were consulted before: then they are not consulted again, as
+/// they may be older.
 ///
 /// # Errors
-/// The first one's fault if none can be used; `Unsupported` if it has unknown features; `Corrupt` if its
-/// copies are at odds with it; those of the device where the volume has to decide.
+/// The first superblock's fault if none can be used; `Unsupported` if it has unknown features; `Corrupt` if
+/// its copies disagree with it; those of the device where the volume has to decide.
 pub(super) fn find(queue: &Arc<RequestQueue>, sound: bool) -> Result<Found> {
     let size = queue.device().size();
-    // A superblock that cannot be read is as one that is gone.
+    // A superblock that cannot be read counts as lost.
     let (bytes, unread) = match read(queue, SUPER_OFFSET as u64) {
         Ok(bytes) => (bytes, None),
         Err(e) => (vec![0; SUPER_SIZE], Some(e)),
     };
     if let Some((sb, bytes)) = with_magic(queue, &bytes) {
         let mended = ("it lacks its magic".to_owned(), "has it".to_owned());
-        // As where the magic is there: copies of a sound volume are not asked, as they may be older.
+        // As for a superblock with its magic number: copies of a sound volume are not consulted, as they may
+        // be older.
         return match sb.has_csum() || problems(queue, sb.clone())? == Some(0) {
             true => Ok(Found { sb, mended: Some(mended) }),
             false => Ok(Found { mended: Some(mended), ..agreed(queue, sb, &bytes, None)? }),
@@ -91,7 +93,7 @@ pub(super) fn find(queue: &Arc<RequestQueue>, sound: bool) -> Result<Found> {
         Ok(sb) => return agreed(queue, sb, &bytes, None),
         Err(e) => unread.unwrap_or(e),
     };
-    // A superblock with a right checksum is meant as it is.
+    // A superblock with a right checksum is trusted as it is.
     let sealed = le32(&bytes, SB_CSUM_OFFSET) == crc32c(START, &bytes[..SB_CSUM_OFFSET]);
     if sealed && e.kind() == ErrorKind::Unsupported {
         return Err(e);
@@ -105,7 +107,7 @@ pub(super) fn find(queue: &Arc<RequestQueue>, sound: bool) -> Result<Found> {
     Ok(Found { sb, mended: Some((e.to_string(), format!("as in group {group}"))) })
 }
 
-/// How many problems a check finds that reads the volume by `sb`; `None` where it cannot.
+/// The number of problems that a check finds if it reads the volume by `sb`; `None` where it cannot.
 ///
 /// # Errors
 /// Those of the device: a block that could not be read says nothing of the superblock.
@@ -118,9 +120,9 @@ fn problems(queue: &Arc<RequestQueue>, sb: Superblock) -> Result<Option<u64>> {
     }
 }
 
-/// A superblock of revision 0 that names features: without them, or of revision 1 where a check finds fewer
-/// problems by that. A reading that no check can follow says nothing of the other: then one without any
-/// problem counts, and else the copies are asked.
+/// Handles a superblock of revision 0 that claims features: it is taken without them, or as revision 1 if a
+/// check finds fewer problems that way. A reading that no check can follow says nothing about the other
+/// reading: then a reading without any problem wins, or else the copies are consulted.
 ///
 /// # Errors
 /// Those of the device.
@@ -132,8 +134,8 @@ fn of_revision(queue: &Arc<RequestQueue>, bytes: &[u8]) -> Result<Option<Found>>
     let (mut none, mut newer) = (raw.clone(), raw);
     (none.s_feature_compat, none.s_feature_incompat, none.s_feature_ro_compat) = Default::default();
     newer.s_rev_level = 1.into();
-    // Revision 0 leaves the fields of revision 1 empty, and means these. A volume that was of revision 1 may have
-    // lost others: its copies know.
+    // Revision 0 leaves the fields of revision 1 empty and implies these values. A volume that was of
+    // revision 1 may have lost other values: its copies know.
     let empty = newer.s_first_ino.get() == 0 || newer.s_inode_size.get() == 0;
     if newer.s_first_ino.get() == 0 {
         newer.s_first_ino = GOOD_OLD_FIRST_INO.into();
@@ -159,7 +161,8 @@ fn of_revision(queue: &Arc<RequestQueue>, bytes: &[u8]) -> Result<Option<Found>>
     }))
 }
 
-/// The superblock with what its copies say of what matters; `e` is what was wrong with it.
+/// The superblock with the values that its copies have in the fields that matter; `e` is the superblock's
+/// fault.
 fn agreed(queue: &Arc<RequestQueue>, sb: Superblock, bytes: &[u8], e: Option<Error>) -> Result<Found> {
     let mut copies = copies(queue, bytes);
     copies.retain(|c| c.unlike == 0 || e.is_some());
@@ -184,13 +187,13 @@ fn read(queue: &RequestQueue, at: u64) -> Result<Vec<u8>> {
 pub(super) struct Copy {
     pub(super) group: u64,
     pub(super) sb: Superblock,
-    /// In how much of what tells volumes apart it is unlike the first.
+    /// The number of identifying fields in which it differs from the first superblock.
     unlike: usize,
 }
 
-/// Good copies in groups that have one in any case: 1, and powers of 3, 5 and 7; and in the last, where
-/// `sparse_super2` has its second. Where `first`, the bytes of the first superblock, still is one, copies are
-/// those of the same volume.
+/// Good copies, in groups that have one on every volume: 1, and powers of 3, 5 and 7; and in the last group,
+/// where `sparse_super2` has its second. If `first`, the bytes of the first superblock, still is a
+/// superblock, only copies of that volume count.
 fn copies(queue: &RequestQueue, first: &[u8]) -> Vec<Copy> {
     let size = queue.device().size();
     let first = RawSuperblock::read_from_prefix(first).ok().map(|f| f.0);
@@ -219,7 +222,7 @@ fn copies(queue: &RequestQueue, first: &[u8]) -> Vec<Copy> {
                 && sb.group_start(number).0 * block_size == at
                 && u64::from(sb.raw.s_block_group_nr.get()) == group
                 && sb.has_super(number);
-            // One of these may be what is wrong with the first.
+            // One identifying field may be the fault of the first superblock.
             if right && unlike <= 1 {
                 found.push(Copy { group, sb, unlike });
             }
@@ -228,7 +231,7 @@ fn copies(queue: &RequestQueue, first: &[u8]) -> Vec<Copy> {
     found
 }
 
-/// In how much of what tells volumes apart two superblocks are unlike.
+/// The number of identifying fields in which two superblocks differ.
 fn unlike(a: &RawSuperblock, b: &RawSuperblock) -> usize {
     let size = |s: &RawSuperblock| (s.s_blocks_count_lo.get(), s.s_blocks_count_hi.get());
     let seed = |s: &RawSuperblock| s.s_hash_seed.map(|w| w.get());
@@ -242,7 +245,7 @@ fn unlike(a: &RawSuperblock, b: &RawSuperblock) -> usize {
     other.into_iter().filter(|o| *o).count()
 }
 
-/// The copy that is most like the first, and that most others are alike.
+/// The copy that is most like the first superblock, and among those the one that most others agree with.
 fn best(copies: Vec<Copy>) -> Option<Copy> {
     let alike = |c: &Copy| copies.iter().filter(|o| unlike(&o.sb.raw, &c.sb.raw) == 0).count();
     let order: Vec<_> = copies.iter().map(|c| (c.unlike, usize::MAX - alike(c))).collect();
@@ -250,32 +253,32 @@ fn best(copies: Vec<Copy>) -> Option<Copy> {
     copies.into_iter().nth(first)
 }
 
-/// Whether some copy is of no use. One of which no more than a feature or so is another may be of an older state, as
-/// kernels do not write copies.
+/// Whether a copy is useless. A copy that differs only in a feature or the like may be older, as kernels do
+/// not write copies.
 pub(super) fn has_bad_copy(disk: &mut Disk<'_>, sb: &Superblock) -> bool {
     let places = (1..sb.groups).map(GroupNo).filter(|g| sb.has_super(*g));
     places.into_iter().any(|g| {
-        // A copy that cannot be read is written anew.
+        // A copy that cannot be read is rewritten.
         let block = disk.block(sb.group_start(g).0).unwrap_or_else(|_| vec![0; sb.block_size as usize]);
         copy_of(sb, &block).is_none()
     })
 }
 
-/// The superblock that a block begins with, if it is one of the same volume.
+/// The superblock at the start of a block, if it is one of this volume.
 fn copy_of(sb: &Superblock, block: &[u8]) -> Option<Superblock> {
     let copy = Superblock::parse(&block[..SUPER_SIZE], sb.blocks * u64::from(sb.block_size)).ok()?;
     (copy.blocks == sb.blocks && copy.raw.s_uuid == sb.raw.s_uuid).then_some(copy)
 }
 
 impl Repair<'_, '_> {
-    /// Copies of the superblock that are of no use become copies of `raw`.
+    /// Replaces useless copies of the superblock by `raw`.
     pub(super) fn mend_copies(&mut self, raw: &RawSuperblock) -> Result<()> {
         for g in 1..self.sb.groups {
             if !self.sb.has_super(GroupNo(g)) {
                 continue;
             }
             let at = self.sb.group_start(GroupNo(g)).0;
-            // A copy that cannot be read is written anew.
+            // A copy that cannot be read is rewritten.
             let mut block = self.disk.block(at).unwrap_or_else(|_| vec![0; self.sb.block_size as usize]);
             if copy_of(&self.sb, &block).is_some_and(|c| is_alike(raw, &c.raw)) {
                 continue;
@@ -291,10 +294,10 @@ impl Repair<'_, '_> {
     }
 }
 
-/// The first superblock, where nothing but its checksum is wrong: the first descriptor knows of it.
+/// The first superblock, if only its checksum is wrong: the first descriptor confirms it.
 fn by_itself(queue: &RequestQueue, bytes: &[u8]) -> Option<Superblock> {
     let mut raw = RawSuperblock::read_from_bytes(bytes).ok()?;
-    // Features that nobody knows, in a superblock whose checksum is wrong, are damage.
+    // Unknown features in a superblock with a wrong checksum are damage.
     let compat = Compat::from_bits_retain(raw.s_feature_compat.get()) & KNOWN;
     raw.s_feature_compat = compat.bits().into();
     let ro = RoCompat::from_bits_retain(raw.s_feature_ro_compat.get()) & RoCompat::all();

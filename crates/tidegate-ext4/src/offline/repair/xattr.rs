@@ -1,4 +1,4 @@
-//! Extended attributes, in inodes and in blocks: those that make sense stay.
+//! Extended attributes, in inodes and in blocks: attributes that make sense stay.
 
 use super::Repair;
 use super::disk::Stage;
@@ -21,7 +21,7 @@ struct Attr {
 const HEAD: usize = size_of::<RawXattrHeader>();
 
 impl Repair<'_, '_> {
-    /// Mends attributes of an inode; whether it has a block of them.
+    /// Repairs attributes of an inode; true if it has a block of them.
     pub(super) fn mend_xattrs(&mut self, n: &mut Node) -> Result<bool> {
         self.context = false;
         self.mend_own_xattrs(n);
@@ -37,7 +37,7 @@ impl Repair<'_, '_> {
         Ok(false)
     }
 
-    /// An inode that is flagged as encrypted has an attribute that says how.
+    /// Repairs an inode with the encryption flag: it must have an attribute with its encryption context.
     pub(super) fn mend_encryption(&mut self, n: &mut Node) {
         if n.has(InodeFlags::ENCRYPT) && !self.context {
             self.tell("inode", n.ino, "flagged as encrypted, and nothing says how", "not flagged");
@@ -70,7 +70,7 @@ impl Repair<'_, '_> {
         *n = Node::parse(&self.sb, n.ino, &n.bytes);
     }
 
-    /// Mends a block of attributes and counts its user; whether there is anything to use.
+    /// Repairs a block of attributes and counts its user; true if anything in it is usable.
     fn mend_xattr_block(&mut self, ino: u32, block: u64) -> Result<bool> {
         if !self.sb.holds(BlockAddr(block), 1) || self.meta.get(block) {
             return Ok(false);
@@ -120,7 +120,7 @@ impl Repair<'_, '_> {
         self.disk.put(block, Stage::InPlace, bytes)
     }
 
-    /// Users that blocks of attributes count.
+    /// Corrects the users that blocks of attributes count.
     pub(super) fn mend_refcounts(&mut self) -> Result<()> {
         for (block, users) in std::mem::take(&mut self.attributes) {
             let mut bytes = self.disk.block(block)?;
@@ -136,7 +136,8 @@ impl Repair<'_, '_> {
     }
 }
 
-/// The attributes of an area whose entries begin at `first`, as far as they make sense, and whether all do.
+/// The attributes of an area whose entries begin at `first`, as far as they make sense, and whether all of
+/// them do.
 fn parse(area: &[u8], first: usize, in_block: bool) -> (Vec<Attr>, bool) {
     let (mut at, mut sound) = (first, true);
     let mut found: Vec<(Attr, usize, usize)> = Vec::new();
@@ -164,7 +165,7 @@ fn parse(area: &[u8], first: usize, in_block: bool) -> (Vec<Attr>, bool) {
     (found.into_iter().map(|f| f.0).collect(), sound)
 }
 
-/// Writes attributes to an empty area: entries from `first` on, values at its end.
+/// Writes attributes to an empty area: entries from `first` on, values from its end.
 fn write(area: &mut [u8], first: usize, attrs: &[Attr]) {
     let (mut at, mut end, mut whole) = (first, area.len() / XATTR_ROUND * XATTR_ROUND, 0_u32);
     for a in attrs {

@@ -1,4 +1,4 @@
-//! The rig that does random operations to a volume and to a model at once, as F2FS's tests have it, on ext4 volumes.
+//! The rig that applies random operations to a volume and to a model, as in F2FS's tests, on ext4 volumes.
 
 #[path = "../../../../tidegate-f2fs/tests/it/common/image.rs"]
 pub mod image;

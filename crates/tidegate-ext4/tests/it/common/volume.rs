@@ -9,12 +9,12 @@ use tidegate_testing::ext4::{is_clean, made, mended, recovered, scratch};
 use tidegate_vfs::offline::CheckOptions;
 use tidegate_vfs::{Bdi, MemoryLimits, MountOptions, Result, Vfs};
 
-/// Seconds that times may have, in inodes with the fields for it.
+/// The range of seconds in times, in inodes with the fields for it.
 pub const SECONDS: std::ops::RangeInclusive<i64> = -0x8000_0000..=0x3_7fff_ffff;
-/// Bytes of attributes that an inode and the smallest block have room for in any case.
+/// Bytes of attributes for which an inode and the smallest block have room in any case.
 pub const XATTRS: usize = 700;
 
-/// Positions of switches that leave files as they are.
+/// Switch settings that do not change files.
 pub const SWITCHES: [&str; 6] =
     ["commit=1", "commit=30", "data=ordered", "nomap_first=off", "nomap_first=on", "nomap_first=pipelined"];
 
@@ -23,7 +23,7 @@ pub fn fresh(mib: u64, args: &[&str]) -> Arc<MemoryDevice> {
     Arc::new(MemoryDevice::from_bytes(&made(&scratch("fresh").unwrap(), mib << 20, args).unwrap()))
 }
 
-/// Opens and mounts what a device holds, for writing, with every change at `time`.
+/// Opens and mounts the volume on a device for writing, with every change at `time`.
 pub fn open_rw(
     device: Arc<dyn Device>,
     limits: MemoryLimits,
@@ -45,16 +45,16 @@ pub fn fsck(device: &MemoryDevice) -> std::result::Result<(), String> {
     let queue = Arc::new(RequestQueue::new(copy, QueueLimits::default()));
     let own = check::check(&queue, CheckOptions { max_problems: 5, progress: None });
     let own = own.map_err(|e| e.to_string())?;
-    // A volume without a journal that was let go of in use says so: what is wrong is for e2fsck.
+    // A volume without a journal that was left in use is marked so: its faults are for e2fsck.
     let in_use = bytes[1024 + 0x3a] & 1 == 0;
     let problem = own.problems.iter().find(|_| !in_use);
     let own = problem.map(|p| format!("check: {}: {} ({} problems)", p.rule, p.text, own.total_problems));
     let dir = scratch("checked").map_err(|e| e.to_string())?;
     let path = dir.path().join("checked.img");
     std::fs::write(&path, &bytes).map_err(|e| e.to_string())?;
-    // A volume that was unmounted while it was in use has files to be freed, which e2fsck does first.
+    // A volume that was unmounted with open files has orphans, which e2fsck frees first.
     let orphans = bytes[1024 + 0xe8..1024 + 0xec] != [0; 4];
-    // The journal of one that was let go of in use may have what its blocks lack.
+    // The journal of a volume that was left in use may have content that its blocks lack.
     let needs_recovery = bytes[1024 + 0x60] & 4 != 0;
     let judged = match () {
         () if in_use => mended(&path),
@@ -62,7 +62,7 @@ pub fn fsck(device: &MemoryDevice) -> std::result::Result<(), String> {
         () => is_clean(&path),
     };
     own.map_or(judged.map_err(|e| format!("{e:#}")), Err).inspect_err(|_| {
-        // A failing volume is worth keeping when somebody asks for it.
+        // A failing volume is kept on request.
         if let Some(keep) = std::env::var_os("TIDEGATE_KEEP") {
             std::fs::copy(&path, keep).unwrap();
         }

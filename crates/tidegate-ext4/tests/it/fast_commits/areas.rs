@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The fast-commit area of an image: its first byte, and how many it has. The journal is in one piece.
+/// The fast-commit area of an image: its first byte, and its length. The journal is in one piece.
 fn area(image: &Path, bytes: &[u8]) -> (usize, usize) {
     let path = image.to_str().unwrap();
     let block = must("debugfs", &["-R", "bmap <8> 0", path]);
@@ -36,7 +36,7 @@ fn tags(area: &[u8], bs: usize) -> Vec<usize> {
     all
 }
 
-/// Areas that end at each of their tags, and with a wrong byte in each: what Linux makes of such, we do.
+/// Areas that end at each of their tags, and areas with a wrong byte in each tag: our result is Linux's.
 #[test]
 fn torn_areas_are_what_linux_makes_of_them() {
     if skip() {
@@ -93,7 +93,7 @@ fn sealed(tid: &[u8], tag: u16, value: &[u8]) -> Vec<u8> {
     area
 }
 
-/// Fast commits whose checksum is right, and that cannot be.
+/// Impossible fast commits with a right checksum.
 #[test]
 fn what_cannot_be_is_an_error_by_name() {
     if skip() {

@@ -1,4 +1,4 @@
-//! Fast commits that Linux left: recovered to what was fsynced, as Linux and e2fsck do it.
+//! Fast commits that Linux left: recovered to the fsynced state, as by Linux and e2fsck.
 
 mod areas;
 
@@ -21,7 +21,7 @@ use tidegate_vfs::{
     Bdi, Cred, ErrorKind, FileSystem, MemoryLimits, MountOptions, OpenFlags, ReadOnly, Result, Vfs,
 };
 
-/// Fast commits say nothing of the times of directories.
+/// Fast commits do not record the times of directories.
 const LEFT_OUT: Options = Options {
     ignore_dir_mtime: true,
     ignore_mtime: false,
@@ -34,7 +34,7 @@ const LEFT_OUT: Options = Options {
     ignore_lost_found: false,
 };
 
-/// Linux sets the time of some files that it recovers to the moment of that.
+/// Linux sets the time of some recovered files to the moment of recovery.
 const LINUX: Options = Options { ignore_mtime: true, ..LEFT_OUT };
 
 /// Files and directories, most of them from before the last commit.
@@ -43,7 +43,7 @@ struct Work {
     names: Vec<PathBuf>,
     dirs: Vec<PathBuf>,
     next: u32,
-    /// Nothing but what Linux itself recovers from.
+    /// Only changes that Linux itself recovers from.
     tame: bool,
 }
 
@@ -82,7 +82,7 @@ impl Work {
         file
     }
 
-    /// One change; a file that is to be fsynced.
+    /// Makes one change; returns a file to be fsynced.
     fn change(&mut self) -> File {
         if self.names.len() < 3 {
             return self.create();
@@ -98,7 +98,7 @@ impl Work {
                 self.dirs.push(dir);
             }
             11 => {
-                // Most have something in them.
+                // Most of them are not empty.
                 let n = self.chance(self.dirs.len());
                 if n > 0 && std::fs::remove_dir(&self.dirs[n]).is_ok() {
                     self.dirs.remove(n);
@@ -138,7 +138,7 @@ impl Work {
             7 => {
                 std::fs::remove_file(&name).unwrap();
                 self.names.retain(|n| *n != name);
-                // A file that is fsynced without a name is more than Linux recovers from.
+                // Linux does not recover from an fsync of a file without a name.
                 if self.tame {
                     return self.create();
                 }
@@ -164,12 +164,12 @@ impl Work {
     }
 }
 
-/// A volume with work from before its last commit, and work behind it that was fsynced: a copy of it as it was when
-/// `steps` were done, and the tree as it was then.
+/// A volume with work before its last commit, and fsynced work behind it: a copy of it after `steps` steps,
+/// and the tree at that time.
 fn cut(dir: &TempDir, args: &[&str], seed: u64, steps: usize, tame: bool) -> Option<(PathBuf, Manifest)> {
     let (image, copy) = (dir.path().join("live.img"), dir.path().join("cut.img"));
     mke2fs(&image, &[&["-t", "ext4", "-O", "fast_commit"], args].concat(), "64M");
-    // Nothing is committed by itself.
+    // No commit comes by itself.
     let mounted = Mounted::new(&image, "commit=300")?;
     let mut work = Work::new(mounted.path(), seed, tame);
     for n in 0..3 {
@@ -183,7 +183,8 @@ fn cut(dir: &TempDir, args: &[&str], seed: u64, steps: usize, tame: bool) -> Opt
         let file = work.change();
         file.sync_all().unwrap();
     }
-    // A change that is not for fast commits makes the next fsync a whole commit; the one behind that is none.
+    // A change that fast commits do not support makes the next fsync a full commit; the fsync after that is a
+    // fast one.
     (0..2).for_each(|_| work.create().sync_all().unwrap());
     std::fs::copy(&image, &copy).unwrap();
     let live = walk(mounted.path()).unwrap();
@@ -197,7 +198,7 @@ fn open_on(device: Arc<dyn Device>, read_only: bool) -> Result<Arc<Vfs>> {
     Vfs::mount(fs, bdi, MountOptions { noatime: true, ..Default::default() })
 }
 
-/// The tree of a volume that is read only, if it is not refused.
+/// The tree of a volume opened read-only, if it is not refused.
 fn described(bytes: &[u8]) -> Result<Manifest> {
     let v = open_on(Arc::new(MemoryDevice::from_bytes(bytes)), true)?;
     let found = tree::describe(&v).unwrap();
@@ -205,7 +206,7 @@ fn described(bytes: &[u8]) -> Result<Manifest> {
     Ok(found)
 }
 
-/// The tree that Linux recovers, if it does.
+/// The tree after Linux's recovery, if it succeeds.
 fn recovered_by_kernel(image: &Path) -> Option<Manifest> {
     let mounted = Mounted::new(image, "noatime")?;
     Some(walk(mounted.path()).unwrap())
@@ -221,7 +222,7 @@ fn clean(what: &str, image: &Path) {
     assert!(ok, "{what}: {said}");
 }
 
-/// Recovers a cut in each way, and holds it against the tree as it was.
+/// Recovers a cut in each way, and compares the result with the original tree.
 fn judge(what: &str, image: &Path, live: &Manifest) {
     let before = std::fs::read(image).unwrap();
     let (v, fs) = open_with(image, Default::default()).unwrap();
@@ -281,7 +282,7 @@ fn what_was_fsynced_is_there() {
     }
 }
 
-/// A power cut at any moment of opening a volume to change it.
+/// A power cut at any moment while a volume is opened for changes.
 #[test]
 fn a_cut_recovery_is_done_again() {
     if skip() {

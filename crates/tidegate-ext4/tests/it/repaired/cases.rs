@@ -1,10 +1,10 @@
-//! Damage that debugfs makes, and what exactly is left.
+//! Damage made with debugfs, and the exact result of its repair.
 
 use super::*;
 use tidegate_testing::temp::TempDir;
 use tidegate_vfs::ErrorKind;
 
-/// A volume that `commands` of debugfs damaged, with what it held before.
+/// A volume that `commands` of debugfs damaged, with its content before.
 pub fn damaged(args: &[&str], size: &str, commands: &[&str]) -> Option<(TempDir, Vec<u8>, Contents)> {
     if skip() {
         return None;
@@ -19,7 +19,7 @@ pub fn damaged(args: &[&str], size: &str, commands: &[&str]) -> Option<(TempDir,
     Some((dir, bytes, before))
 }
 
-/// Repairs it, has it judged, and says what it holds.
+/// Repairs the volume, has it judged, and returns its content.
 pub fn mended(dir: &TempDir, bytes: &[u8]) -> (Repaired, Contents) {
     let r = repair_bytes(bytes);
     let report = r.report.as_ref().unwrap();
@@ -63,7 +63,7 @@ fn dots_end_with_a_zero_byte() {
     let Some((dir, bytes, before)) = damaged(&args, "12M", &[]) else { return };
     let image = dir.path().join("x.img");
     std::fs::write(&image, &bytes).unwrap();
-    // One block, and a tree.
+    // The directory has one block, or a tree.
     for (name, place) in [("<2>", "directory 2"), ("directory", "directory")] {
         let block =
             first_number(&must("debugfs", &["-R", &format!("bmap {name} 0"), image.to_str().unwrap()]));
@@ -104,7 +104,7 @@ fn a_lost_journal_is_found_by_its_copy_or_made_anew() {
 fn what_the_journal_holds_is_replayed_first() {
     let Some((dir, _, before)) = damaged(EXT4, "12M", &[]) else { return };
     let image = dir.path().join("x.img");
-    // The directory's inode goes to the journal as it is, and is cleared where it belongs.
+    // The directory's inode goes to the journal unchanged, and is cleared in its place.
     let file = dir.path().join("block");
     let said = must("debugfs", &["-R", "imap directory", image.to_str().unwrap()]);
     let block: usize =
@@ -145,7 +145,7 @@ fn orphans_are_freed_and_cut() {
         said.split("Inode: ").nth(1).unwrap().split_whitespace().next().unwrap().parse::<u32>().unwrap()
     };
     let pieces = number("pieces");
-    // The first of the list is the nameless file, and behind it comes the one that is cut.
+    // The nameless file is the first of the list; behind it comes the file that is truncated.
     let all = must("debugfs", &["-R", "stat directory/name-4-yyyy", image.to_str().unwrap()]);
     drop(all);
     let gone = number("directory/name-4-yyyy") + 1;
@@ -180,7 +180,7 @@ fn a_block_with_two_owners_is_copied() {
     must("debugfs", &["-w", "-f", file.to_str().unwrap(), image.to_str().unwrap()]);
     let (r, now) = mended(&dir, &std::fs::read(&image).unwrap());
     assert!(r.told.iter().any(|t| t.contains("1 blocks have another owner -> 1 copied")), "{:?}", r.told);
-    // The other file has bytes of the first now, as it had before the repair; the first is whole.
+    // The other file has bytes of the first, as it had before the repair; the first is intact.
     assert_eq!(kept(&before, &now), before.files.values().sum::<usize>() - 1);
     assert_eq!(now.paths, before.paths);
 }
@@ -200,7 +200,7 @@ fn the_hash_tree_of_a_large_directory_is_made_anew() {
         let image = dir.path().join("x.img");
         let args = ["-t", "ext4", "-b", "1024", "-N", "16384", "-O", features, "-d", tree.to_str().unwrap()];
         mke2fs(&image, &args, "24M");
-        // mke2fs makes a linear directory; e2fsck gives it a tree.
+        // mke2fs makes a linear directory; e2fsck makes a tree of it.
         run("e2fsck", &["-fyD", image.to_str().unwrap()]);
         let before = contents(&std::fs::read(&image).unwrap()).unwrap();
         let block = first_number(&must("debugfs", &["-R", "bmap many 0", image.to_str().unwrap()]));
@@ -255,7 +255,7 @@ fn a_lost_superblock_comes_from_a_copy() {
     assert_eq!(now.paths, before.paths);
 }
 
-/// Whose a node of extents is, its checksum says: an inode before the owner does not take it.
+/// The checksum of a node of extents tells its owner: an earlier inode does not take the node.
 #[test]
 fn a_node_of_extents_stays_with_the_inode_that_its_checksum_names() {
     let Some((dir, _, _)) = damaged(EXT4, "12M", &[]) else { return };
@@ -299,7 +299,7 @@ fn a_long_symbolic_link_whose_count_of_blocks_is_wrong_keeps_its_target() {
     }
 }
 
-/// Bytes of the superblock.
+/// Offsets of fields of the superblock.
 const ORPHAN_FILE: usize = 1024 + 0x280;
 
 #[test]
@@ -317,7 +317,7 @@ fn an_orphan_file_needs_a_journal_and_an_inode() {
     no_orphan_file(&dir, &bytes, &before);
 }
 
-/// Both say that the volume is damaged, and a repair takes the feature away.
+/// Both checks call the volume damaged, and a repair removes the feature.
 fn no_orphan_file(dir: &TempDir, bytes: &[u8], before: &Contents) {
     let found = check_bytes(bytes).unwrap();
     assert!(found.problems.iter().any(|p| p.rule == "sb-orphan-file"), "{:?}", found.problems);
@@ -326,7 +326,7 @@ fn no_orphan_file(dir: &TempDir, bytes: &[u8], before: &Contents) {
     assert!(!clean, "{said}");
     let (r, now) = mended(dir, bytes);
     assert!(r.told.iter().any(|t| t.contains("orphan_file") && t.contains("off")), "{:?}", r.told);
-    // The file itself may come there.
+    // The file itself may get a name in lost+found.
     let all = before.paths.keys().all(|p| now.paths.contains_key(p));
     assert!(all && kept(before, &now) == before.files.values().sum::<usize>(), "{:?}", r.told);
 }

@@ -1,4 +1,4 @@
-//! Copies of the superblock and of descriptors that alone are damaged.
+//! Damage only to copies of the superblock and of descriptors.
 
 use super::cases::{EXT4, damaged};
 use super::killed::{cut, recorded};
@@ -21,7 +21,7 @@ fn copies_that_alone_are_damaged_become_good_ones() {
         let dumped = |bytes: &[u8], dir: &Path| {
             let image = dir.join("x.img");
             std::fs::write(&image, bytes).unwrap();
-            // By the copy alone.
+            // e2fsck is told to use only the copy.
             let by = ["-o", "superblock=2049", "-o", "blocksize=1024", image.to_str().unwrap()];
             run("dumpe2fs", &by)
                 .1

@@ -1,4 +1,4 @@
-//! Names that are encrypted and fold case have a hash behind them, which only the key can make anew.
+//! Names that are encrypted and fold case have a hash behind them, which can be computed only with the key.
 
 use super::*;
 
@@ -21,13 +21,13 @@ fn hashes_behind_names_are_kept_in_a_block_that_is_written_anew() {
     debugfs("ea_set /locked user.c how-it-is-encrypted");
     let mut bytes = std::fs::read(&image).unwrap();
     let find = |bytes: &[u8], what: &[u8]| bytes.windows(what.len()).position(|w| w == what).unwrap();
-    // `struct ext4_xattr_entry` of "user.c" behind the magic number; its index becomes that of encryption,
-    // whose "c" it is.
+    // The entry (`struct ext4_xattr_entry`) of "user.c" lies behind the magic number; its index becomes that
+    // of encryption, whose name is "c".
     let at = find(&bytes, &[0, 0, 2, 0xea, 1, 1]);
     bytes[at + 5] = 9;
     let name = find(&bytes, NAME);
     bytes[name + 16..name + 24].copy_from_slice(&HASH);
-    // The type of what it names.
+    // The byte before the name is the type of its inode.
     assert_eq!(bytes[name - 1], 1);
     bytes[name - 1] = 2;
     let r = repair_bytes(&bytes);

@@ -1,17 +1,17 @@
 //! The parts that a repair leaves alone: tables of another group, inodes that a descriptor calls unused,
-//! blocks that a damaged journal leads to, changes without space.
+//! blocks that a damaged journal leads to, and changes without space.
 
 use super::cases::{EXT4, damaged, mended};
 use super::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidegate_block::{Errno, Fault, Faulty, Op, Rule};
 
-/// Where the descriptors of a volume of 1 KiB blocks are.
+/// Byte range of the descriptors of a volume of 1 KiB blocks.
 const DESCS: std::ops::Range<usize> = 2048..3072;
 
-/// A volume whose first descriptors alone are as `commands` make them.
+/// A volume whose first descriptors, and not their copies, are changed by `commands`.
 fn with_descs(commands: &[&str]) -> Option<(tidegate_testing::temp::TempDir, Vec<u8>, Contents)> {
-    // Checksums hold for volumes of one identity.
+    // The UUID is fixed, as checksums depend on it.
     let args = [EXT4, &["-U", "7f3a1c52-5d0e-4b8e-9a51-0c9d8a6b2e41"]].concat();
     let (_other, descs, _) = damaged(&args, "12M", commands)?;
     let (dir, mut bytes, before) = damaged(&args, "12M", &[])?;
@@ -81,14 +81,14 @@ fn a_full_volume_is_mended_but_for_what_needs_room() {
     let report = r.report.unwrap();
     assert!(report.notes.iter().any(|n| n.contains("no block is free")), "{:?}", report.notes);
     assert!(r.told.iter().any(|t| t.contains("7 links -> 1")), "{:?}", r.told);
-    // With room, the file has a name again.
+    // With room, the file gets a name again.
     std::fs::write(&image, &r.bytes).unwrap();
     must("debugfs", &["-w", "-R", "rm fill", image.to_str().unwrap()]);
     let (_, now) = mended(&dir, &std::fs::read(&image).unwrap());
     assert_eq!(kept(&before, &now), before.files.values().sum::<usize>() - 1);
 }
 
-/// A repair of a device of which one page cannot be read until it is written.
+/// Repairs a device on which one page cannot be read until it is written.
 fn repaired_without(bytes: &[u8], page: u64) -> (Result<RepairReport>, Vec<u8>) {
     let device = Arc::new(MemoryDevice::from_bytes(bytes));
     let bad = Arc::new(AtomicBool::new(true));
@@ -131,8 +131,8 @@ fn a_superblock_or_descriptors_that_cannot_be_read_come_from_copies() {
     }
 }
 
-/// Stock e2fsck leaves the copies as they were when a feature goes, and whoever needs a feature on a volume
-/// of revision 0 raises that of the first superblock alone.
+/// Stock e2fsck does not change the copies when it removes a feature, and a program that needs a feature on a
+/// volume of revision 0 raises only the first superblock's revision.
 #[test]
 fn copies_that_stock_tools_leave_behind_are_not_believed() {
     let args = ["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"];
@@ -143,11 +143,11 @@ fn copies_that_stock_tools_leave_behind_are_not_believed() {
     run("e2fsck", &["-fy", image.to_str().unwrap()]);
     assert!(judge(&image).0);
     let sound = std::fs::read(&image).unwrap();
-    // `s_reserved_gdt_blocks`, of the first and of the copies in groups 1 and 3.
+    // `s_reserved_gdt_blocks` of the first superblock and of the copies in groups 1 and 3.
     let reserved = |block: usize| u16::from_le_bytes(sound[block * 1024 + 0xce..][..2].try_into().unwrap());
     assert!(reserved(1) == 0 && reserved(8193) > 0 && reserved(3 * 8192 + 1) > 0);
     nothing_but_links(&image, &sound, &before);
-    // As a kernel raises it: revision 0 in the copies, with no features.
+    // As a kernel raises the revision: the copies have revision 0 and no features.
     let mut raised = sound.clone();
     for block in [8193, 3 * 8192 + 1] {
         raised[block * 1024 + 0x4c..][..4].fill(0);
@@ -156,7 +156,7 @@ fn copies_that_stock_tools_leave_behind_are_not_believed() {
     nothing_but_links(&image, &raised, &before);
 }
 
-/// A repair changes nothing of a sound volume; and of one with a wrong link count, nothing else.
+/// A repair changes nothing of a sound volume; in a volume with a wrong link count, it changes only that.
 fn nothing_but_links(image: &Path, sound: &[u8], before: &Contents) {
     let r = repair_bytes(sound);
     assert!(r.told.is_empty() && r.bytes == sound, "{:?}", r.told);

@@ -3,12 +3,12 @@
 use super::*;
 use tidegate_block::{BioFlags, Op, Record, Recorder};
 
-/// Volumes of each kind whose repairs are killed, where nothing else is asked for.
+/// Volumes of each kind whose repairs are killed, by default.
 const VOLUMES: u64 = 6;
-/// Moments of one repair at which it is killed, at most.
+/// Most moments of one repair at which it is killed.
 const MOMENTS: usize = 12;
 
-/// A repair with all that it wrote.
+/// A repair with all of its writes.
 pub fn recorded(damaged: &[u8]) -> (Repaired, Vec<Record>) {
     let device = Arc::new(MemoryDevice::from_bytes(damaged));
     let recorder = Arc::new(Recorder::new(device.clone()));
@@ -30,7 +30,7 @@ fn apply(bytes: &mut [u8], r: &Record) {
     }
 }
 
-/// The image when so many requests were done, and of those since the last flush only some.
+/// The image after `done` requests, of which only some since the last flush are on it.
 pub fn cut(damaged: &[u8], all: &[Record], done: usize, rng: &mut Rng) -> Vec<u8> {
     let mut bytes = damaged.to_vec();
     let flushed = all[..done]

@@ -1,4 +1,4 @@
-//! Repair of damaged volumes: clean for us and for e2fsck, and no less is kept than e2fsck keeps.
+//! Repair of damaged volumes: they are clean for us and for e2fsck, and no less is kept than e2fsck keeps.
 
 mod cases;
 mod copies;
@@ -21,10 +21,10 @@ use tidegate_rt::Timespec;
 use tidegate_testing::fill::Rng;
 use tidegate_vfs::{Bdi, Cred, FileType, MemoryLimits, MountOptions, OpenFlags, Result, Vfs};
 
-/// When repairs are made.
+/// The time of repairs.
 pub const NOW: Timespec = Timespec { secs: 1_700_000_000, nanos: 0 };
 
-/// A repaired volume, what was told, and how it went.
+/// A repaired volume, the reported changes, and the result.
 pub struct Repaired {
     pub bytes: Vec<u8>,
     pub told: Vec<String>,
@@ -51,13 +51,13 @@ fn open_bytes(bytes: &[u8]) -> Result<Arc<Vfs>> {
     Vfs::mount(fs, bdi, MountOptions { noatime: true, ..Default::default() })
 }
 
-/// The content of a volume: contents of files with how often they are there, and paths of all.
+/// The content of a volume: contents of files with the number of files that have them, and all paths.
 pub struct Contents {
     pub files: BTreeMap<Vec<u8>, usize>,
     pub paths: BTreeMap<String, String>,
 }
 
-/// Reads all there is; what cannot be read is told.
+/// Reads everything; a file that cannot be read is an error.
 pub fn contents(bytes: &[u8]) -> std::result::Result<Contents, String> {
     let v = open_bytes(bytes).map_err(|e| e.to_string())?;
     let mut all = Contents { files: BTreeMap::new(), paths: BTreeMap::new() };
@@ -94,7 +94,7 @@ pub fn contents(bytes: &[u8]) -> std::result::Result<Contents, String> {
     Ok(all)
 }
 
-/// How many files of `base` are still there.
+/// The number of files of `base` that are still there.
 fn kept(base: &Contents, now: &Contents) -> usize {
     base.files.iter().map(|(c, n)| (*n).min(now.files.get(c).copied().unwrap_or(0))).sum()
 }
@@ -119,7 +119,8 @@ pub fn base(dir: &Path, args: &[&str], size: &str) -> Vec<u8> {
     std::fs::read(&image).unwrap()
 }
 
-/// Repairs one damaged volume; what is wrong with that, if something is. Whether it was repaired.
+/// Repairs one damaged volume. Returns the fault of the result, if there is one, and otherwise whether the
+/// volume was repaired.
 fn try_one(
     image: &Path,
     before: &Contents,
@@ -169,7 +170,7 @@ fn try_one(
     Ok(true)
 }
 
-/// Damage of whole pieces beside that of words.
+/// Damages whole pieces as well as words.
 fn wreck(bytes: &mut [u8], used: &[usize], rng: &mut Rng) {
     for _ in 0..rng.below(4) {
         let mut piece = || used[rng.below(used.len() as u64) as usize] * PIECE;
@@ -189,7 +190,7 @@ fn survive(name: &str, args: &[&str], size: &str, seed: u64) {
     assert!(bad.is_empty(), "{}", bad.join("\n\n"));
 }
 
-/// Damages a volume in many ways, `usual` of them where nothing else is asked for, and repairs each; what is wrong.
+/// Damages a volume in many ways, `usual` of them by default, and repairs each; returns the faults.
 fn survive_of(name: &str, args: &[&str], size: &str, seed: u64, usual: u64) -> Vec<String> {
     if skip() {
         return Vec::new();
@@ -213,7 +214,7 @@ fn survive_of(name: &str, args: &[&str], size: &str, seed: u64, usual: u64) -> V
             Ok(true) => repaired += 1,
             Ok(false) => refused += 1,
             Err(e) => {
-                // A failing volume is worth keeping when somebody asks for it.
+                // A failing volume is kept on request.
                 if let Some(keep) = std::env::var_os("TIDEGATE_KEEP") {
                     std::fs::write(Path::new(&keep).join(format!("{name}-{seed}")), &bytes).unwrap();
                 }
@@ -225,7 +226,7 @@ fn survive_of(name: &str, args: &[&str], size: &str, seed: u64, usual: u64) -> V
     bad
 }
 
-/// Sets of features beside those that have a test of their own, and sizes.
+/// Further sets of features without a test of their own, and sizes.
 const SETS: &[(&str, &[&str], &str)] = &[
     ("debian", &["-t", "ext4"], "16M"),
     ("upstream", &["-t", "ext4", "-O", "metadata_csum_seed,orphan_file", "-b", "1024"], "12M"),

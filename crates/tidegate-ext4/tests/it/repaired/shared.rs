@@ -1,11 +1,11 @@
-//! Maps of two inodes that lead to the same blocks, and maps that are not as deep as they say.
+//! Maps of two inodes that lead to the same blocks, and maps with a wrong depth.
 
 use super::cases::{EXT4, damaged, first_number, mended};
 use super::*;
 use std::os::unix::fs::FileExt;
 use tidegate_testing::temp::TempDir;
 
-/// The files that one block of a map can be taken from, and given to.
+/// The files between which one block of a map is moved.
 const TWO: [&str; 2] = ["one", "other"];
 
 /// A volume with two files that have blocks of a map, and a large directory.
@@ -37,7 +37,7 @@ fn small() -> String {
     format!("directory/name-99-{}", "y".repeat(29))
 }
 
-/// Damage of `bytes` by debugfs.
+/// Damages `bytes` with debugfs.
 fn hurt(dir: &TempDir, bytes: &[u8], command: &str) -> Vec<u8> {
     let image = dir.path().join("x.img");
     std::fs::write(&image, bytes).unwrap();
@@ -62,7 +62,7 @@ fn theirs(dir: &TempDir, bytes: &[u8]) -> Contents {
     contents(&std::fs::read(image).unwrap()).unwrap()
 }
 
-/// Which of the two comes first must not matter: one is damaged, the other is whole.
+/// It must not matter which of the two comes first: one is damaged, the other is intact.
 #[test]
 fn a_map_that_another_inode_leads_to_stays_whole() {
     const EXT3: &[&str] = &["-t", "ext3", "-b", "1024"];
@@ -99,7 +99,7 @@ fn a_directory_whose_map_a_file_leads_to_keeps_its_names() {
     }
 }
 
-/// The first word behind the magic and the count holds the room, and the depth above it.
+/// The first word behind magic number and count holds the room, and the depth above it.
 #[test]
 fn a_tree_of_extents_of_another_depth_than_it_says_is_read() {
     for (name, depths) in [("pieces", [0, 2, 9]), (&small(), [1, 2, 9])] {

@@ -1,11 +1,11 @@
-//! Superblocks with one wrong field, and copies that are not theirs.
+//! Superblocks with one wrong field, and copies that do not belong to them.
 
 use super::*;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidegate_block::{Errno, Fault, Faulty, Op, Rule};
 use tidegate_vfs::ErrorKind;
 
-/// Where the superblock begins, and some of its fields.
+/// Offset of the superblock, and of some of its fields.
 const SUPER: usize = 1024;
 const FIRST_INO: usize = SUPER + 0x54;
 const INODE_SIZE: usize = SUPER + 0x58;
@@ -20,7 +20,7 @@ const REVISION: usize = SUPER + 0x4c;
 const RESERVED: usize = SUPER + 0xce;
 const MAGIC: usize = SUPER + 0x38;
 const BLOCKS_PER_GROUP: usize = SUPER + 0x20;
-/// Free blocks of the first group, of descriptors of 32 bytes.
+/// Offset of the free blocks of the first group, with descriptors of 32 bytes.
 const FREE: usize = SUPER + 1024 + 12;
 /// The copy in group 1 of a volume of 1 KiB blocks.
 const COPY: usize = 8193 * 1024;
@@ -39,7 +39,7 @@ fn a_copy_of_another_volume_is_not_taken() {
     let stale = base(other.path(), &[args, &["-m", "7"][..]].concat(), "24M");
     for (at, word) in [(LABEL, "checksum made anew"), (UUID, "")] {
         let mut bytes = whole.clone();
-        // Where the volume's identity is what is wrong, a copy is needed.
+        // If the volume's identity is wrong, a copy is needed.
         if at == LABEL {
             bytes[COPY..COPY + 1024].copy_from_slice(&stale[COPY..COPY + 1024]);
         }
@@ -80,14 +80,14 @@ fn one_wrong_bit_without_checksums_is_outvoted_by_the_copies() {
         }
         assert!(r.bytes == whole, "{place:#x}: {:?}", r.told);
     }
-    // A volume without dir_index is sound: somebody may have wanted that.
+    // A volume without dir_index is sound: its maker may have wanted that.
     let mut bytes = whole.clone();
     bytes[COMPAT] ^= 0x20;
     let r = repair_bytes(&bytes);
     assert!(r.report.unwrap().outcome == Outcome::Clean && r.bytes == bytes);
 }
 
-/// One copy says this and the superblock that: what they lead to says who is right.
+/// A copy and the superblock disagree: the structures that they lead to decide.
 #[test]
 fn the_volume_decides_between_the_superblock_and_its_only_copy() {
     if skip() {
@@ -101,7 +101,7 @@ fn the_volume_decides_between_the_superblock_and_its_only_copy() {
             let mut bytes = whole.clone();
             bytes[at] ^= bit;
             if size == "4M" && at == FIRST_INO {
-                // No copy, and no sign of it: nothing is thrown away.
+                // There is no copy, and no sign of one: nothing is discarded.
                 let r = repair_bytes(&bytes);
                 assert!(r.report.is_err() || r.report.is_ok_and(|r| r.outcome == Outcome::Left), "{bit:#x}");
                 assert!(r.bytes == bytes, "{bit:#x}: it was written: {:?}", r.told);
@@ -110,7 +110,7 @@ fn the_volume_decides_between_the_superblock_and_its_only_copy() {
             let r = repair_bytes(&bytes);
             assert_eq!(r.report.unwrap().outcome, Outcome::Corrected, "{bit:#x}");
             assert_eq!(contents(&r.bytes).unwrap().paths, before.paths, "{:?}", r.told);
-            // It is the copy that is wrong where the volume is not as it says.
+            // The copy is wrong if the volume does not fit it.
             if size == "12M" {
                 let mut bytes = whole.clone();
                 bytes[at + COPY - SUPER] ^= bit;
@@ -142,12 +142,12 @@ fn a_superblock_without_its_magic_gets_it_where_all_else_is_right() {
         let r = repair_bytes(&bytes);
         assert_eq!(r.report.unwrap().outcome, Outcome::Corrected, "{args:?}");
         assert!(r.bytes == whole, "{args:?}: {:?}", r.told);
-        // Another field that is wrong, too, leaves nothing to go by.
+        // If another field is wrong, too, nothing is left to decide by.
         bytes[BLOCKS_PER_GROUP] ^= 1;
         let r = repair_bytes(&bytes);
         assert!(r.report.is_err() && r.bytes == bytes, "{args:?}: {:?}", r.told);
     }
-    // Copies are older and differ in a feature: a sound volume is not held against them.
+    // The copies are older and lack a feature: a sound volume is not compared with them.
     let dir = scratch();
     let mut whole = base(dir.path(), PLAIN, "32M");
     whole[RO_COMPAT] ^= HUGE_FILE;
@@ -164,7 +164,7 @@ fn copies_of_descriptors_are_made_good_while_the_first_ones_are() {
     if skip() {
         return;
     }
-    // Where block 0 of the copy in group 1 has where group 2's inodes begin.
+    // Offset, in block 0 of the copy in group 1, of the start of group 2's inode table.
     const TABLE: usize = 2 * 32 + 8;
     let dir = scratch();
     let whole = base(dir.path(), PLAIN, "32M");
@@ -173,7 +173,7 @@ fn copies_of_descriptors_are_made_good_while_the_first_ones_are() {
         let args = ["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,^has_journal,meta_bg,^resize_inode"];
         let whole = if meta { base(dir.path(), &args, "32M") } else { whole.clone() };
         let size = if meta { 64 } else { 32 };
-        // Of a meta group the second group has a copy; it has one of the superblock as well.
+        // The second group of a meta group has a copy, and a copy of the superblock as well.
         let copy = COPY + 1024;
         assert_eq!(whole[copy..copy + 12], whole[SUPER + 1024..SUPER + 1024 + 12], "no copy there");
         let at = copy + TABLE / 32 * size + TABLE % 32;
@@ -183,7 +183,7 @@ fn copies_of_descriptors_are_made_good_while_the_first_ones_are() {
         let r = repair_bytes(&bytes);
         assert_eq!(r.report.unwrap().outcome, Outcome::Corrected);
         assert!(r.told.iter().any(|t| t.contains("a copy of descriptors")), "{:?}", r.told);
-        // It can stand in for the first now.
+        // The copy can replace the first now.
         let mut bytes = r.bytes;
         bytes[SUPER + 1024..SUPER + 2048].fill(0xff);
         let r = repair_bytes(&bytes);
@@ -199,7 +199,7 @@ fn the_second_copy_of_sparse_super2_is_in_the_last_group() {
     }
     let args = ["-t", "ext4", "-b", "1024", "-O", "sparse_super2,^metadata_csum,^has_journal,^resize_inode"];
     let dir = scratch();
-    // The last is neither the first nor a power of 3, 5 or 7.
+    // The last group is neither the first nor a power of 3, 5 or 7.
     let whole = base(dir.path(), &args, "48M");
     let before = contents(&whole).unwrap();
     let mut bytes = whole.clone();
@@ -225,7 +225,7 @@ fn revision_0_has_no_features() {
         assert_eq!(r.report.unwrap().outcome, Outcome::Corrected, "{at:#x}");
         assert!(r.bytes == old, "{at:#x}: {:?}", r.told);
     }
-    // It is the revision that is wrong of a volume that has all that its features are for.
+    // The revision is wrong if the volume has everything that its features are for.
     let dir = scratch();
     let whole = base(dir.path(), &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,^has_journal"], "4M");
     let mut bytes = whole.clone();
@@ -233,7 +233,7 @@ fn revision_0_has_no_features() {
     let r = repair_bytes(&bytes);
     assert_eq!(r.report.unwrap().outcome, Outcome::Corrected);
     assert!(r.bytes == whole, "{:?}", r.told);
-    // Zeros over the revision and what follows: the copies know better than a reading without features.
+    // The revision and the fields behind it are zeros: the copies are better than a reading without features.
     let dir = scratch();
     let whole = base(dir.path(), &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,^has_journal"], "32M");
     let mut bytes = whole.clone();
@@ -243,7 +243,7 @@ fn revision_0_has_no_features() {
     assert!(r.bytes == whole, "{:?}", r.told);
 }
 
-/// Revision 1 has fields that are empty in revision 0, whose values Linux takes for granted.
+/// Revision 1 has fields that are empty in revision 0; Linux implies values for them.
 #[test]
 fn a_volume_that_gets_revision_1_gets_its_fields() {
     if skip() {
@@ -260,7 +260,7 @@ fn a_volume_that_gets_revision_1_gets_its_fields() {
     assert!(r.bytes == whole, "{:?}", r.told);
 }
 
-/// Repairs what lies on a device, and counts its reads of the page at a byte.
+/// Repairs the volume on a device, and counts the device's reads of the page at a byte.
 fn repair_on(bytes: &[u8], rule: Option<Rule>, page: u64) -> (Repaired, u64) {
     let memory = Arc::new(MemoryDevice::from_bytes(bytes));
     let reads = Arc::new(AtomicU64::new(0));
@@ -285,14 +285,14 @@ fn page_of_extents(dir: &Path, bytes: &[u8]) -> u64 {
     let image = dir.join("x.img");
     std::fs::write(&image, bytes).unwrap();
     let said = must("debugfs", &["-R", "ex /pieces", image.to_str().unwrap()]);
-    // Level, entries, logical blocks, the node's block.
+    // The line has level, entries, logical blocks, and the node's block.
     let node = said.lines().find(|l| l.trim_start().starts_with("0/ 1")).expect("it has a node");
     let block: u64 = node.split_whitespace().nth(7).unwrap().parse().unwrap();
     block * 1024 / 4096 * 4096
 }
 
-/// A reading of the volume that fails for want of a block is not one that finds faults: it does not make the
-/// other right.
+/// A reading of the volume that fails because a block cannot be read has not found faults: it does not make
+/// the other reading right.
 #[test]
 fn a_block_that_cannot_be_read_decides_no_tie() {
     if skip() {
@@ -300,7 +300,7 @@ fn a_block_that_cannot_be_read_decides_no_tie() {
     }
     let dir = scratch();
     let whole = base(dir.path(), PLAIN, "12M");
-    // The copy knows of no extents, so it never leads to the node of one.
+    // The copy has no extents feature, so it never leads to a node of extents.
     let mut bytes = whole.clone();
     bytes[COPY + INCOMPAT - SUPER] ^= 0x40;
     bytes[FREE] ^= 1;
@@ -310,7 +310,7 @@ fn a_block_that_cannot_be_read_decides_no_tie() {
     let e = r.report.map(|r| r.outcome).unwrap_err();
     assert_eq!((e.kind(), e.errno()), (ErrorKind::Io, Some(Errno::IO)), "{e}: {:?}", r.told);
     assert!(reads > 0 && r.bytes == bytes, "{:?}", r.told);
-    // With that block, all is well again.
+    // When the block can be read, the repair succeeds.
     let (r, _) = repair_on(&bytes, None, page);
     assert_eq!(r.report.unwrap().outcome, Outcome::Corrected);
     assert!(r.bytes[INCOMPAT] == whole[INCOMPAT], "{:?}", r.told);

@@ -1,4 +1,4 @@
-//! Kinds of volumes and of work, by chance.
+//! Random kinds of volumes and of work.
 
 use tidegate_testing::fill::Rng;
 
@@ -29,7 +29,7 @@ pub(super) struct Draw {
     pub(super) journal: bool,
     pub(super) block: u64,
     pub(super) threads: u64,
-    /// It is filled first.
+    /// The volume is filled first.
     pub(super) full: bool,
 }
 

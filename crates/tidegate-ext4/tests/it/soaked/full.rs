@@ -4,7 +4,7 @@ use super::work::split;
 use super::*;
 
 impl Worker {
-    /// The result of a change; nothing where there was no room.
+    /// The result of a change; nothing if there was no room.
     pub(super) fn done<T>(&mut self, r: tidegate_vfs::Result<T>, what: &str) -> Option<T> {
         match r {
             Ok(done) => Some(done),
@@ -16,7 +16,8 @@ impl Worker {
         }
     }
 
-    /// A write or an allocation for which there was no room: some of it may be there, and nothing else.
+    /// Handles a write or an allocation for which there was no room: some of it may be there, and nothing
+    /// else.
     pub(super) fn after_full(&mut self, path: &str, wanted: &[u8]) {
         let f = self.file(path);
         let mut now = vec![0; f.size() as usize];
@@ -33,7 +34,7 @@ impl Worker {
         *data = now;
     }
 
-    /// Leaves at most a little room.
+    /// Fills the volume until little room is left.
     pub(super) fn fill(&mut self) {
         let path = self.new_path();
         let (parent, name) = split(&path);

@@ -1,4 +1,4 @@
-//! Judging a volume: by e2fsck, and by Linux and the model.
+//! Judges a volume: with e2fsck, and with Linux and the model.
 
 use super::*;
 
@@ -64,7 +64,7 @@ fn differ(path: &str, a: &Thing, b: Option<&Thing>) -> Option<String> {
     ))
 }
 
-/// Whether a volume is below `root` as the model says, by Linux; `file` alone, if one is told.
+/// Compares a volume below `root` with the model, by Linux's reads; only `file` if it is given.
 fn compare(
     found: &BTreeMap<String, Thing>,
     root: &str,
@@ -73,7 +73,7 @@ fn compare(
     file: Option<&str>,
 ) -> Result<(), String> {
     for (path, id) in paths.iter().filter(|p| file.is_none_or(|f| f == p.0)) {
-        // An fdatasync promises the bytes alone.
+        // An fdatasync promises only the bytes.
         let mut want = things[id].clone();
         if let (Some(_), Some(now)) = (file, found.get(path)) {
             (want.mode, want.xattrs) = (now.mode, now.xattrs.clone());
@@ -94,7 +94,8 @@ fn fsck(image: &Path) -> Result<(), String> {
     if clean { Ok(()) } else { Err(format!("e2fsck: {said}")) }
 }
 
-/// Whether a volume that was unmounted is clean, and has all that was done, before and after Linux mounts it.
+/// Checks that an unmounted volume is clean, and has everything that was done, before and after Linux mounts
+/// it.
 pub(super) fn judge_unmounted(s: &Soak, image: &Path) -> Result<(), String> {
     fsck(image)?;
     let found = kernel_tree(Mounted::new(image, "rw").ok_or("no mount")?.path());
@@ -107,7 +108,7 @@ pub(super) fn judge_unmounted(s: &Soak, image: &Path) -> Result<(), String> {
 pub(super) fn judge_cut(s: &Soak, image: &Path, cut: u64) -> Result<(), String> {
     let copy = image.with_extension("copy");
     std::fs::copy(image, &copy).unwrap();
-    // Linux recovers one copy, and we the other.
+    // Linux recovers one copy, and our engine the other.
     let found = kernel_tree(Mounted::new(&copy, "rw").ok_or("Linux does not mount it")?.path());
     fsck(&copy).map_err(|e| format!("recovered by Linux: {e}"))?;
     let bytes = std::fs::read(image).unwrap();

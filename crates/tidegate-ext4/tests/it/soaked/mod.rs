@@ -1,7 +1,7 @@
-//! Work by chance on volumes of many kinds, with unmounts and power cuts in between. e2fsck and Linux judge
-//! each state that is left, and a model in memory says what it has to hold.
+//! Random work on volumes of many kinds, with unmounts and power cuts in between. e2fsck and Linux judge each
+//! resulting state, and a model in memory has its expected content.
 //!
-//! `TIDEGATE_SOAK` says for how many seconds; `TIDEGATE_SEED` begins with a certain round.
+//! `TIDEGATE_SOAK` sets the duration in seconds; `TIDEGATE_SEED` selects the first round.
 
 mod draw;
 mod full;
@@ -25,7 +25,7 @@ use tidegate_vfs::{
 };
 
 const ROOT: &Cred = &Cred::ROOT;
-/// Something under a name.
+/// An inode of the model.
 #[derive(Clone, PartialEq)]
 struct Thing {
     kind: FileType,
@@ -34,20 +34,21 @@ struct Thing {
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// The promise of a sync: the event at which it was durable, and the event until which nothing else was begun.
+/// The promise of a sync: the event at which it was durable, and the event before which no later change
+/// began.
 struct Promise {
     since: u64,
     until: Option<u64>,
     paths: BTreeMap<String, usize>,
     things: BTreeMap<usize, Thing>,
-    /// Of one file, else of all.
+    /// The file of the promise; none for all files.
     file: Option<String>,
 }
 
 struct Soak {
     v: Arc<Vfs>,
     device: Arc<Recorder>,
-    /// The device's content when its record begins.
+    /// The device's content at the start of its record.
     base: Vec<u8>,
     records: Vec<Record>,
     rng: Rng,
@@ -56,23 +57,23 @@ struct Soak {
     workers: Vec<Worker>,
 }
 
-/// A thread's part of a volume, and the model of it.
+/// A thread's part of a volume, and the model of that part.
 struct Worker {
     v: Arc<Vfs>,
     device: Arc<Recorder>,
     rng: Rng,
     unit: u64,
-    /// Its directory; empty for the root.
+    /// The worker's directory; empty for the root.
     root: String,
-    /// Paths, and what they name.
+    /// Paths and their inodes.
     paths: BTreeMap<String, usize>,
     things: BTreeMap<usize, Thing>,
     next: usize,
     promises: Vec<Promise>,
-    /// Names since the last sync that are known to be durable only with the next: an fsync promises the
-    /// file's own.
+    /// Names changed since the last sync that are durable for certain only with the next: an fsync promises
+    /// only the file's own name.
     moved: Vec<String>,
-    /// Changes for which there was no room.
+    /// Number of changes for which there was no room.
     full: u64,
 }
 
@@ -103,12 +104,12 @@ impl Soak {
             let rng = Rng::new(s.rng.below(u64::MAX));
             s.workers.push(Worker::new(&s, rng, root));
         }
-        // The directories themselves are nobody's to lose.
+        // The sync makes the directories themselves durable.
         s.v.sync().unwrap();
         s
     }
 
-    /// Goes on with what lies on the volume.
+    /// Goes on with these bytes as the volume.
     fn remount(&mut self, bytes: Vec<u8>, how: &str) {
         self.base = bytes;
         self.device = Arc::new(Recorder::new(Arc::new(MemoryDevice::from_bytes(&self.base))));
@@ -120,7 +121,7 @@ impl Soak {
         }
     }
 
-    /// So many steps of each worker, at the same time.
+    /// Runs `steps` steps of each worker, at the same time.
     fn work(&mut self, steps: u64) {
         if let [one] = &mut self.workers[..] {
             return (0..steps).for_each(|_| one.step());
@@ -132,14 +133,15 @@ impl Soak {
         });
     }
 
-    /// The device's content after a power cut at event `cut`: all that a flush has covered by then, and
-    /// some of the rest.
+    /// The device's content after a power cut at event `cut`: everything flushed by then, and some of the
+    /// rest.
     fn after_cut(&mut self, cut: u64) -> Vec<u8> {
         let mut now = self.device.take();
         self.records.append(&mut now);
         let flushes = |r: &Record| r.op == Op::Flush || r.flags.contains(BioFlags::PREFLUSH);
         let before = |at: Option<u64>| at.is_some_and(|at| at < cut);
-        // A write on its way has got there as a whole, by sectors, or not at all; before any of it, its flush.
+        // A write on its way has arrived as a whole, by sectors, or not at all; its preceding flush comes
+        // first.
         let kept: Vec<u64> = self.records.iter().map(|_| self.rng.below(3)).collect();
         let records = || self.records.iter().zip(&kept).filter(|(r, _)| r.submitted < cut);
         let has_flushed = |r: &Record, kept: u64| flushes(r) && (before(r.completed) || kept > 0);
@@ -165,15 +167,15 @@ impl Soak {
     }
 }
 
-/// A round that was gone through.
+/// The result of a round.
 enum Round {
-    /// It was judged so often.
+    /// The volume was judged this many times.
     Judged(u64, Draw),
-    /// The volume was not to be had, for this reason.
+    /// The volume could not be made, for this reason.
     Passed(String),
 }
 
-/// One round: a volume, work, unmounts and power cuts. A state that is bad is left at `bad.img`.
+/// One round: a volume, work, unmounts and power cuts. A bad state is left at `bad.img`.
 fn round(dir: &Path, seed: u64, until: Instant) -> Result<Round, String> {
     let (image, bad) = (dir.join("soak.img"), dir.join("bad.img"));
     for old in [&image, &bad] {
@@ -196,14 +198,15 @@ fn round(dir: &Path, seed: u64, until: Instant) -> Result<Round, String> {
     let rng = Rng::new(rng.below(u64::MAX));
     let mut s = Soak::new(bytes, rng, draw.block, draw.journal, draw.how, draw.threads);
     let mut judged = 0;
-    // The first time, whatever the hour: a round that judges nothing is none.
+    // The first pass ignores the time limit: a round must judge something.
     while judged == 0 || judged < 4 && Instant::now() < until {
         if draw.full {
             s.workers[0].fill();
         }
         let steps = 30 + s.rng.below(250);
         s.work(steps / draw.threads.min(2));
-        // A power cut somewhere in what was done since the last unmount; the volume goes on without it.
+        // A power cut comes somewhere in the work since the last unmount; the volume itself goes on without
+        // it.
         if s.journal {
             for _ in 0..2 {
                 let first = s.workers.iter().filter_map(|w| w.promises.first()).map(|p| p.since).min();
@@ -229,7 +232,7 @@ fn round(dir: &Path, seed: u64, until: Instant) -> Result<Round, String> {
             std::fs::write(&bad, &bytes).unwrap();
             format!("{what}: unmounted: {e}")
         })?;
-        // The next round goes on with the volume that Linux left.
+        // The next pass goes on with the volume that Linux left.
         s.remount(std::fs::read(&image).unwrap(), draw.how);
         for w in &s.workers {
             for (path, id) in w.paths.iter().filter(|(_, id)| w.things[*id].kind == FileType::Regular) {
@@ -254,7 +257,7 @@ fn volumes_of_many_kinds_outlive_work_by_chance() {
         return;
     }
     let seconds = std::env::var("TIDEGATE_SOAK").map_or(8, |s| s.parse().expect("TIDEGATE_SOAK is a number"));
-    // In memory: each state is written, mounted and judged several times.
+    // The images are in memory: each state is written, mounted and judged several times.
     let memory = Path::new("/dev/shm");
     let dir = if memory.is_dir() { TempDir::new_in(memory, "soak").unwrap() } else { scratch() };
     let begin = seed();

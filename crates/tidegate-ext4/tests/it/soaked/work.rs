@@ -1,10 +1,10 @@
-//! Operations by chance, on a volume and in the model of it. A worker has a directory to itself, or all.
+//! Random operations on a volume and in its model. A worker has a directory to itself, or the whole volume.
 
 use super::*;
 
-/// Bytes of a file at most.
+/// Most bytes of a file.
 const LONGEST: u64 = 1 << 20;
-/// Names on a volume at most.
+/// Most names on a volume.
 const NAMES: usize = 90;
 
 pub(super) fn split(path: &str) -> (&str, &str) {
@@ -31,7 +31,7 @@ impl Worker {
         self.v.open(ROOT, &self.get(path), OpenFlags::READ | OpenFlags::WRITE).unwrap()
     }
 
-    /// A path by chance; of one kind, if that is asked.
+    /// A random path; of one kind, if that is given.
     fn some(&mut self, kind: Option<FileType>) -> Option<String> {
         let fits: Vec<&String> = self
             .paths
@@ -43,7 +43,7 @@ impl Worker {
         fits.get(n).map(|p| (*p).clone())
     }
 
-    /// A directory by chance: the root is one.
+    /// A random directory, which may be the root.
     pub(super) fn some_dir(&mut self) -> String {
         match self.rng.below(3) {
             0 => self.root.clone(),
@@ -58,7 +58,7 @@ impl Worker {
         format!("{dir}/{}-{}", self.next, "n".repeat(long))
     }
 
-    /// A promise of one file outlives changes of others.
+    /// Begins a change; promises of single files stay valid during changes of others.
     pub(super) fn begin_at(&mut self, paths: &[&str]) {
         let now = self.device.mark();
         let near = |a: &str, b: &str| a == b || a.starts_with(&format!("{b}/"));
@@ -227,7 +227,8 @@ impl Worker {
         };
         self.begin_at(&[&path]);
         let r = self.file(&path).truncate(size);
-        // A page is written as a whole: one that is to have zeros behind the old end wants blocks for its holes.
+        // A page is written as a whole: a page that will have zeros behind the old end needs blocks for its
+        // holes.
         if size as usize <= self.things[&id].data.len() {
             r.unwrap_or_else(|e| panic!("{path}: cut to {size}: {e}"));
         } else if self.done(r, &path).is_none() {

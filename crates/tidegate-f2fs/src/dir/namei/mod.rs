@@ -1,7 +1,8 @@
 //! Changes of names: create, link, unlink, and the end of an inode.
 //!
-//! Each runs with `cp_rwsem` held shared, so a checkpoint has all of it or nothing. All reads come before the
-//! first change, where an error leaves all as it was; a failure after it stops the volume.
+//! Each change runs with `cp_rwsem` held shared, so a checkpoint has all of the change or nothing. All reads
+//! come before the first change: an error in a read leaves all as it was. A failure after the first change
+//! stops the volume.
 
 use crate::dir::names::Names;
 use crate::durable::since_cp::Since;
@@ -23,11 +24,11 @@ use tidegate_rt::{Mutex, Timespec};
 use tidegate_vfs::fs::NewXattrs;
 use tidegate_vfs::{Attr, ErrorKind, FileType, Ino, Inode, InodeParts, NewInode, Result};
 
-/// Most names of an inode.
+/// Most names that an inode can have.
 const F2FS_LINK_MAX: u32 = u32::MAX;
 
 impl F2fs {
-    /// Makes an inode with its attributes under a name that is missing.
+    /// Makes an inode with its attributes under `name`, which the directory does not have yet.
     pub(crate) fn create_inode(
         &self,
         dir: &Arc<Inode>,
@@ -240,7 +241,7 @@ impl F2fs {
             self.orphans.lock().remove(&inode.nid().0);
             self.orphans_changed.store(true, SeqCst);
         }
-        // With several parents, i_pino names none for certain.
+        // A file with several parents: i_pino names none of them for certain.
         fi(inode).advise.fetch_or(advise::LOST_PINO, Relaxed);
         self.finish(|| {
             self.store_inode(inode)?;
@@ -248,7 +249,7 @@ impl F2fs {
         })
     }
 
-    /// Reads the nodes of `inodes`, which a change is about to change.
+    /// Reads the nodes of `inodes` before a change of them.
     pub(crate) fn read_inodes<'a>(&self, inodes: impl IntoIterator<Item = &'a Inode>) -> Result<()> {
         inodes.into_iter().try_for_each(|i| self.node_of(i.nid(), i.ino.0).map(drop))
     }
@@ -278,7 +279,7 @@ impl F2fs {
         let at = self.find_entry(dir, name)?.ok_or(ErrorKind::NotFound)?;
         self.read_to_remove(dir, at)?;
         self.read_inodes([&**dir, inode])?;
-        // The checkpoint has a directory's children still, and a file's other name may be new.
+        // The last checkpoint may still have a directory's children, and another name of the file may be new.
         if inode.is_dir() || inode.nlink() > 1 {
             self.since_cp.vacate(dir, name);
         }
@@ -289,7 +290,7 @@ impl F2fs {
         })
     }
 
-    /// An inode loses the name it had in `dir`; with its last it becomes an orphan.
+    /// Takes from an inode the name that it had in `dir`; an inode without a name left becomes an orphan.
     pub(crate) fn drop_link(&self, dir: &Inode, inode: &Inode, now: Timespec) -> Result<()> {
         let gone = {
             let mut a = inode.attr();
@@ -308,10 +309,11 @@ impl F2fs {
         self.store_inode(inode)
     }
 
-    /// Frees an inode and all it has. Its pages are gone from the cache. Takes `cp_rwsem` shared for a step
-    /// at a time, and waits for nodes on their way with it released.
+    /// Frees an inode, its nodes and its blocks. The pages of the inode have left the cache. Takes `cp_rwsem`
+    /// shared for one step at a time, and waits for nodes on their way to the device with `cp_rwsem`
+    /// released.
     pub(crate) fn evict(&self, inode: &Inode) -> Result<()> {
-        // Each step makes it dirty: better before the first.
+        // Each step makes the inode's node dirty, so the wait comes before the first step.
         self.wait_on_node(inode.nid());
         let mut empty = false;
         loop {
@@ -323,8 +325,8 @@ impl F2fs {
         }
     }
 
-    /// Frees some of it; once its inode is left alone, that is `empty` and does not become dirty again. Until
-    /// that was all, it stays an orphan.
+    /// Frees some of the inode's nodes. Once the inode's own node is all that is left, this sets `empty`, and
+    /// the node does not become dirty again. The inode stays an orphan until all is freed.
     fn evict_step(&self, inode: &Inode, empty: &mut bool) -> Result<CutStep> {
         let _op = self.cp_rwsem.read();
         if !*empty && let Some(step) = self.empty_step(inode)? {
@@ -332,7 +334,8 @@ impl F2fs {
         }
         if let Freed::Busy(nid) = self.finish(|| self.free_node(inode.nid(), true))? {
             if !*empty {
-                // A checkpoint may come before the next step: its node must not name one that is free.
+                // A checkpoint may come before the next step, so the inode's node must not name a node that
+                // is free.
                 self.finish(|| self.store_inode(inode))?;
                 *empty = true;
             }
@@ -343,7 +346,7 @@ impl F2fs {
         Ok(CutStep::Last)
     }
 
-    /// Frees some of what an inode has; `None` when it has nothing.
+    /// Frees some of an inode's nodes and blocks; `None` when it has none.
     fn empty_step(&self, inode: &Inode) -> Result<Option<CutStep>> {
         self.dirty_dirs.lock().remove(&inode.ino.0);
         self.forget_inode_meta(inode);
@@ -364,7 +367,7 @@ impl F2fs {
     }
 }
 
-/// Sets the name an inode remembers.
+/// Sets the name that an inode block remembers.
 pub(crate) fn set_name(page: &mut [u8], name: &[u8]) {
     if let Some(raw) = RawInode::of_mut(page) {
         raw.set_name(name);

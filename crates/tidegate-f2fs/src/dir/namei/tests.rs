@@ -6,7 +6,7 @@ use tidegate_block::{Errno, Fault, Op, Rule};
 use tidegate_rt::{sim, thread};
 use tidegate_vfs::{Cred, FileSystem, WritebackControl};
 
-/// Its NAT block cannot be read, or it cannot be written.
+/// The first block's NAT block cannot be read, or the first block cannot be written.
 #[test]
 fn a_first_block_that_fails_is_not_counted() {
     let open = new_volume();

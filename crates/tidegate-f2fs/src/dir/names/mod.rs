@@ -1,16 +1,18 @@
 //! The index in memory of a large directory's names: at which levels a name can be.
 //!
-//! On the volume, a name may be in one bucket of each level, so a lookup reads a bucket of every level, and a new
-//! name is looked for in all of them in vain. A table of hashes and levels, made when lookups have read as much as
-//! the directory has, leaves one bucket for a name that is there, and none for one that is not.
+//! On the volume, a name may be in one bucket of each level. So a lookup reads a bucket of every level, and a
+//! search for a new name reads all of them in vain. A table holds the hash and the level of each name. It is
+//! made when lookups have read as many blocks as the directory has. With the table, a lookup reads one bucket
+//! for a name that is there, and none for a name that is not.
 //!
 //! ```text
 //! lookup "x"   level 0  1  2  3  4  5 … 11          table: hash("x") -> {9}
 //! without       ▒▒  ▒▒  ▒▒  ▒▒  ▒▒  ▒▒ … ▒▒         with      only ▒▒ at level 9
 //! ```
 //!
-//! The table says "may be": equal bits of two hashes cost a look. It never hides a name. A directory that cannot be
-//! read whole, and one for which memory does not suffice, have none.
+//! The table says "may be": two hashes with equal bits cost a read in vain. The table never hides a name. A
+//! directory that cannot be read whole has no table, and neither has a directory for which memory does not
+//! suffice.
 //!
 //! Lock: `fi->names` 448, short, never while the device is waited for.
 //!
@@ -27,15 +29,16 @@ use tidegate_rt::{LockClass, Mutex};
 
 static NAMES: LockClass = LockClass::new("fi->names", 448);
 
-/// Blocks that lookups read before a table can pay.
+/// Blocks that lookups read before a table is worth its cost.
 const WORTH: u64 = 64;
 
-/// Memory that the tables of a volume take together, in bytes.
+/// Memory that all tables of a volume take together, in bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Budget(AtomicUsize);
 
 impl Budget {
-    /// Takes or gives back what a table of `had` bytes needs to have `has`; false if that is above `limit`.
+    /// Changes the budget for a table that grows or shrinks from `had` to `has` bytes; false if the sum would
+    /// exceed `limit`.
     fn change(&self, had: usize, has: usize, limit: usize) -> bool {
         let used = self.0.fetch_add(has, Relaxed) + has - had;
         let fits = has <= had || used <= limit;
@@ -44,7 +47,7 @@ impl Budget {
     }
 }
 
-/// A table with its share of the budget, which it gives back when it goes.
+/// A table with its share of the budget, which returns to the budget when the table is dropped.
 struct Held {
     table: Table,
     bytes: usize,
@@ -77,12 +80,12 @@ impl Drop for Held {
 }
 
 enum State {
-    /// No table; blocks that lookups read since.
+    /// No table; the number is the blocks that lookups have read since.
     Without(u64),
-    /// Somebody reads the directory to make one.
+    /// A thread reads the directory to make a table.
     Building,
     Known(Box<Held>),
-    /// One cannot be had.
+    /// This directory cannot have a table.
     Never,
 }
 
@@ -95,29 +98,29 @@ impl Default for Names {
     }
 }
 
-/// A table being made by reading the directory.
+/// A table that is being made from a read of the directory.
 pub(crate) struct Builder {
     held: Option<Held>,
-    /// Changes of the directory when reading began.
+    /// The directory's count of changes when the read began.
     changes: u64,
 }
 
 impl Builder {
-    /// Adds a name that was read. Without enough memory for all names, nothing comes of it.
+    /// Adds a name that was read. If memory does not suffice for all names, there will be no table.
     pub(crate) fn add(&mut self, hash: u32, level: u32, slots: usize) {
         if self.held.as_mut().is_some_and(|h| h.insert(hash, level, slots) == Err(Full)) {
             self.held = None;
         }
     }
 
-    /// Whether reading on is of use.
+    /// Whether it is of use to read on.
     pub(crate) fn goes_on(&self) -> bool {
         self.held.is_some()
     }
 }
 
 impl Names {
-    /// The levels at which a name with `hash` may be, one bit for each; all of them where nothing is known.
+    /// The levels at which a name with `hash` may be, one bit for each; all levels where there is no table.
     pub(crate) fn levels(&self, hash: u32) -> u64 {
         match &self.0.lock().0 {
             State::Known(h) => h.table.levels(hash),
@@ -125,7 +128,7 @@ impl Names {
         }
     }
 
-    /// The levels at which to look for room, one bit for each.
+    /// The levels at which to look for free slots, one bit for each.
     pub(crate) fn roomy(&self, dir_level: u32, levels: u32) -> u64 {
         match &self.0.lock().0 {
             State::Known(h) => {
@@ -135,8 +138,8 @@ impl Names {
         }
     }
 
-    /// Notes that a lookup read `looked` blocks of a directory of `blocks`. `Some`: the caller is to read the
-    /// directory, and to call [`Names::built`] in any case. `limit`: bytes that all tables may take.
+    /// Notes that a lookup read `looked` blocks of a directory of `blocks`. With `Some`, the caller reads the
+    /// directory, and calls [`Names::built`] in any case. `limit`: bytes that all tables may take.
     pub(crate) fn looked(
         &self,
         looked: u64,
@@ -155,7 +158,7 @@ impl Names {
         Some(Builder { held: Held::new(budget, limit), changes: *changes })
     }
 
-    /// Takes over what a builder read; `whole`: it met every name.
+    /// Takes over a builder's table; `whole`: the builder has every name.
     pub(crate) fn built(&self, builder: Builder, whole: bool) {
         let mut guard = self.0.lock();
         let (state, changes) = &mut *guard;
@@ -166,7 +169,7 @@ impl Names {
         };
     }
 
-    /// A name came in.
+    /// Notes a name that was added.
     pub(crate) fn added(&self, hash: u32, level: u32, slots: usize) {
         let mut guard = self.0.lock();
         let (state, changes) = &mut *guard;
@@ -178,7 +181,7 @@ impl Names {
         }
     }
 
-    /// A name went.
+    /// Notes a name that was removed.
     pub(crate) fn removed(&self, hash: u32, level: u32, slots: usize) {
         let mut guard = self.0.lock();
         let (state, changes) = &mut *guard;
@@ -189,7 +192,7 @@ impl Names {
         }
     }
 
-    /// A change failed: the directory's content is not known now.
+    /// Drops the table after a change that failed: the directory's content is not known now.
     pub(crate) fn forget(&self) {
         let mut guard = self.0.lock();
         let (state, changes) = &mut *guard;

@@ -1,16 +1,16 @@
-//! A table of name hashes and the levels they stand at: 4 bytes for each name, exact but for 6 bits of the hash.
+//! A table of name hashes and their levels: 4 bytes for each name, exact but for 6 bits of the hash.
 
 use crate::format::raw::{MAX_DIR_HASH_DEPTH, NR_DENTRY_IN_BLOCK, bucket_blocks, dir_buckets};
 
-/// Bits of a tag that hold the level; the others are the hash's.
+/// Bits of a tag that hold the level; the other bits are the hash's.
 const LEVEL: u32 = 63;
 /// A place without a name. No level is 63.
 const EMPTY: u32 = u32::MAX;
 const _: () = assert!(MAX_DIR_HASH_DEPTH <= LEVEL);
 /// Places that a fresh table has.
 const FIRST: usize = 1024;
-/// Places looked at for one hash, at most. Names whose hashes were made to lie together would make each step
-/// a walk through all of them.
+/// Most places that a search for one hash looks at. Names whose hashes were made to lie together would make
+/// each step a walk through all of them.
 const LONGEST: usize = 512;
 
 /// The hashes of a directory's names, with the level of each, in open addressing with linear probing.
@@ -22,7 +22,7 @@ pub(super) struct Table {
     slots: [u64; MAX_DIR_HASH_DEPTH as usize],
 }
 
-/// The table has no room, or would be slow.
+/// The table has no room, or searches in it would be slow.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
@@ -36,7 +36,7 @@ impl Table {
         self.tags.len() * size_of::<u32>()
     }
 
-    /// Bytes of memory if one more name comes in.
+    /// Bytes of memory after one more name.
     pub(super) fn bytes_to_add(&self) -> usize {
         if self.must_grow() { self.bytes() / 2 * 3 } else { self.bytes() }
     }
@@ -80,7 +80,7 @@ impl Table {
         Ok(())
     }
 
-    /// Takes a name out; whether it was there.
+    /// Takes a name out; false if it was not there.
     pub(super) fn remove(&mut self, hash: u32, level: u32, slots: usize) -> bool {
         let tag = hash & !LEVEL | level;
         let found =
@@ -88,7 +88,8 @@ impl Table {
         let Some(mut hole) = found else { return false };
         let n = self.tags.len();
         let distance = |from: usize, to: usize| (to + n - from) % n;
-        // Every tag stays reachable from its home without an empty place between: those behind move up.
+        // Every tag must be reachable from its home without an empty place between, so the tags behind the
+        // hole move up.
         let mut at = (hole + 1) % n;
         while self.tags[at] != EMPTY {
             if distance(self.home(self.tags[at]), at) >= distance(hole, at) {
@@ -124,7 +125,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list of what is there; few hashes, so that they meet.
+        /// Compares the table with a list of its names. The test uses few hashes, so that they collide.
         #[test]
         fn it_has_what_was_put_in(
             ops in prop::collection::vec((any::<bool>(), 0..200u32, 0..5u32), 1..500),

@@ -10,7 +10,7 @@ use tidegate_block::{BioFlags, PageBuf};
 use tidegate_rt::hash::{HashMap, HashSet};
 use tidegate_vfs::{Error, Result};
 
-/// Blocks read at once: a log's blocks mostly lie one behind the other.
+/// Blocks read at once: the blocks of a log mostly follow each other.
 const READ_AHEAD: u32 = 32;
 
 /// Walks the chain.
@@ -19,8 +19,8 @@ pub(super) struct Chain<'a> {
     at: BlockAddr,
     stamp: NodeStamp,
     buf: Option<(BlockAddr, PageBuf)>,
-    /// Brent's loop detection: a block that was passed, the steps since, and after how many of these it
-    /// is replaced.
+    /// Brent's loop detection: a block that the walk has passed, the steps since then, and the number of
+    /// steps after which another block replaces it.
     passed: BlockAddr,
     steps: u64,
     limit: u64,
@@ -70,7 +70,7 @@ impl<'a> Chain<'a> {
         Ok(Some((at, page)))
     }
 
-    /// Whether the chain goes on, if it does, in a zone that has lost its content.
+    /// Whether the rest of the chain, if there is one, is in a zone that has lost its content.
     pub(super) fn is_cut(&self) -> bool {
         self.fs.sb.in_main(self.at) && self.fs.sit.is_lost(self.at)
     }
@@ -90,16 +90,16 @@ impl<'a> Chain<'a> {
 /// The findings of a first walk.
 pub(super) struct Found {
     pub entries: HashMap<u32, Entry>,
-    /// A bit for each segment (least significant first): the chain is in it or leads to it.
+    /// A bit for each segment (least significant first): the chain is in the segment or leads to it.
     pub segments: Vec<u8>,
-    /// Those the chain itself is in.
+    /// Segments that the chain itself is in.
     pub nodes: HashSet<u32>,
     /// The rest of the chain is in a zone that has lost its content.
     pub is_cut: bool,
 }
 
-/// Learns which files were fsynced. Stops at nothing but the end of the chain, so that nodes that were
-/// written without fsync count for the segments, too.
+/// Learns which files were fsynced. The walk stops only at the end of the chain, so that the segments of
+/// nodes that were written without fsync count, too.
 pub(super) fn find(fs: &F2fs) -> Result<Found> {
     let segments = vec![0; fs.sb.main_segments.div_ceil(8) as usize];
     let mut f = Found { entries: HashMap::default(), segments, nodes: HashSet::default(), is_cut: false };
@@ -129,7 +129,8 @@ pub(super) fn find(fs: &F2fs) -> Result<Found> {
     Ok(f)
 }
 
-/// Calls `f` with every block of the chain and every block of data it leads to, some more than once.
+/// Calls `f` with every block of the chain and every block of data that the chain leads to; with some blocks
+/// more than once.
 pub(super) fn each_block(fs: &F2fs, mut f: impl FnMut(BlockAddr) -> Result<()>) -> Result<()> {
     let mut chain = Chain::new(fs);
     while let Some((at, page)) = chain.next()? {
@@ -141,8 +142,8 @@ pub(super) fn each_block(fs: &F2fs, mut f: impl FnMut(BlockAddr) -> Result<()>) 
     Ok(())
 }
 
-/// The blocks that a node's words point to, if it holds addresses. Words of an inode's that are no addresses
-/// count, too: a block too many is kept.
+/// The blocks that the words of a node point to, if it holds addresses. Words of an inode that are no
+/// addresses count, too: a block too many does no harm.
 fn targets(page: &[u8]) -> impl Iterator<Item = BlockAddr> {
     let ofs = ofs_of(page);
     let words = match ofs {

@@ -12,20 +12,21 @@ use tidegate_vfs::{Error, Inode, Result};
 use zerocopy::FromBytes;
 
 impl RollForward<'_> {
-    /// Takes over a direct node. With `grows`, the file reaches as far as the node has pages.
+    /// Takes over a direct node. With `grows`, the file size grows to the last page of the node.
     pub(super) fn recover_dnode(&self, inode: &Arc<Inode>, page: &[u8], grows: bool) -> Result<()> {
         let f = fi(inode);
         let start = start_of_node(ofs_of(page), f.addrs_per_inode() as u64)
             .ok_or_else(|| Error::corrupt(format!("node {} has no place in a file", ofs_of(page))))?;
         if f.has_inline(inline::DATA) {
-            // The file had grown out of its inode by then; that inode may come later in the chain.
+            // The file was no longer inline when this node was written; the inode that says so may come later
+            // in the chain.
             self.recover_inline_data(inode, page, None)?;
         }
         let wanted: Vec<BlockAddr> = (0..ADDRS_PER_BLOCK).map(|i| BlockAddr(word(page, i))).collect();
         let last = self.recover_addresses(inode, start, &wanted)?;
         if let Some(last) = last.filter(|_| grows && !f.has_advise(advise::KEEP_SIZE)) {
             let mut a = inode.attr();
-            // A page that the file reaches into already says nothing of where it ends.
+            // A page that begins below the file's end says nothing about where the file ends.
             if a.size <= last * BLOCK_SIZE as u64 {
                 a.size = (last + 1) * BLOCK_SIZE as u64;
             }
@@ -33,8 +34,8 @@ impl RollForward<'_> {
         self.fs.store_inode(inode)
     }
 
-    /// Makes pages from `start` on lie where `wanted` says; the last page that came to lie elsewhere. The
-    /// inode is stored by the caller.
+    /// Moves the pages from `start` on to the places in `wanted`; returns the last page that got another
+    /// place. The caller stores the inode.
     pub(super) fn recover_addresses(
         &self,
         inode: &Inode,
@@ -46,7 +47,7 @@ impl RollForward<'_> {
         while at < wanted.len() {
             let index = start + at as u64;
             if let crate::node::dnode::Found::Hole(n) = fs.find_dnode(inode, index)? {
-                // A node is made only for something to put in it.
+                // A node is made only for addresses that are no holes.
                 let holes = wanted[at..].iter().take_while(|a| **a == BlockAddr::NULL).count();
                 let skip = holes.min(n as usize);
                 if skip > 0 {
@@ -65,8 +66,8 @@ impl RollForward<'_> {
         Ok(last)
     }
 
-    /// Makes the pages behind `d` lie where `wanted` says; which was the last to be given a place. The pages'
-    /// old blocks go first: pages of one file may have exchanged them.
+    /// Moves the pages behind `d` to the places in `wanted`; returns the last page that got a place. The
+    /// pages' old blocks are freed first: pages of one file may have exchanged them.
     fn move_pages(
         &self,
         inode: &Inode,
@@ -94,7 +95,7 @@ impl RollForward<'_> {
         Ok(moved.next_back())
     }
 
-    /// Frees what a page had.
+    /// Frees the block of a page.
     fn drop_page(&self, inode: &Inode, old: BlockAddr) -> Result<()> {
         let fs = self.fs;
         fs.check_data_addr(old, inode.ino.0)?;
@@ -122,7 +123,7 @@ impl RollForward<'_> {
         Ok(())
     }
 
-    /// Gives block `new` (or a reservation) to a page that has none: slot `slot` of node `nid`.
+    /// Gives block `new` (or a reservation) to slot `slot` of node `nid`, a page that has none.
     fn take_block(&self, inode: &Inode, nid: Nid, slot: usize, new: BlockAddr) -> Result<()> {
         let fs = self.fs;
         fs.book(1, 0, 0)?;
@@ -139,7 +140,7 @@ impl RollForward<'_> {
         fs.set_summary(new, sum)
     }
 
-    /// The block belongs to another page so far (Linux moves blocks between files): that one loses it.
+    /// Takes a block from the page that has it so far (Linux moves blocks between files).
     fn take_from_owner(&self, inode: &Inode, blk: BlockAddr) -> Result<()> {
         let fs = self.fs;
         let sum = fs.summary_of(blk)?;
@@ -179,7 +180,7 @@ impl F2fs {
             .map_err(|_| Error::corrupt("SSA block"))
     }
 
-    /// Sets the owner of a block of data. Logs work on its segment only where nothing will be written.
+    /// Sets the owner of a block of data. A log may be in that segment only where nothing will be written.
     fn set_summary(&self, blk: BlockAddr, sum: RawSummary) -> Result<()> {
         let (seg, i) = self.sit.place(blk);
         for log in self.cursegs.all() {

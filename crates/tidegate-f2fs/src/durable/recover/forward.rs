@@ -11,7 +11,8 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use tidegate_rt::hash::HashMap;
 use tidegate_vfs::{At, Error, ErrorKind, FileType, Result};
 
-/// The logs, those first that recovery writes most to: there may not be a free segment for each.
+/// The logs; the logs that recovery writes most to come first, as there may not be a free segment for each
+/// log.
 const BY_NEED: [Log; NR_CURSEG_TYPE] =
     [Log::WarmNode, Log::HotNode, Log::HotData, Log::ColdNode, Log::WarmData, Log::ColdData];
 
@@ -21,8 +22,8 @@ impl F2fs {
         Ok(!chain::find(self)?.entries.is_empty())
     }
 
-    /// Recovers what was fsynced after the last checkpoint; whether anything was. Nothing is durable
-    /// before the next checkpoint. On a volume that is opened read-only all of it stays in memory.
+    /// Recovers what was fsynced after the last checkpoint; false if there was nothing. Nothing of it is
+    /// durable before the next checkpoint. On a volume that is opened read-only all of it stays in memory.
     ///
     /// # Errors
     /// `Corrupt` when the nodes make no sense, `NoSpace`, those of the device.
@@ -34,7 +35,7 @@ impl F2fs {
         if found.entries.is_empty() {
             return Ok(false);
         }
-        // On zones, logs are out of the way already.
+        // On zones, the logs have left the chain's sections already.
         if self.why_read_only().is_none() && !self.is_zoned() {
             self.clear_the_way(std::mem::take(&mut found.segments))?;
         }
@@ -53,9 +54,9 @@ impl F2fs {
         Ok(true)
     }
 
-    /// Takes the logs away from `segments` (a bit each), which the chain is in or leads to. On a small or
-    /// full volume there may be too few others: then they go to those, and away from the blocks of the chain
-    /// alone; where there is none, logs fill holes.
+    /// Takes the logs away from `segments` (a bit each), which the chain is in or leads to. A small or full
+    /// volume may have too few other segments. Logs then go to such segments, and stay away from the blocks
+    /// of the chain alone; where there is no free segment, logs fill holes.
     fn clear_the_way(&self, segments: Vec<u8>) -> Result<()> {
         self.sit.exclude(Some(segments));
         let mut stuck = self.leave_segments(BY_NEED.into())?;
@@ -67,7 +68,7 @@ impl F2fs {
         stuck.into_iter().try_for_each(|log| self.stay_in_holes(log))
     }
 
-    /// Takes logs to other segments, not such as they are kept away from. Those that found none.
+    /// Takes logs to other segments that they are not kept away from. Returns the logs that found none.
     pub(super) fn leave_segments(&self, logs: Vec<Log>) -> Result<Vec<Log>> {
         let mut stuck = Vec::new();
         for log in logs {
@@ -79,7 +80,8 @@ impl F2fs {
         Ok(stuck)
     }
 
-    /// Keeps the directory blocks that recovery changed, as the volume itself will never have them.
+    /// Keeps in memory the directory blocks that recovery changed: the read-only volume itself will never
+    /// have them.
     fn keep_directories(&self) {
         let dirs: Vec<_> = self.dirty_dirs.lock().drain().collect();
         let mut kept = HashMap::default();
@@ -93,8 +95,8 @@ impl F2fs {
 }
 
 impl RollForward<'_> {
-    /// Makes inodes that no checkpoint has, before any other node takes their number, and drops what
-    /// truncation took from the others.
+    /// Makes inodes that no checkpoint has, before any other node takes their number. From the other inodes
+    /// it drops what truncation took.
     fn prepare(&mut self) -> Result<()> {
         let mut inos: Vec<u32> = self.entries.keys().copied().collect();
         inos.sort_unstable();
@@ -103,12 +105,12 @@ impl RollForward<'_> {
             let known = self.fs.nat.lookup(&self.fs.meta, Nid(ino))?.addr != BlockAddr::NULL;
             let keep = match (known, e.dentry, e.inode) {
                 (false, Some(at), _) => self.make_inode(ino, at)?,
-                // Its last name went before the checkpoint.
+                // The file's last name went before the checkpoint.
                 (false, None, _) => false,
                 (true, _, Some(at)) => self.drop_old_subtrees(ino, at)?,
                 (true, _, None) => self.load(ino)?.file_type == FileType::Regular,
             };
-            // A file that has a name is not given another.
+            // A file that has a name gets no other.
             if let Some(e) = self.entries.get_mut(&ino).filter(|_| known) {
                 e.dentry = None;
             }
@@ -119,20 +121,20 @@ impl RollForward<'_> {
         Ok(())
     }
 
-    /// Takes over what node `page`, found at `at`, says of its file.
+    /// Takes over the content of node `page`, found at `at`, for its file.
     fn apply(&mut self, at: BlockAddr, page: &[u8]) -> Result<()> {
         let ino = crate::node::ino_of(page);
         let Some(e) = self.entries.get(&ino) else { return Ok(()) };
         if e.last == BlockAddr::NULL {
-            return Ok(()); // all that was fsynced of it is there
+            return Ok(()); // all fsynced nodes of the file are recovered
         }
         let (is_last, named) = (e.last == at, e.dentry == Some(at));
-        // Behind its last inode, only nodes themselves tell how far the file reaches.
+        // Behind the last inode in the chain, only the nodes themselves tell the file's size.
         let grows = e.inode.is_none();
         let last_inode = e.inode == Some(at);
         let inode = match self.load(ino) {
             Ok(inode) => inode,
-            Err(e) if e.kind() == ErrorKind::Stale => return Ok(()), // its name went to another file
+            Err(e) if e.kind() == ErrorKind::Stale => return Ok(()), // the file's name went to another file
             Err(e) => return Err(e.of_at("recovering", At::Inode(ino.into()))),
         };
         let of = |e: Error| e.at(at.place()).of_at("recovering", At::Inode(ino.into()));

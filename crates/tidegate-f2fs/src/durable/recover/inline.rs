@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tidegate_vfs::{Inode, Result};
 
 impl RollForward<'_> {
-    /// Takes over data kept in the inode, or with `None` makes room for addresses.
+    /// Takes over data kept in the inode, or with `None` moves such data out to make room for addresses.
     pub(super) fn recover_inline_data(
         &self,
         inode: &Arc<Inode>,

@@ -27,8 +27,8 @@ impl RollForward<'_> {
         Ok(page)
     }
 
-    /// Makes inode `ino` as the node at `at` has it, but for its data, which follows. False when it is no
-    /// regular file, which fsync never leaves for recovery.
+    /// Makes inode `ino` from its node at `at`, without its data, which follows. False for a file that is not
+    /// regular, which fsync never leaves for recovery.
     pub(super) fn make_inode(&self, ino: u32, at: BlockAddr) -> Result<bool> {
         let fs = self.fs;
         let mut page = self.read_node_block(at)?;
@@ -56,7 +56,7 @@ impl RollForward<'_> {
         Ok(true)
     }
 
-    /// Drops the node trees that inode `ino` has in the checkpoint and no more in its last version at `at`.
+    /// Drops the node trees that inode `ino` has in the checkpoint, but not in its last version at `at`.
     pub(super) fn drop_old_subtrees(&self, ino: u32, at: BlockAddr) -> Result<bool> {
         let page = self.read_node_block(at)?;
         let inode = self.load(ino)?;
@@ -68,7 +68,8 @@ impl RollForward<'_> {
         Ok(true)
     }
 
-    /// Drops the node trees of which `gone` says so, given the id and which of the five it is.
+    /// Drops the node trees for which `gone` is true; `gone` gets the node id and the index among the five of
+    /// an inode.
     fn drop_subtrees(&self, inode: &Inode, gone: impl Fn(u32, usize) -> bool) -> Result<()> {
         for k in 0..5 {
             let node = self.fs.node_of(inode.nid(), inode.ino.0)?;
@@ -80,9 +81,9 @@ impl RollForward<'_> {
         Ok(())
     }
 
-    /// Takes over an inode: attributes, inline parts, the addresses in it. Only the `last` one of a file tells
-    /// that the file has no xattr node: before it, the log may have that node ahead of an inode that does not
-    /// name it yet.
+    /// Takes over an inode: attributes, inline parts, the addresses in it. Only the `last` inode node of a
+    /// file tells that the file has no xattr node: in the log, an xattr node may come before an inode that
+    /// does not name it yet.
     pub(super) fn recover_inode(&self, inode: &Arc<Inode>, page: &[u8], last: bool) -> Result<()> {
         let (fs, f) = (self.fs, fi(inode));
         if !checksum_holds(&fs.sb, page) {

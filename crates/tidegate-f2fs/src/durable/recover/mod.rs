@@ -1,12 +1,14 @@
 //! Roll-forward: files that were fsynced after the last checkpoint.
 //!
-//! fsync leaves marked nodes in the warm-node log. Recovery follows that log from where the checkpoint left
-//! it, three times: to learn which files were fsynced and which segments that touches ([`chain`]); to make
-//! the inodes no checkpoint has; and to give each file what its nodes say, up to its last marked one
-//! ([`inode`], [`data`], [`name`]). Blocks that are read stay where they are: the logs move to other segments
-//! first, and nothing counts before the checkpoint at the end. A crash on the way changes nothing.
+//! fsync leaves marked nodes in the warm-node log. Recovery follows that log from its place in the
+//! checkpoint, three times: to learn which files were fsynced and which segments recovery touches
+//! ([`chain`]); to make the inodes that no checkpoint has; and to give each file the content of its nodes, up
+//! to its last marked one ([`inode`], [`data`], [`name`]). The blocks that recovery reads are not
+//! overwritten: the logs move to other segments first. Nothing counts before the checkpoint at the end, so a
+//! crash during recovery changes nothing.
 //!
-//! Locks: opening a volume calls it before anybody else can, so none is waited for.
+//! Locks: recovery runs while the volume is opened, before any other thread can use it, so it waits for no
+//! lock.
 //!
 //! | module | holds |
 //! |---|---|
@@ -32,19 +34,19 @@ use tidegate_vfs::{Ino, Inode, Result};
 /// A file that was fsynced.
 #[derive(Default)]
 struct Entry {
-    /// Its last marked node: later ones were not fsynced.
+    /// The file's last marked node: later nodes were not fsynced.
     last: BlockAddr,
-    /// The last inode up to there.
+    /// The last inode node up to the last marked node.
     inode: Option<BlockAddr>,
-    /// The last one that asks for its name to be recovered.
+    /// The last inode node that asks for the file's name to be recovered.
     dentry: Option<BlockAddr>,
 }
 
-/// One roll-forward, with what it has learned so far.
+/// One roll-forward and its state.
 struct RollForward<'a> {
     fs: &'a F2fs,
     entries: HashMap<u32, Entry>,
-    /// Directories that got names; their blocks are dirty.
+    /// Directories that got names; these directories have dirty blocks.
     dirs: HashMap<u32, Arc<Inode>>,
     /// Segments the chain is in.
     nodes: HashSet<u32>,

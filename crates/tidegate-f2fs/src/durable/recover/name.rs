@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use tidegate_vfs::{Error, Inode, Result};
 
 impl RollForward<'_> {
-    /// Gives `inode` the name that its node says, in the directory it says. A file that bears that name in
-    /// the checkpoint was removed before this one was made.
+    /// Gives `inode` the name and the directory that its node says. A file that has this name in the
+    /// checkpoint was removed before `inode` was made.
     pub(super) fn recover_name(&mut self, inode: &Arc<Inode>, page: &[u8]) -> Result<()> {
         let fs = self.fs;
         let ino = inode.nid().0;

@@ -1,4 +1,4 @@
-//! Logs, the write pointers of zones, and fsynced nodes, brought together after a power cut.
+//! Brings logs, the write pointers of zones, and fsynced nodes together after a power cut.
 
 use super::chain;
 use crate::format::units::SegNo;
@@ -9,10 +9,11 @@ use tidegate_rt::hash::HashMap;
 use tidegate_vfs::Result;
 
 impl F2fs {
-    /// Takes logs away from sections that something was written to behind where a checkpoint has the logs: a
-    /// power cut has left what of it it would. For opening, before anything is written. With `fsynced`, that
-    /// is also done where no write pointer tells, and nobody goes to what the chain of fsynced nodes is in or
-    /// leads to. False where no section is free to go to: nothing may be written then.
+    /// Takes logs away from sections whose blocks behind the checkpoint's log position were written: after a
+    /// power cut these blocks hold anything. Runs when the volume is opened, before anything is written. With
+    /// `fsynced`, logs also leave sections where no write pointer tells, and no log goes to a section that
+    /// the chain of fsynced nodes is in or leads to. False where no free section is left: nothing may be
+    /// written then.
     ///
     /// # Errors
     /// Those of reading the chain.
@@ -31,15 +32,15 @@ impl F2fs {
         };
         let mut stuck = self.leave_segments(Log::ALL.into_iter().filter(is_behind).collect())?;
         if !stuck.is_empty() {
-            // Sections that the checkpoint has free and the chain is not in are of no use, whatever was
-            // written to them.
+            // Sections that are free in the checkpoint and that the chain is not in hold nothing of use,
+            // whatever was written to them.
             self.reset_zones();
             stuck = self.leave_segments(stuck)?;
         }
         if !stuck.is_empty() {
             return Ok(false);
         }
-        // Those that no log goes on in, before logs open others.
+        // Zones that no log goes on in are handled before logs open other zones.
         for section in zones.active_at_open().sections.iter().copied().filter(|n| !self.sit.has_log(*n)) {
             self.sit.left_early(SegNo(section * zones.per()));
         }
@@ -47,8 +48,8 @@ impl F2fs {
         Ok(true)
     }
 
-    /// Keeps logs away from the chain of fsynced nodes, and its blocks from being reset. How many blocks of
-    /// each section are before the end of that.
+    /// Keeps logs away from the chain of fsynced nodes, and its blocks from being reset. Returns for each
+    /// section the number of blocks before the end of the chain.
     fn keep_off_the_chain(&self, zones: &ZoneMap) -> Result<HashMap<u32, u32>> {
         let mut ends = HashMap::default();
         let found = chain::find(self)?;

@@ -1,4 +1,4 @@
-//! The stream that a file's data goes to, its lock, and the bios of it that are sent.
+//! The stream of a file's data, the lock of a stream, and the bios that a pass sends at its end.
 
 use crate::file::write_io::Grown;
 use crate::format::raw::BLOCKS_PER_SEG;
@@ -15,23 +15,23 @@ use std::sync::atomic::{
 use tidegate_rt::Mutex;
 use tidegate_vfs::{Error, ErrorKind, Inode, Result};
 
-/// The streams that a program has chosen for a file, and where it is among them.
+/// The streams that a program has chosen for a file, and the one that is written now.
 #[derive(Default)]
 pub(crate) struct ChosenStreams {
-    /// A bit for each; 0 when nobody has chosen.
+    /// A bit for each chosen stream; 0 when none is chosen.
     bits: AtomicU32,
-    /// The stream that is written to in the lowest byte; above it, how many pages that got since the file came
-    /// to it.
+    /// In the lowest byte the stream that is written now; above it, the number of pages that this stream got
+    /// since the file came to it.
     at: AtomicU32,
 }
 
 impl ChosenStreams {
-    /// A bit for each.
+    /// The chosen streams, a bit for each.
     pub(crate) fn get(&self) -> u32 {
         self.bits.load(Relaxed)
     }
 
-    /// Those of the first `n`, of which there is one at least.
+    /// The chosen streams among the first `n`; stream 0 if there is none.
     fn of_first(&self, n: u8) -> u32 {
         match self.get() & ((1 << n) - 1) {
             0 => 1,
@@ -39,13 +39,14 @@ impl ChosenStreams {
         }
     }
 
-    /// The one of the first `n`, unless several are chosen.
+    /// The only chosen stream among the first `n`; `None` if several are chosen.
     fn only(&self, n: u8) -> Option<u8> {
         let bits = self.of_first(n);
         bits.is_power_of_two().then_some(bits.trailing_zeros() as u8)
     }
 
-    /// The one of the first `n` for so many more pages: the next once this one got a segment's worth.
+    /// The chosen stream, among the first `n`, for `pages` more pages. The next stream follows once this one
+    /// got a segment's worth.
     pub(crate) fn next(&self, n: u8, pages: usize) -> u8 {
         let bits = self.of_first(n);
         let at = self.at.load(Relaxed);
@@ -62,10 +63,10 @@ impl ChosenStreams {
 }
 
 impl F2fs {
-    /// Has a file's data go to these streams of its kind, where the policy leaves that to programs.
+    /// Sends a file's data to these streams of its kind, where the policy leaves the choice to programs.
     ///
     /// # Errors
-    /// `InvalidArgument` for one that there is not.
+    /// `InvalidArgument` for a stream that does not exist.
     pub(crate) fn choose_streams_of(&self, inode: &Inode, streams: u32) -> Result<()> {
         let kind = self.data_log(inode);
         let n = self.streams(kind);
@@ -77,8 +78,8 @@ impl F2fs {
         Ok(())
     }
 
-    /// The stream that a pass over an inode puts all its data into, where the policy has one for the file;
-    /// one that cannot be opened now has the first log of its kind in its place.
+    /// The stream that a pass over an inode puts all its data into, where the policy has one stream for the
+    /// file. The first log of the kind takes the place of a stream that cannot be opened now.
     pub(crate) fn stream_of_pass(&self, inode: &Inode) -> Option<LogId> {
         let kind = self.data_log(inode);
         let n = self.streams(kind);
@@ -103,8 +104,8 @@ impl F2fs {
         (self.next_stream.fetch_add(1, Relaxed) % u32::from(n)) as u8
     }
 
-    /// The lock that keeps the placing and sending of a pass together: that of the one of several streams
-    /// which it puts its data into, else the volume's.
+    /// The lock that keeps placing and sending of a pass together: the lock of the pass's stream where there
+    /// are several streams, else the volume's.
     pub(crate) fn writepages_of(&self, inode: &Inode, stream: Option<LogId>) -> &Mutex<()> {
         let several = self.streams(self.data_log(inode)) > 1;
         match (self.switches.stream_flush(), stream) {
@@ -113,8 +114,8 @@ impl F2fs {
         }
     }
 
-    /// Sends the growing bios that an inode's data may be in, as Linux does it at the end of a pass. With one
-    /// log that is the log's, whosever pages are in it.
+    /// Sends the growing bios that may hold an inode's data, as Linux does at the end of a pass. With one log
+    /// that is the log's bio, whichever inode's pages are in it.
     pub(crate) fn send_streams_within(&self, inode: &Arc<Inode>) {
         let kind = self.data_log(inode);
         let all = (0..self.streams(kind)).map(|stream| LogId { kind, stream }.bit()).sum();
@@ -123,7 +124,7 @@ impl F2fs {
         LogId::of_bits(logs).for_each(|log| self.write_io.submit(Grown::Locked(log, inode)));
     }
 
-    /// Whether the first log of a kind would not go on at `end`, though the segment before it has room behind.
+    /// Whether the first log of a kind would not go on at `end`, though the segment before `end` is not full.
     fn is_followed(&self, kind: Log, end: BlockAddr) -> bool {
         let c = self.cursegs.lock(kind);
         let fills_segment = (end.0 - self.sb.main_blkaddr).is_multiple_of(BLOCKS_PER_SEG);

@@ -24,7 +24,7 @@ fn file(open: &Open, name: &str) -> File {
     open.vfs.open_path(&Cred::ROOT, name.as_bytes(), how, 0o644).unwrap()
 }
 
-/// The log that a page of a file is in, of those that have a segment now.
+/// The log of a page of a file, among the logs that have a segment now.
 fn log_of(open: &Open, f: &File, page: u64) -> Option<LogId> {
     let blk = open.fs.map_pages(f.inode(), page, 1).unwrap().blk;
     let seg = open.fs.sit.place(blk).0;
@@ -57,13 +57,13 @@ fn streams_that_were_chosen_take_a_segment_in_turn() {
     let taken: Vec<u8> = (0..6).map(|_| chosen.next(4, 256)).collect();
     assert_eq!(taken, [1, 1, 3, 3, 1, 1]);
     assert_eq!((chosen.next(4, 2048), chosen.next(4, 1)), (3, 1));
-    // Streams are fewer than when it was chosen.
+    // There are fewer streams than when the stream was chosen.
     assert_eq!((chosen.next(2, 1), chosen.only(2)), (1, Some(1)));
     assert_eq!((chosen.next(1, 1), chosen.only(1)), (0, Some(0)));
 
     let open = volume("warm_streams=4,stream_policy=amfs,writepages=unlocked");
     let (other, f) = (file(&open, "other"), file(&open, "f"));
-    // So that no log ends where a segment does.
+    // The other file's pages shift the log, so that `f` does not fill a segment exactly.
     other.choose_streams(0b10).unwrap();
     other.write_at(0, &[7; 32768]).unwrap();
     other.fsync(false).unwrap();
@@ -96,7 +96,7 @@ fn a_stream_that_there_is_not_is_refused() {
     open.vfs.unmount().unwrap();
 }
 
-/// The stream that is kept for a file comes before the one that its program names.
+/// A stream that a file has keeps precedence over one that its program names.
 #[test]
 fn data_that_lives_shortly_is_hot_and_for_ever_cold() {
     let open = volume("");

@@ -1,8 +1,8 @@
-//! Zones that are neither empty nor full, of which a device takes so many.
+//! Active zones: zones that are neither empty nor full. A device limits their number.
 //!
-//! A log begins a zone as soon as it has filled one, and bios of the two are on their way together. Where
-//! that would be a zone too many, the bio that begins is held until another zone is full. A zone that a write
-//! failed in will never be: it is finished at once.
+//! A log begins a zone as soon as it has filled one, and bios of the two zones are on their way together.
+//! Where that would be an active zone too many, the first bio of the new zone is held until another zone is
+//! full. A zone that a write failed in will never be full: it is finished at once.
 
 use super::sections::SectionSpan;
 use crate::format::units::BlockAddr;
@@ -21,12 +21,12 @@ struct State {
     active: BTreeSet<u32>,
     /// Sections that a log has filled, until their last bio has ended.
     ending: BTreeSet<u32>,
-    /// Sections whose zones are being finished, as a write failed there.
+    /// Sections whose zones are being finished because a write failed there.
     finishing: BTreeSet<u32>,
     held: VecDeque<(u32, Bio)>,
-    /// No longer held, and not sent yet.
+    /// Bios that are no longer held and not sent yet.
     going: VecDeque<Bio>,
-    /// A thread sends those.
+    /// A thread sends the bios in `going`.
     sending: bool,
     over: bool,
 }
@@ -34,15 +34,15 @@ struct State {
 /// The state of a device's zones, as far as it is known.
 pub(crate) struct ActiveZones {
     span: SectionSpan,
-    /// So many may be active.
+    /// Most zones that may be active.
     most: usize,
     state: Mutex<State>,
-    /// The way for ends of other bios, which wait for no room in the queue.
+    /// The way to the device for ends of other bios, which must not wait for room in the queue.
     writer: Option<ZoneWriter>,
     unsent: Arc<Unsent>,
 }
 
-/// Bios that were begun and that the queue does not have yet, wherever they are held.
+/// Bios that were begun and that the queue does not have yet, wherever they wait.
 #[derive(Default)]
 pub(super) struct Unsent {
     count: AtomicU64,
@@ -66,7 +66,8 @@ impl Unsent {
 }
 
 impl State {
-    /// Whether another zone may be begun. Also where none is about to be full: nobody would let go of what is held.
+    /// Whether another zone may be begun. True also where no zone is about to be full: nothing would release
+    /// the held bios.
     fn has_room(&self, most: usize) -> bool {
         let none = |of: &BTreeSet<u32>| of.is_disjoint(&self.active);
         self.over || self.active.len() < most || none(&self.ending) && none(&self.finishing)
@@ -74,7 +75,7 @@ impl State {
 }
 
 impl ActiveZones {
-    /// Those of the device behind `queue`.
+    /// The zones of the device behind `queue`.
     pub(super) fn new(
         span: SectionSpan,
         at: ActiveAtOpen<'_>,
@@ -86,12 +87,13 @@ impl ActiveZones {
         ActiveZones { span, most: at.most, state: Mutex::new(&ACTIVE, state), writer, unsent }
     }
 
-    /// A log has filled the section of a block, and the thread that filled it is about to send that.
+    /// Notes that a log has filled the section of a block. The thread that filled it is about to send the
+    /// section's last bio.
     pub(super) fn filled(&self, blk: BlockAddr) {
         self.state.lock().ending.insert(self.span.of(blk));
     }
 
-    /// A bio that may go to the queue now; one that is held goes later.
+    /// Returns a bio that may go to the queue now, or holds it to be sent later.
     pub(super) fn admit(&self, start: BlockAddr, bio: Bio) -> Option<Bio> {
         if !self.span.is_sequential(start) || !self.span.begins_at(start) {
             return Some(bio);
@@ -106,7 +108,7 @@ impl ActiveZones {
         Some(bio)
     }
 
-    /// A bio of `blocks` blocks from `start` on was written.
+    /// Notes that a bio of `blocks` blocks from `start` on was written.
     pub(super) fn written(&self, start: BlockAddr, blocks: u32) {
         if self.span.is_end(start.plus(blocks)) {
             let section = self.span.of(start);
@@ -117,8 +119,9 @@ impl ActiveZones {
         }
     }
 
-    /// A write failed in the section of a block: its zone takes no more, and is finished. To be called before
-    /// anybody hears of the end of the write: when the section is free later, its reset comes behind this.
+    /// Notes that a write failed in the section of a block: its zone takes no more writes, and is finished.
+    /// To be called before any other code learns of the write's end: when the section is free later, its
+    /// reset then comes after this finish.
     pub(super) fn failed(self: &Arc<Self>, blk: BlockAddr, e: Errno) {
         if !self.span.is_sequential(blk) {
             return;
@@ -128,7 +131,7 @@ impl ActiveZones {
         self.change(|s| {
             s.ending.remove(&section);
             if e == Errno::OVERFLOW {
-                // The device did not let it begin.
+                // The device did not let the zone begin.
                 s.active.remove(&section);
             }
             finish = !s.over && s.active.contains(&section) && s.finishing.insert(section);
@@ -142,7 +145,8 @@ impl ActiveZones {
 
     fn finished(&self, section: u32, r: Result<(), Errno>) {
         self.change(|s| {
-            // One that is empty needs no end, and the device may have no room to give it one.
+            // An empty zone need not be finished, and the device may not be able to finish it for want of an
+            // active zone.
             let is_over = matches!(r, Ok(()) | Err(Errno::OVERFLOW));
             if s.finishing.remove(&section) && is_over {
                 s.active.remove(&section);
@@ -150,7 +154,7 @@ impl ActiveZones {
         });
     }
 
-    /// A zone was finished or reset.
+    /// Notes that a zone was finished or reset.
     pub(super) fn left(&self, section: u32) {
         self.change(|s| {
             s.active.remove(&section);
@@ -158,13 +162,14 @@ impl ActiveZones {
         });
     }
 
-    /// Whether a zone is active and nobody is about to finish it.
+    /// Whether a zone is active and is not being finished.
     pub(super) fn is_active(&self, section: u32) -> bool {
         let s = self.state.lock();
         s.active.contains(&section) && !s.finishing.contains(&section)
     }
 
-    /// Holds nothing from now on. Held bios go to the queue: others of the same zone may wait there for them.
+    /// Holds no bio from now on. Held bios go to the queue: other bios of their zones may wait there for
+    /// them.
     pub(super) fn give_up(&self) {
         self.change(|s| s.over = true);
     }
@@ -182,8 +187,8 @@ impl ActiveZones {
         self.send_going();
     }
 
-    /// Sends what is no longer held, one thread at a time: a device may end a bio at once, and that may let
-    /// another go.
+    /// Sends the bios that are no longer held, one thread at a time: a device may end a bio at once, and that
+    /// end may release another bio.
     fn send_going(&self) {
         let mut own = false;
         loop {
@@ -225,7 +230,7 @@ mod tests {
         zones: Arc<ActiveZones>,
     }
 
-    /// A device that takes so many active zones and has these.
+    /// A device that takes at most `most` active zones, with these sections active.
     fn bed(most: usize, sections: &[u32]) -> Bed {
         bed_with(most, most, QueueLimits::default(), sections)
     }
@@ -286,7 +291,7 @@ mod tests {
         bed.wait();
     }
 
-    /// Zones that failed are active as others are, until they are finished.
+    /// Zones with a failed write count as active until they are finished.
     #[test]
     fn zones_that_failed_make_room_for_others() {
         let bed = bed(2, &[0, 1]);
@@ -307,7 +312,7 @@ mod tests {
         assert_eq!((bed.device.refused(), bed.faulty.late()), (0, 2));
     }
 
-    /// One that the device did not let begin is empty, and takes no other's place.
+    /// A zone that the device did not let begin is empty and takes no active zone's place.
     #[test]
     fn a_zone_that_was_refused_is_not_active() {
         let bed = bed(2, &[0]);
@@ -317,7 +322,8 @@ mod tests {
         assert!(bed.begin(2).is_some() && bed.begin(3).is_none());
     }
 
-    /// The end of a bio that lets others go waits for no room, which the end of another might have to make.
+    /// The end of a bio that releases held bios does not wait for room in the queue: the end of another bio
+    /// might have to make that room.
     #[test]
     fn what_goes_in_the_end_of_a_bio_waits_for_nobody() {
         let one = QueueLimits { nr_requests: 1, ..QueueLimits::default() };

@@ -1,4 +1,4 @@
-//! Blocks that have got their places join bios.
+//! The way blocks that have their places join bios.
 
 use super::growing::{Extent, Growing, LastBio, Placed};
 use super::order::Order;
@@ -9,24 +9,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use tidegate_block::{BioFlags, PageBuf, Segment};
 
-/// Pages from which on an extent goes out in bios of its own.
+/// An extent of at least this many pages goes out in bios of its own.
 const OWN_BIO: usize = 32;
 
-/// The bios that blocks join, and what becomes of those that are full.
+/// The bios that blocks join, and the fate of bios that are full.
 pub(crate) enum Bios<'a, 'b> {
-    /// The growing bio of the log. One that is full is left in here: nothing is waited for.
+    /// The growing bio of the log. Full bios are left in the list: nothing waits here.
     Grown(&'a mut FullBios<'b>),
-    /// The growing bio of the log, as Linux has it: what is full is sent with that bio still locked, also while the queue
-    /// is congested.
+    /// The growing bio of the log, as in Linux: a full bio is sent with the growing bio still locked, also
+    /// while the queue is congested.
     Locked,
-    /// Bios of their own if they are many enough, so that no other thread's come between; a few grow with the log's bio.
-    /// The last of those bios goes in here, in place of what was there, which is sent.
+    /// Bios of their own if the blocks are many enough, so that no other thread's blocks come between; a few
+    /// blocks join the log's growing bio. The last of these bios is left in here; the bio that was in here is
+    /// sent.
     Own(&'a mut Option<LastBio>),
 }
 
 impl WriteIo {
-    /// Adds blocks that have got their places from a log to bios. On zones they join the log's growing bio in the order of
-    /// their addresses, whatever `bios` says.
+    /// Adds blocks that have their places from a log to bios. On zones they join the log's growing bio in the
+    /// order of their addresses, whatever `bios` says.
     pub(crate) fn add(&self, log: LogId, placed: impl Into<Placed>, flags: BioFlags, bios: Bios<'_, '_>) {
         match (bios, placed.into()) {
             (Bios::Own(last), Placed { blk, segments, pages: Some(pages), then: None }) => {
@@ -67,7 +68,7 @@ impl WriteIo {
 
     fn add_grown(&self, log: LogId, placed: Placed, flags: BioFlags, full: &mut FullBios<'_>) {
         let _span = placed.pages.as_ref().map(|p| p.submitting(placed.blk, log, flags));
-        // Of pages of nodes nothing says that they move: all do.
+        // Pages of nodes have no note that they move: all of them do.
         let moved = log.kind.is_node() || placed.pages.as_ref().is_none_or(|p| p.moved);
         if let Some(order) = self.order_of(moved) {
             return self.add_in_order(order, log, placed, flags, full);
@@ -89,18 +90,18 @@ impl WriteIo {
         }
     }
 
-    /// The order of what got a place from a log. A page that is written where it was has none.
+    /// The order for blocks that got a place from a log; none for a page that is written in place.
     fn order_of(&self, moved: bool) -> Option<&Order> {
         self.order.as_deref().filter(|_| moved)
     }
 
-    /// A place for bios that become full while locks are held under which nobody waits for the device.
+    /// A list for bios that become full while locks are held under which no thread may wait for the device.
     pub(crate) fn full_bios(&self) -> FullBios<'_> {
         FullBios { io: self, bios: Vec::new() }
     }
 
-    /// Adds blocks that have their places to their log, in its order. Bios that are full, and those that somebody may
-    /// wait for already, are left in `full`.
+    /// Adds blocks that have their places to their log, in the log's order. Full bios, and bios that a thread
+    /// may wait for already, are left in `full`.
     pub(super) fn add_in_order(
         &self,
         order: &Order,
@@ -120,12 +121,13 @@ impl WriteIo {
             }
             let bio = self.join(&mut g, log, placed, flags);
             full.bios.extend(bio.map(|bio| (log, bio)));
-            // Bios that begin other zones may wait for this one.
+            // The section is full, and bios that begin other zones may wait for its last bio.
             if order.span.is_end(g.start.plus(g.blocks)) {
                 full.bios.push((log, self.take_grown(&mut g, log)));
             }
         }
-        // A thread that waits for pages that came early has asked for them to be sent before they were in a bio.
+        // A thread may wait for blocks that came early: it asked for them to be sent before they were in a
+        // bio.
         if others && g.blocks > 0 {
             full.bios.push((log, self.take_grown(&mut g, log)));
         }
@@ -135,8 +137,7 @@ impl WriteIo {
         }
     }
 
-    /// Fills places that nothing was put to: a zone has no gaps.
-    /// Bios that are full are left in `full`.
+    /// Fills places that got no content: a zone has no gaps. Bios that are full are left in `full`.
     pub(crate) fn fill(&self, log: LogId, start: BlockAddr, blocks: u32, full: &mut FullBios<'_>) {
         let Some(order) = &self.order else { return };
         let zeros = Arc::new(PageBuf::zeroed(1));

@@ -1,4 +1,4 @@
-//! Completions of bios: the state they need, and the news they leave.
+//! Completions of bios: the state that they need and the results that they leave.
 
 use super::growing::{Pages, Then};
 use super::order::Order;
@@ -19,43 +19,43 @@ static FSYNC_NODES: LockClass = LockClass::new("sbi->fsync_node_lock", 575);
 
 /// Bios of the warm-node log, numbered in the order of their blocks.
 pub(super) struct Chain {
-    /// The number of the next. Changed with `open` locked.
+    /// The number of the next bio. Changed with `open` locked.
     pub next: AtomicU64,
-    /// Those that are not on the device yet.
+    /// Bios that are not on the device yet.
     pub open: Mutex<BTreeSet<u64>>,
 }
 
-/// State that completions of bios need, and the news they leave.
+/// The state that completions of bios need, and the results that they leave.
 pub(super) struct Done {
     pub chain: Chain,
     pub shorter: WaitQueue,
     pub in_flight: InFlight,
     pub flushes: Arc<FlushControl>,
     pub failed_pages: Arc<FailedPages>,
-    /// The first that failed of what nothing may vouch for.
+    /// The first error of a write whose blocks nothing may vouch for.
     pub metadata_error: OnceLock<Error>,
 }
 
-/// The end of one bio, for the pages in it and for all who wait for these.
+/// The end of one bio, for its pages and for all threads that wait for them.
 pub(super) struct Completion {
     pub log: Log,
     pub start: BlockAddr,
     pub pages: Vec<Pages>,
-    /// Its number in the chain, in the warm-node log.
+    /// The bio's number in the chain, in the warm-node log.
     pub seq: u64,
-    /// Where it is counted among those in flight.
+    /// The half of the bios in flight that counts the bio.
     pub half: usize,
-    /// Whether a checkpoint waits for it.
+    /// Whether every checkpoint waits for the bio.
     pub cp_data: bool,
     pub then: Vec<Then>,
     pub blocks: u32,
-    /// Of a volume on zones.
+    /// Of a volume on zones: the order of its blocks.
     pub order: Option<Arc<Order>>,
     pub done: Arc<Done>,
 }
 
 impl Completion {
-    /// The bio was written, or failed. Pages that failed are dirty again.
+    /// Ends the bio, which was written or failed. Pages that failed are dirty again.
     pub(super) fn ended(self, r: Result<(), Errno>) {
         let done = &self.done;
         if let Err(e) = r {
@@ -65,7 +65,7 @@ impl Completion {
                 order.active.failed(self.start, e);
             }
         }
-        // Counted first: a thread that finds its pages written asks for a flush by this number.
+        // The write is counted first: a thread that finds its pages written asks for a flush by this number.
         let n = done.flushes.write_completed();
         for p in self.pages {
             if !self.log.is_node() {
@@ -87,13 +87,13 @@ impl Completion {
     }
 }
 
-/// The error that an fsync hears: that the device is full, or that it failed.
+/// The error that an fsync returns: the device is full, or a write failed.
 fn kind_of(e: Errno) -> ErrorKind {
     if e == Errno::NOSPC { ErrorKind::NoSpace } else { ErrorKind::Io }
 }
 
 impl Done {
-    /// Of a volume that sends its first bio.
+    /// The state of a volume that has sent no bio yet.
     pub(super) fn new(flushes: Arc<FlushControl>, failed_pages: Arc<FailedPages>) -> Done {
         Done {
             chain: Chain { next: AtomicU64::new(0), open: Mutex::new(&FSYNC_NODES, BTreeSet::new()) },
@@ -105,7 +105,7 @@ impl Done {
         }
     }
 
-    /// Notes the failure of a write of `pages` at `start` for those that want to rely on it.
+    /// Notes that a write of `pages` at `start` failed, for those that want to rely on it.
     pub(super) fn failed(&self, log: Log, start: BlockAddr, pages: &[Pages], e: Errno) {
         let dir = pages.iter().find(|p| p.inode.is_dir());
         if log.is_node() || dir.is_some() {

@@ -15,25 +15,25 @@ pub(crate) struct Pages {
     pub inode: Arc<Inode>,
     pub index: u64,
     pub pages: usize,
-    /// Where the first of them was; as [`BlockAddr::NEW`] and [`BlockAddr::NULL`] where it had no place.
+    /// The first page's old place; [`BlockAddr::NEW`] or [`BlockAddr::NULL`] where it had none.
     pub old: BlockAddr,
-    /// File data that goes to a new place.
+    /// The pages are file data that goes to a new place.
     pub moved: bool,
-    /// Cleaning moves them.
+    /// Cleaning moves the pages.
     pub cleaned: bool,
 }
 
-/// Pages that have one range of blocks.
+/// Pages on one range of blocks.
 pub(crate) struct Extent {
     pub blk: BlockAddr,
     pub segments: Vec<Segment>,
     pub pages: Pages,
 }
 
-/// A function that a thread which waits for a block has called.
+/// A function that a waiting thread wants called at the end of a block's write.
 pub(crate) type Then = Box<dyn FnOnce(Result<(), Errno>) + Send>;
 
-/// Blocks that have a place, and whose they are, if anybody's.
+/// Blocks that have a place, with their pages, if they are pages of an inode.
 pub(crate) struct Placed {
     pub blk: BlockAddr,
     pub segments: Vec<Segment>,
@@ -48,15 +48,15 @@ impl From<Extent> for Placed {
 }
 
 impl Placed {
-    /// Blocks in it.
+    /// Blocks in the bio.
     pub(super) fn blocks(&self) -> u32 {
         self.segments.iter().map(|s| s.len).sum::<u32>() / 4096
     }
 }
 
 impl Extent {
-    /// Cuts an extent into such that a bio can take: of so many blocks and segments at most, as long as a
-    /// segment has no more.
+    /// Cuts an extent into pieces for one bio each: at most `most` blocks and `max_segments` segments, as
+    /// long as one segment has no more blocks.
     pub(super) fn pieces(self, most: usize, max_segments: usize) -> Vec<Extent> {
         let Extent { blk, segments, pages } = self;
         let mut rest = segments.into_iter().peekable();
@@ -90,11 +90,11 @@ impl Extent {
     }
 }
 
-/// The bio that a pass over a file sends at its end.
+/// The last bio of a pass over a file, sent at the end of the pass.
 pub(crate) struct LastBio(pub(super) LogId, pub(super) Growing);
 
 impl Pages {
-    /// Whether every checkpoint waits for them.
+    /// Whether every checkpoint waits for these pages.
     pub(super) fn is_cp_data(&self, log: LogId) -> bool {
         log.kind.is_node() || self.inode.is_dir() || self.cleaned
     }
@@ -103,8 +103,8 @@ impl Pages {
         self.index..self.index + self.pages as u64
     }
 
-    /// Joining bios, until the result is dropped. Says where they go: two addresses in one number, the old one above;
-    /// and how many pages (12 bits), of which log (4 bits), in a bio with which flags.
+    /// A trace span while pages join bios, until the result is dropped. Its values: two addresses in one
+    /// number, the old one above; the number of pages (12 bits) and the log (4 bits); the bio's flags.
     pub(super) fn submitting(&self, blk: BlockAddr, log: LogId, flags: BioFlags) -> Span {
         let addrs = u64::from(self.old.0) << 32 | u64::from(blk.0);
         let what = self.pages as u64 & 0xFFF | (log.kind as u64) << 12 | u64::from(flags.bits()) << 16;
@@ -118,15 +118,15 @@ pub(crate) struct Growing {
     pub blocks: u32,
     pub segments: Vec<Segment>,
     pub pages: Vec<Pages>,
-    /// Functions to call at its end.
+    /// Functions to call at the bio's end.
     pub then: Vec<Then>,
     pub flags: BioFlags,
-    /// Its number in the chain of warm nodes.
+    /// The bio's number in the chain of warm nodes.
     pub seq: u64,
-    /// Which half of those in flight counts it.
+    /// The half of the bios in flight that counts the bio.
     pub half: usize,
-    /// It has what every checkpoint waits for: nodes, blocks of directories, pages that cleaning moves
-    /// (`F2FS_WB_CP_DATA`).
+    /// The bio has blocks that every checkpoint waits for: nodes, blocks of directories, pages that cleaning
+    /// moves (`F2FS_WB_CP_DATA`).
     pub cp_data: bool,
 }
 

@@ -7,8 +7,8 @@
 //! Blocks come in by [`WriteIo::add`]; [`Bios`] selects how they join bios. Bios go out by [`WriteIo::submit`]; [`Grown`]
 //! selects them. The waits (`wait_…`) send the bios that they wait for first.
 //!
-//! Locks owned: those that the folder above lists, but for `sbi->streammap_lock`. Callers: passes over data and nodes
-//! add blocks; a thread that waits for write-back has bios sent.
+//! Locks owned: the locks listed in the folder above, except `sbi->streammap_lock`. Callers: passes over data
+//! and nodes add blocks; a thread that waits for write-back has bios sent.
 //!
 //! | module | holds |
 //! |---|---|
@@ -49,18 +49,18 @@ use tidegate_rt::{
 };
 use tidegate_vfs::Error;
 
-/// In its flags, from bit 16 on, one more than the processor that it is sent by; 0 where that is not known.
+/// In the flags, from bit 16 on: one more than the processor that sends the bio; 0 where it is not known.
 static SUBMIT_WRITE_BIO: EventPoint<4> =
     EventPoint::new("f2fs_submit_write_bio", ["sector", "size", "log", "flags"]);
 
 static IO_LOCK: LockClass = LockClass::new("io->io_rwsem", 570).off_device();
 
-/// The thread that does a bio which the device takes quickly.
+/// The thread that carries out a bio which the device takes quickly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
-    /// The queue's.
+    /// The queue's thread.
     Queue,
-    /// The calling one, which is about to wait for the bio.
+    /// The calling thread, which is about to wait for the bio.
     Caller,
 }
 
@@ -69,23 +69,23 @@ pub(crate) struct WriteIo {
     queue: Arc<RequestQueue>,
     stats: Arc<Counters>,
     logs: [Mutex<Growing>; LOG_SLOTS],
-    /// The logs that have a growing bio, a bit each; changed with the log locked.
+    /// The logs that have a growing bio, one bit each; changed with the log locked.
     growing: AtomicU64,
-    /// The logs that ever had one, and those that a checkpoint names.
+    /// The logs that ever had a growing bio, and the logs that a checkpoint names.
     used: AtomicU64,
     /// Runs of pages that have their places and are about to join bios.
     placing: AtomicU64,
-    /// Those of them that every checkpoint waits for.
+    /// The runs among these that every checkpoint waits for.
     placing_cp_data: AtomicU64,
     unsent: Arc<Unsent>,
     sent: WaitQueue,
-    /// Of a volume on zones.
+    /// Of a volume on zones: the order of its blocks.
     order: Option<Arc<Order>>,
     done: Arc<Done>,
     pub failed_pages: Arc<FailedPages>,
 }
 
-/// A run of pages that has its places and that bios do not have yet; a checkpoint waits for it.
+/// A run of pages that have their places and are not in bios yet; a checkpoint waits for it.
 pub(crate) struct Placing<'a> {
     io: &'a WriteIo,
     cp_data: bool,
@@ -101,9 +101,10 @@ impl Drop for Placing<'_> {
     }
 }
 
-/// Bios that are full. They are sent when this is dropped, and that waits while the queue is congested: this
-/// is made before the locks are taken that are not to be held meanwhile, and so dropped after them. A thread
-/// that has some waits neither for a checkpoint nor for a page's write-back, which may wait for them.
+/// Bios that are full. They are sent when this list is dropped, which waits while the queue is congested. So
+/// the list is made before the locks that must not be held meanwhile, and is dropped after them. A thread
+/// that holds full bios waits neither for a checkpoint nor for a page's write-back: either may wait for these
+/// bios.
 pub(crate) struct FullBios<'a> {
     io: &'a WriteIo,
     bios: Vec<(LogId, Growing)>,
@@ -146,8 +147,8 @@ impl WriteIo {
         }
     }
 
-    /// Says that pages have their places, before `cp_rwsem` is let go of; until the result is dropped, they
-    /// join bios. `cp_data` when every checkpoint waits for them.
+    /// Says that pages have their places, before `cp_rwsem` is released. The pages join bios until the result
+    /// is dropped. `cp_data` when every checkpoint waits for them.
     pub(crate) fn placing(&self, cp_data: bool) -> Placing<'_> {
         self.placing.fetch_add(1, SeqCst);
         if cp_data {
@@ -156,8 +157,8 @@ impl WriteIo {
         Placing { io: self, cp_data }
     }
 
-    /// Why a node, or another part of their chain, or a directory's block could not be written, if so.
-    /// Nothing may vouch for it then.
+    /// The first error of a write of a node, of another block of the node chain, or of a directory's block,
+    /// if there was one. Nothing may vouch for the block then.
     pub(crate) fn metadata_error(&self) -> Option<&Error> {
         self.done.metadata_error.get()
     }
@@ -203,7 +204,8 @@ impl WriteIo {
         full
     }
 
-    /// Takes what grew in a log, which the caller has locked: nobody finds its pages there any more.
+    /// Takes the growing bio of a log that the caller has locked: no thread finds the bio's pages there any
+    /// more.
     fn take_grown(&self, g: &mut Growing, log: LogId) -> Growing {
         self.growing.fetch_and(!log.bit(), SeqCst);
         for of_one in g.pages.chunk_by(|a, b| Arc::ptr_eq(&a.inode, &b.inode)) {

@@ -1,8 +1,9 @@
-//! Blocks of a log on zones: they join bios in the order of their addresses, from any thread and at any time.
+//! The order of a log's blocks on zones: they join bios in the order of their addresses, from any thread and
+//! at any time.
 //!
 //! A zone is written from its start on without a gap, and threads add what they have placed in any order.
-//! Blocks that come early wait here. The thread that placed the blocks before them adds these soon: between
-//! the two it waits for no write. A log says where it leaves a section and where it begins another
+//! Blocks that come early wait here. The thread that placed the blocks before them adds those soon: it waits
+//! for no write between placing and adding. A log says where it leaves a section and where it begins another
 //! ([`WriteIo::turn`]), before blocks are placed there.
 
 use super::active::ActiveZones;
@@ -24,7 +25,7 @@ static IO_ORDER: LockClass = LockClass::new("sbi->io_order_lock", 568).off_devic
 pub(super) struct Sequence {
     next: BlockAddr,
     closed_at: BlockAddr,
-    /// Where the log leaves a section, and begins another.
+    /// The places where the log leaves a section, and where it begins the next.
     turns: VecDeque<(BlockAddr, BlockAddr)>,
     pub early: BTreeMap<u32, (Placed, BioFlags)>,
 }
@@ -70,8 +71,8 @@ impl Order {
 }
 
 impl WriteIo {
-    /// Says that a log goes on at `begin` behind what it has up to `left`. For callers that have the log
-    /// locked.
+    /// Says that a log goes on at `begin` once its blocks up to `left` are added. For callers that have the
+    /// log locked.
     pub(crate) fn turn(&self, log: LogId, left: BlockAddr, begin: BlockAddr) {
         if let Some(order) = self.order.as_ref().filter(|_| left != begin) {
             let mut s = order.logs[log.slot()].lock();
@@ -87,12 +88,12 @@ impl WriteIo {
         }
     }
 
-    /// Where a log was closed.
+    /// The place where a log was closed.
     pub(crate) fn left_of(&self, log: LogId) -> BlockAddr {
         self.order.as_ref().map_or(BlockAddr::NULL, |o| o.logs[log.slot()].lock().closed_at)
     }
 
-    /// Has what came early fail, now and from now on: the volume stopped.
+    /// Fails blocks that came early, now and from now on: the volume stopped.
     pub(crate) fn give_up_order(&self) {
         if let Some(order) = &self.order {
             order.over.store(true, SeqCst);
@@ -134,21 +135,21 @@ impl WriteIo {
         }
     }
 
-    /// A zone was finished.
+    /// Notes that a zone was finished.
     pub(crate) fn finished(&self, section: u32) {
         if let Some(order) = &self.order {
             order.active.left(section);
         }
     }
 
-    /// Sections that a write failed in and that are partly written.
+    /// Sections that a write failed in and whose zones are active.
     pub(crate) fn bad_and_active(&self) -> Vec<u32> {
         let Some(order) = self.order.as_ref().filter(|o| o.bad.any.load(SeqCst)) else { return Vec::new() };
         let bad = order.bad.list.lock().clone();
         bad.into_iter().filter(|n| order.active.is_active(*n)).collect()
     }
 
-    /// A zone was reset: it takes writes again.
+    /// Notes that a zone was reset: it takes writes again.
     pub(crate) fn is_good_again(&self, section: u32) {
         self.finished(section);
         if let Some(order) = self.order.as_ref().filter(|o| o.bad.any.load(SeqCst)) {
@@ -157,7 +158,8 @@ impl WriteIo {
     }
 }
 
-/// Of a volume that goes without having stopped: a held bio leads to its holder, and would stay.
+/// A volume may be dropped without having stopped. A held bio refers to its holder, and both would stay in
+/// memory.
 impl Drop for WriteIo {
     fn drop(&mut self) {
         self.give_up_order();

@@ -1,4 +1,4 @@
-//! Sections of the main area, and those whose zones take no more.
+//! Sections of the main area, and the sections whose zones take no more writes.
 
 use crate::format::units::BlockAddr;
 use std::collections::BTreeSet;
@@ -13,11 +13,11 @@ static BAD: LockClass = LockClass::new("write_io->bad_sections", 578);
 pub(crate) struct SectionSpan {
     /// First block of the main area.
     pub main: u32,
-    /// Blocks from the start of a section to that of the next.
+    /// Blocks from the start of a section to the start of the next.
     pub blocks: u32,
-    /// The first section that is written in order.
+    /// The first section that must be written in order.
     pub first: u32,
-    /// Blocks that can be written of those.
+    /// Blocks of such a section that can be written.
     pub capacity: u32,
 }
 
@@ -35,14 +35,14 @@ impl SectionSpan {
         self.of(blk) >= self.first
     }
 
-    /// Whether a section that is written in order is full up to a block.
+    /// Whether `blk` is the end of the writable blocks of a section that must be written in order.
     pub(super) fn is_end(self, blk: BlockAddr) -> bool {
         let last = BlockAddr(blk.0 - 1);
         self.is_sequential(last) && (last.0 - self.main) % self.blocks + 1 == self.capacity
     }
 }
 
-/// Sections that a write failed in: their zones take no more.
+/// Sections that a write failed in: their zones take no more writes.
 #[derive(Clone)]
 pub(super) struct BadSections {
     span: SectionSpan,
@@ -55,7 +55,7 @@ impl BadSections {
         BadSections { span, any: Arc::default(), list: Arc::new(Mutex::new(&BAD, BTreeSet::new())) }
     }
 
-    /// A write at a block failed.
+    /// Notes that a write at a block failed.
     pub(super) fn note(&self, blk: BlockAddr) {
         self.list.lock().insert(self.span.of(blk));
         self.any.store(true, SeqCst);

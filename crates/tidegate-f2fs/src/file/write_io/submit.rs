@@ -1,4 +1,4 @@
-//! Growing bios that are sent as they are, and the waits for what was sent.
+//! Submission of growing bios, and the waits for bios that were sent.
 
 use super::growing::{Growing, LastBio, Placed, Then};
 use super::{Sender, WriteIo};
@@ -11,30 +11,30 @@ use tidegate_rt::{WaitQueue, device_wait, trace::SpanPoint};
 use tidegate_vfs::Inode;
 use tidegate_vfs::mapping::AddressSpace;
 
-/// Sending what a pass holds back at its end.
+/// The submission at the end of a pass of the bio that it holds back.
 static SUBMIT_MERGED: SpanPoint<1> = SpanPoint::new("f2fs_submit_merged_write", ["log"]);
 static WAIT_ON_NODES: SpanPoint<0> = SpanPoint::timed("f2fs_wait_on_node_pages_writeback", []);
 
-/// Bios that are sent as they are, and the thread that does the last of them.
+/// The growing bios to send, and the thread that carries out the last of them.
 pub(crate) enum Grown<'a> {
     /// Every growing bio.
     All(Sender),
-    /// Every growing bio, also one that another thread begins at this moment: a bio is counted with its log locked, so one
-    /// that comes to a log after the call is counted after it, too.
+    /// Every growing bio, also one that another thread begins at this moment. A bio is counted with its log
+    /// locked, so a bio that comes to a log after the call is also counted after it.
     Begun,
-    /// Those with pages of a mapping; bios of other logs are left alone.
+    /// The bios with pages of a mapping; bios of other logs are left alone.
     Of(&'a AddressSpace, Sender),
-    /// That of a log.
+    /// The bio of a log.
     Log(LogId, Sender),
-    /// That of a log at the end of a pass over an inode, as Linux sends it: with the bio locked, and whosever pages are in
-    /// it.
+    /// The bio of a log at the end of a pass over an inode, as Linux sends it: with the bio locked, whichever
+    /// inode's pages are in it.
     Locked(LogId, &'a Arc<Inode>),
-    /// The one that a pass over a file has held back.
+    /// The bio that a pass over a file has held back.
     Last(Option<LastBio>, Sender),
 }
 
 impl WriteIo {
-    /// Sends bios. Waits for nothing but room in the queue.
+    /// Sends bios. Waits only for room in the queue.
     pub(crate) fn submit(&self, which: Grown<'_>) {
         match which {
             Grown::All(sender) => self.submit_logs(self.growing.load(SeqCst), sender),
@@ -60,7 +60,7 @@ impl WriteIo {
         let _span = SUBMIT_MERGED.enter([log.kind as u64]);
         let mut g = self.logs[log.slot()].lock();
         if g.blocks > 0 {
-            // Another is adding to it, or about to send it.
+            // The bio may hold pages of another inode, whose pass still adds to it or is about to send it.
             self.stats.sent_early(g.is_of_another(inode));
             self.stats.stream_sent(log);
             self.send(log, self.take_grown(&mut g, log), Sender::Queue);
@@ -80,8 +80,8 @@ impl WriteIo {
         let mut last = None;
         for log in LogId::of_bits(logs) {
             let Some(g) = self.take(log) else { continue };
-            // A bio is held back for the caller alone: the caller must not wait for a congested queue before
-            // its next step.
+            // Only a bio that the caller will carry out is held back: the caller must not wait for a
+            // congested queue before its next step.
             let now = match sender {
                 Sender::Caller => last.replace(LastBio(log, g)),
                 Sender::Queue => Some(LastBio(log, g)),
@@ -94,8 +94,8 @@ impl WriteIo {
         self.submit_last(last, sender);
     }
 
-    /// Waits for bios that were begun before the call, beside others that are begun meanwhile. For a checkpoint
-    /// before it freezes operations; one at a time.
+    /// Waits for bios that were begun before the call, while other threads begin more. For a checkpoint
+    /// before it freezes operations; only one thread may wait here at a time.
     pub(crate) fn wait_begun(&self) {
         device_wait::check();
         let half = self.done.in_flight.turn();
@@ -103,7 +103,8 @@ impl WriteIo {
         self.done.in_flight.ended.wait_until(|| self.done.in_flight.is_over(half));
     }
 
-    /// Waits for what Linux's checkpoint waits for. For callers that keep others from placing pages.
+    /// Waits for the bios that Linux's checkpoint waits for. For callers that keep other threads from placing
+    /// pages.
     pub(crate) fn wait_cp_data(&self) {
         device_wait::check();
         self.sent.wait_until(|| self.placing_cp_data.load(SeqCst) == 0);
@@ -112,31 +113,31 @@ impl WriteIo {
     }
 
     fn take(&self, log: LogId) -> Option<Growing> {
-        // A thread that added something to it before this call has set the bit.
+        // A thread that added blocks to the log before this call has set the bit.
         if self.growing.load(SeqCst) & log.bit() == 0 {
             return None;
         }
         self.take_locked(log)
     }
 
-    /// The growing bio of a log, looked for under the log's lock.
+    /// Takes the growing bio of a log, under the log's lock.
     fn take_locked(&self, log: LogId) -> Option<Growing> {
         let mut growing = self.logs[log.slot()].lock();
         (growing.blocks > 0).then(|| self.take_grown(&mut growing, log))
     }
 
-    /// Sends every growing bio and waits until the queue has all that anybody had taken to send. For callers
-    /// that keep others from placing pages.
+    /// Sends every growing bio and waits until the queue has every bio that any thread has begun. For callers
+    /// that keep other threads from placing pages.
     pub(crate) fn wait_sent(&self) {
         device_wait::check();
-        // In this order: a block that has a place may join a growing bio yet.
+        // The order matters: a block that has a place may still join a growing bio.
         self.sent.wait_until(|| self.placing.load(SeqCst) == 0);
         self.submit(Grown::All(Sender::Queue));
         self.unsent.none.wait_until(|| self.unsent.is_none());
     }
 
-    /// Sends what grows in the warm-node log and waits until every block added to it before the call is
-    /// written.
+    /// Sends the growing bio of the warm-node log and waits until every block added to this log before the
+    /// call is written.
     pub(crate) fn wait_chain(&self) {
         device_wait::check();
         let end = self.done.chain.next.load(SeqCst);
@@ -148,7 +149,7 @@ impl WriteIo {
         }
     }
 
-    /// Adds one block that nobody's page is, sends it and waits for it.
+    /// Adds one block that belongs to no page, sends it and waits for it.
     pub(crate) fn write_and_wait(&self, log: LogId, blk: BlockAddr, segment: Segment) -> Result<(), Errno> {
         let Some(order) = &self.order else { return Err(Errno::INVAL) };
         let ended = Arc::new((OnceLock::new(), WaitQueue::new()));

@@ -1,4 +1,4 @@
-//! Blocks that have a place on zones and never get there.
+//! Blocks that have a place on zones and never reach it.
 
 use super::growing::Placed;
 use super::{Grown, SectionSpan, Sender, WriteIo};
@@ -14,7 +14,7 @@ use tidegate_block::{
 const ZONE: u64 = 2 << 20;
 const LOGS: [Log; 2] = [Log::WarmData, Log::ColdData];
 
-/// A volume's bios, on a device that takes one active zone; each of two logs is at the start of one.
+/// A volume's bios, on a device that takes one active zone. Each of its two logs is at the start of a zone.
 fn bed() -> WriteIo {
     let spec = ZoneSpec { size: ZONE, capacity: ZONE, conventional: 0, max_open: 1, max_active: 1 };
     let device = Arc::new(ZonedDevice::new(Arc::new(MemoryDevice::new(8 * ZONE)), spec));
@@ -28,7 +28,7 @@ fn bed() -> WriteIo {
     io
 }
 
-/// Adds a block; its end, and whether anything holds it still.
+/// Adds a block; returns its end, and a reference that tells whether anything still holds the block.
 fn add(io: &WriteIo, log: Log, blk: u32) -> (Receiver<Result<(), Errno>>, Weak<PageBuf>) {
     let (tx, rx) = channel();
     let page = Arc::new(PageBuf::zeroed(1));
@@ -47,9 +47,9 @@ fn what_came_early_or_is_held_ends_with_the_volume() {
     let io = bed();
     let early = add(&io, LOGS[0], 1);
     io.filled(BlockAddr(0));
-    // One zone is active and about to be full, and this would be another.
+    // One zone is active and about to be full; this block would begin another zone.
     let held = add(&io, LOGS[1], 512);
-    // That waits in the queue for the one before it.
+    // This block waits in the queue for the held block before it.
     let behind = add(&io, LOGS[1], 513);
     assert!([&early, &held, &behind].iter().all(|b| b.0.try_recv().is_err()));
     drop(io);

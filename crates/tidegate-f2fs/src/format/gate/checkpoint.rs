@@ -13,7 +13,7 @@ pub struct Checkpoint {
     pub raw: Box<RawCheckpoint>,
     /// Flags.
     pub flags: CpFlags,
-    /// Which pack it came from: 0 or 1.
+    /// The pack that it came from: 0 or 1.
     pub pack: u32,
     /// First block of the pack.
     pub start: u32,
@@ -23,9 +23,10 @@ pub struct Checkpoint {
     pub sit_bitmap: Vec<u8>,
     /// Version bitmap of the NAT.
     pub nat_bitmap: Vec<u8>,
-    /// Version of the newest pack that was written to its end: the next has a later one.
+    /// Version of the newest pack that was written to its end; the next pack has a later version.
     pub newest_version: u64,
-    /// The fault of the other pack, if that is newer and was written to its end: the volume is damaged.
+    /// The fault of the other pack, if that pack is newer and was written to its end: the volume is damaged
+    /// then.
     pub passed_over: Option<Error>,
 }
 
@@ -50,7 +51,7 @@ impl Checkpoint {
         if self.flags.contains(CpFlags::CRC_RECOVERY) { v | u64::from(self.crc) << 32 } else { v }
     }
 
-    /// The rules between its fields, and between them and the superblock.
+    /// Checks the rules between the checkpoint's fields, and between them and the superblock.
     pub(super) fn validate(&self, sb: &Superblock) -> Result<(), Cow<'static, str>> {
         let r = &self.raw;
         let fail = |what: &'static str| Err(what.into());
@@ -110,7 +111,7 @@ impl Checkpoint {
         self.flags.intersects(CpFlags::UMOUNT | CpFlags::FASTBOOT)
     }
 
-    /// Where the chain of fsynced nodes begins, if there is one: where the warm node log goes on.
+    /// The start of the chain of fsynced nodes, if there is a chain: the next block of the warm node log.
     pub fn chain_start(&self, sb: &Superblock) -> BlockAddr {
         let (segno, off) = (self.raw.cur_node_segno[1].get(), u32::from(self.raw.cur_node_blkoff[1].get()));
         BlockAddr(sb.main_blkaddr + segno * BLOCKS_PER_SEG + off)
@@ -118,7 +119,7 @@ impl Checkpoint {
 
     /// The stamp of nodes that were written after this checkpoint.
     pub fn node_stamp(&self) -> NodeStamp {
-        // fsck.f2fs leaves a checkpoint whose CRC no node knows of.
+        // fsck.f2fs writes a checkpoint whose CRC no node has.
         let any_crc = self.flags.contains(CpFlags::NOCRC_RECOVERY);
         let mask = if any_crc { u64::from(u32::MAX) } else { u64::MAX };
         NodeStamp { version: self.node_version(), mask }

@@ -1,4 +1,4 @@
-//! Features: which can be read, which can be changed, their names.
+//! Features: the features that can be read, the features that can be changed, the names of all.
 
 use crate::format::raw::*;
 use tidegate_vfs::{Error, ErrorKind, Result};
@@ -12,8 +12,8 @@ pub const SUPPORTED: Features = Features::EXTRA_ATTR
     .union(Features::BLKZONED)
     .union(Features::LOST_FOUND);
 
-/// Features whose volumes can be read faithfully (what cannot be read is refused file by file), but not
-/// changed.
+/// Features whose volumes can be read faithfully but not changed. A file that cannot be read is refused by
+/// itself.
 pub const READABLE: Features = Features::ENCRYPT
     .union(Features::ATOMIC_WRITE)
     .union(Features::PRJQUOTA)
@@ -41,7 +41,7 @@ pub fn feature_name(constant: &str) -> String {
     }
 }
 
-/// Refuses features that Tidegate does not know, by name.
+/// Refuses features that Tidegate does not know; the error names them.
 pub(super) fn check_features(f: Features) -> Result<()> {
     let unknown = f - SUPPORTED - READABLE;
     if unknown.is_empty() {

@@ -29,7 +29,7 @@ fn size(n: u32) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)
 }
 
-/// A size in memory as one of the volume, which may be larger.
+/// A size in memory as a size on the volume, which may be larger.
 fn wide(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }

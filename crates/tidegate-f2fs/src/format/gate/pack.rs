@@ -9,9 +9,9 @@ use zerocopy::FromBytes;
 /// A pack that cannot be used.
 #[derive(Debug)]
 pub struct BadPack {
-    /// The rule that it breaks.
+    /// The rule that the pack breaks.
     pub error: Error,
-    /// Its version, where it was written to its end: it did count.
+    /// The pack's version, if it was written to its end, and so did count.
     pub version: Option<u64>,
 }
 
@@ -22,20 +22,20 @@ impl From<Error> for BadPack {
 }
 
 impl Checkpoint {
-    /// Reads and validates both packs through `read` (a block by its address) and takes the newer. A pack that was
-    /// not written to its end is what a power cut leaves. One that was, and says what cannot be, is damage: then
-    /// the other is taken, with [`Checkpoint::passed_over`] set.
+    /// Reads and validates both packs through `read` (a block by its address) and takes the newer. A power
+    /// cut leaves a pack that was not written to its end. A pack that was written to its end and breaks a
+    /// rule is damage: the other pack is taken then, with [`Checkpoint::passed_over`] set.
     ///
     /// # Errors
     /// `Corrupt` when neither can be used.
     pub fn load(sb: &Superblock, mut read: impl FnMut(u32) -> Result<Vec<u8>>) -> Result<Checkpoint> {
         let [a, b] = [0, 1].map(|n| Self::load_pack(sb, n, &mut read));
-        // Versions wrap: the newer is the one that is ahead.
+        // Versions wrap around: the newer version is the one that is ahead.
         let newer = |of: u64, than: u64| (of.wrapping_sub(than).cast_signed()) > 0;
         match (a, b) {
             (Ok(a), Ok(b)) => Ok(if newer(b.version(), a.version()) { b } else { a }),
             (Ok(mut cp), Err(bad)) | (Err(bad), Ok(mut cp)) => {
-                // Of two with one version the first counts; sload.f2fs leaves such packs.
+                // Of two packs with one version the first counts; sload.f2fs leaves such packs.
                 let counts = |v| newer(v, cp.version()) || cp.pack == 1 && v == cp.version();
                 if let Some(version) = bad.version.filter(|v| counts(*v)) {
                     cp.passed_over = Some(bad.error);
@@ -68,7 +68,7 @@ impl Checkpoint {
         Self::validated(sb, pack, (raw, crc, head), read).map_err(|error| BadPack { error, version })
     }
 
-    /// Reads a pack's head, and its tail, which must be of one version.
+    /// Reads a pack's head and tail, which must be of one version.
     fn load_head(
         sb: &Superblock,
         pack: u32,
@@ -134,7 +134,7 @@ fn parse_head(block: &[u8]) -> Option<(RawCheckpoint, u32)> {
 
 type Bitmaps = Option<(Vec<u8>, Vec<u8>)>;
 
-/// The SIT's and the NAT's version bitmaps, wherever this head keeps them.
+/// The version bitmaps of the SIT and the NAT, wherever this head keeps them.
 fn bitmaps(
     sb: &Superblock,
     raw: &RawCheckpoint,

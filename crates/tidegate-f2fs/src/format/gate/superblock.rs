@@ -8,17 +8,17 @@ use std::borrow::Cow;
 use tidegate_vfs::{At, Error, ErrorKind, Result};
 use zerocopy::FromBytes;
 
-/// The place that its errors name.
+/// The place that the errors of this module name.
 const SUPERBLOCK: At = At::The("superblock");
 
 fn rule(holds: bool, what: impl Into<Cow<'static, str>>) -> Result<()> {
     super::rule(holds, what).map_err(|e| e.at(SUPERBLOCK))
 }
 
-/// Segments that the smallest volume has (`F2FS_MIN_SEGMENTS`).
+/// Fewest segments of a volume (`F2FS_MIN_SEGMENTS`).
 const MIN_SEGMENTS: u32 = 9;
 
-/// A superblock whose geometry holds together.
+/// A superblock whose geometry is consistent.
 #[derive(Clone)]
 pub struct Superblock {
     /// The bytes it came from.
@@ -140,7 +140,7 @@ impl Superblock {
         rule(end < u64::from(BlockAddr::COMPRESS.0), "more blocks than addresses")?;
         let sits = u64::from(self.sit_blocks) * wide(SIT_ENTRY_PER_BLOCK);
         rule(sits >= u64::from(self.main_segments), "the SIT is too small for the main area")?;
-        // A volume packed to be read only keeps no record of its blocks' owners.
+        // A volume that mkfs packed read-only keeps no record of the owners of its blocks.
         let packed = self.features.contains(Features::RO);
         rule(
             packed || seg(r.segment_count_ssa.get()) >= u64::from(self.main_segments),
@@ -169,7 +169,7 @@ impl Superblock {
         Ok(self)
     }
 
-    /// Sectors, sections and zones, the devices and quota files, as Linux and fsck.f2fs ask for them
+    /// Checks sectors, sections and zones, the devices and quota files, as Linux and fsck.f2fs do
     /// (`sanity_check_raw_super`).
     fn check_units(&self) -> Result<()> {
         let r = &self.raw;
@@ -203,8 +203,8 @@ impl Superblock {
         addr.0 >= self.main_blkaddr && addr.0 - self.main_blkaddr < self.main_segments * BLOCKS_PER_SEG
     }
 
-    /// The devices that it is on, in order, where there are several: the path of each and the bytes of it that it
-    /// takes.
+    /// The devices of a volume on several, in order: the path of each device and the bytes of it that the
+    /// volume takes.
     pub fn devices(&self) -> Vec<(String, u64)> {
         let r = &self.raw;
         let mut before = u64::from(r.segment0_blkaddr.get()) * wide(BLOCK_SIZE);
@@ -212,7 +212,7 @@ impl Superblock {
         for d in r.devs.iter().take_while(|d| d.path[0] != 0) {
             let end = d.path.iter().position(|b| *b == 0).unwrap_or(d.path.len());
             let blocks = u64::from(d.total_segments.get()) * u64::from(BLOCKS_PER_SEG);
-            // The areas in front of the first segment are on the first.
+            // The areas in front of the first segment are on the first device.
             let bytes = std::mem::take(&mut before) + blocks * wide(BLOCK_SIZE);
             all.push((String::from_utf8_lossy(&d.path[..end]).into_owned(), bytes));
         }

@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// `struct f2fs_checkpoint` up to its bitmaps.
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the names are the format's
+#[allow(missing_docs)] // the format defines the names
 pub struct RawCheckpoint {
     pub checkpoint_ver: U64,
     pub user_block_count: U64,
@@ -50,11 +50,11 @@ bitflags::bitflags! {
         const ORPHAN_PRESENT = 0x0002;
         /// Data summaries are packed.
         const COMPACT_SUM = 0x0004;
-        /// An error was seen.
+        /// An error was found.
         const ERROR = 0x0008;
-        /// fsck is wanted.
+        /// fsck is needed.
         const FSCK = 0x0010;
-        /// Node summaries are in the pack though it was not an unmount.
+        /// Node summaries are in the pack though the volume was not unmounted.
         const FASTBOOT = 0x0020;
         /// Roll-forward matches nodes by version and CRC.
         const CRC_RECOVERY = 0x0040;
@@ -66,7 +66,7 @@ bitflags::bitflags! {
         const NOCRC_RECOVERY = 0x0200;
         /// Checksum first, large NAT bitmap behind it.
         const LARGE_NAT_BITMAP = 0x0400;
-        /// Quota files want checking.
+        /// Quota files need a check.
         const QUOTA_NEED_FSCK = 0x0800;
         /// Checkpointing was switched off.
         const DISABLED = 0x1000;

@@ -1,6 +1,7 @@
 //! The structures as they lie on the volume, little-endian, with the names of `f2fs_fs.h`.
 //!
-//! Plain bytes with names: nothing here is checked. [`crate::format::gate`] turns them into validated values.
+//! These structures are plain bytes with names: nothing here is checked. [`crate::format::gate`] turns them
+//! into validated values.
 
 pub mod checkpoint;
 pub mod dir;
@@ -17,7 +18,7 @@ pub use superblock::*;
 pub(crate) use tidegate_block::le::*;
 pub use xattr::*;
 
-/// Bytes in a block. Other block sizes are not in the format as Tidegate reads it.
+/// Bytes in a block. Tidegate supports no other block size.
 pub const BLOCK_SIZE: usize = 4096;
 /// Blocks in a segment (2 MiB).
 pub const BLOCKS_PER_SEG: u32 = 512;
@@ -31,7 +32,7 @@ pub fn f2fs_crc32(bytes: &[u8]) -> u32 {
     f2fs_chksum(F2FS_MAGIC, bytes)
 }
 
-/// The same CRC going on from `seed`, as inode checksums chain it.
+/// The CRC of `bytes`, continued from `seed`, as inode checksums chain it.
 pub fn f2fs_chksum(seed: u32, bytes: &[u8]) -> u32 {
     let mut h = crc32fast::Hasher::new_with_initial(!seed);
     h.update(bytes);

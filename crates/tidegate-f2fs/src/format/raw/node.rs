@@ -20,12 +20,12 @@ pub const I_ADDR_OFFSET: usize = 360;
 pub const I_NID_OFFSET: usize = 4052;
 /// Offset of the footer in a node block.
 pub const FOOTER_OFFSET: usize = 4072;
-/// Size of the extra attributes that Tidegate writes, up to and with the compression fields.
+/// Size of the extra attributes that Tidegate writes, up to and including the compression fields.
 pub const EXTRA_ISIZE: usize = 36;
 /// Offset of `i_inode_checksum` in the inode block.
 pub const I_CHKSUM_OFFSET: usize = 360 + 8;
 
-/// `struct f2fs_extent`: the largest extent the inode knows.
+/// `struct f2fs_extent`: the largest extent that the inode knows.
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs)]
@@ -67,7 +67,7 @@ pub struct RawInode {
 }
 const _: () = assert!(size_of::<RawInode>() == I_ADDR_OFFSET);
 
-/// `struct f2fs_node` of an inode: a whole block.
+/// `struct f2fs_node` of an inode, which is a whole block.
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs)]
@@ -81,12 +81,12 @@ pub struct RawInodeBlock {
 const _: () = assert!(std::mem::offset_of!(RawInodeBlock, i_nid) == I_NID_OFFSET);
 
 impl RawInodeBlock {
-    /// A block as that of an inode.
+    /// A block as an inode block.
     pub fn of(block: &[u8; BLOCK_SIZE]) -> &Self {
         zerocopy::transmute_ref!(block)
     }
 
-    /// A block as that of an inode, to be changed.
+    /// A block as an inode block, to be changed.
     pub fn of_mut(block: &mut [u8; BLOCK_SIZE]) -> &mut Self {
         zerocopy::transmute_mut!(block)
     }
@@ -102,7 +102,7 @@ impl RawInodeBlock {
         RawInodeBlock::mut_from_bytes(block).ok().map(|inode| &mut inode.i_nid)
     }
 
-    /// Its extra attributes, whether it has any or not.
+    /// The inode's extra attributes, whether it has any or not.
     pub fn extra(&self) -> &RawExtraAttr {
         RawExtraAttr::of(self.as_bytes())
     }
@@ -120,12 +120,12 @@ impl RawInode {
         RawInode::mut_from_prefix(block).ok().map(|(inode, _)| inode)
     }
 
-    /// The name it remembers, as far as its length can be.
+    /// The name that the inode remembers; `None` if its length is impossible.
     pub fn name(&self) -> Option<&[u8]> {
         self.i_name.get(..usize::try_from(self.i_namelen.get()).ok()?)
     }
 
-    /// Sets the name that it remembers, of at most 255 bytes.
+    /// Sets the name that the inode remembers, of at most 255 bytes.
     pub fn set_name(&mut self, name: &[u8]) {
         self.i_namelen = u32::try_from(name.len()).unwrap_or(u32::MAX).into();
         self.i_name.fill(0);

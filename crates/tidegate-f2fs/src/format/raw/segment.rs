@@ -1,4 +1,4 @@
-//! Segment information (SIT), summaries (SSA) and the journals that ride in them.
+//! Segment information (SIT), summaries (SSA) and the journals in summary blocks.
 
 use super::{BLOCK_SIZE, node::RawNatEntry};
 use zerocopy::little_endian::{U16, U32, U64};
@@ -9,14 +9,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 #[repr(C)]
 #[allow(missing_docs)]
 pub struct RawSitEntry {
-    /// Valid blocks in the low 10 bits, the log the segment was written by above.
+    /// Valid blocks in the low 10 bits; above them the log that wrote the segment.
     pub vblocks: U16,
     /// A bit for each block, most significant first.
     pub valid_map: [u8; 64],
     pub mtime: U64,
 }
 
-/// Bits of `vblocks` that count.
+/// Number of the low bits of `vblocks` that hold the count.
 pub const SIT_VBLOCKS_SHIFT: u32 = 10;
 /// Entries in a SIT block.
 pub const SIT_ENTRY_PER_BLOCK: usize = 55;
@@ -100,5 +100,5 @@ const _: () = assert!(2 + size_of::<RawSitJournalEntry>() * SIT_JOURNAL_ENTRIES 
 
 /// Logs kept in the checkpoint: three for data, three for nodes.
 pub const NR_CURSEG_TYPE: usize = 6;
-/// Of these, data logs.
+/// Number of data logs among them.
 pub const NR_CURSEG_DATA_TYPE: usize = 3;

@@ -19,7 +19,7 @@ pub struct RawDevice {
 /// `struct f2fs_super_block`.
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // the names are the format's
+#[allow(missing_docs)] // the format defines the names
 pub struct RawSuperblock {
     pub magic: U32,
     pub major_ver: U16,

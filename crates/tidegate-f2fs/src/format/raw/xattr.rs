@@ -27,7 +27,7 @@ impl RawXattrHeader {
         RawXattrHeader::read_from_prefix(area).map_or_else(|_| FromZeros::new_zeroed(), |(header, _)| header)
     }
 
-    /// The same bytes, to be changed; none where the area is too short.
+    /// The header of an area, to be changed; none where the area is too short.
     pub fn of_mut(area: &mut [u8]) -> Option<&mut RawXattrHeader> {
         RawXattrHeader::mut_from_prefix(area).ok().map(|(header, _)| header)
     }

@@ -1,5 +1,6 @@
-//! Inodes that have lost their last name and are still open. The checkpoint pack lists them, so that the next mount
-//! frees them, and it has room for so many: a thread that may add one acquires its place first.
+//! Inodes that have lost their last name and are still open. The checkpoint pack lists them, so that the next
+//! mount frees them. The pack has room for a limited number: a thread that may add an orphan acquires a place
+//! first.
 
 use crate::format::raw::*;
 use crate::volume::sbi::F2fs;
@@ -8,7 +9,7 @@ use tidegate_block::PageBuf;
 use tidegate_vfs::{Error, ErrorKind, Result};
 use zerocopy::{FromZeros, IntoBytes};
 
-/// Blocks of a pack that are none of orphans: head and tail, and a summary for each log.
+/// Blocks of a pack that hold no orphans: head and tail, and a summary for each log.
 const OTHER_BLOCKS: usize = 2 + NR_CURSEG_TYPE;
 
 /// Most orphans that a pack with `payload` blocks of bitmaps has room for.
@@ -19,7 +20,7 @@ pub(crate) fn max_orphans(payload: u32) -> usize {
 /// The numbers of all orphans.
 pub(crate) struct Orphans {
     inos: BTreeSet<u32>,
-    /// Places acquired by a thread that has not added one yet.
+    /// Places acquired by threads that have not added an orphan yet.
     acquired: usize,
     max: usize,
 }
@@ -50,7 +51,7 @@ impl Orphans {
     }
 }
 
-/// A place for one more orphan; given back when dropped, which is after the orphan was added.
+/// A place for one more orphan. It is given back when dropped, which is after the orphan was added.
 pub(crate) struct OrphanPlace<'a>(&'a F2fs);
 
 impl Drop for OrphanPlace<'_> {
@@ -74,7 +75,7 @@ impl F2fs {
         Ok(OrphanPlace(self))
     }
 
-    /// The orphans' blocks of the checkpoint pack.
+    /// The orphan blocks of the checkpoint pack.
     pub(crate) fn pack_orphans(&self) -> Vec<PageBuf> {
         let inos: Vec<u32> = self.orphans.lock().iter().copied().collect();
         let count = inos.len().div_ceil(ORPHANS_PER_BLOCK);

@@ -50,7 +50,7 @@ fn who_would_add_one_too_many_is_refused_and_nothing_has_changed() {
     }
     let after = open.fs.info().unwrap();
     assert_eq!((after.orphans, after.valid_nodes), (before.orphans, before.valid_nodes));
-    // An operation that adds none is not refused.
+    // An operation that adds no orphan is not refused.
     v.rename(ROOT, (&top, b"moved"), (&top, b"elsewhere"), RenameFlags::empty()).unwrap();
     v.rename(ROOT, (&top, b"elsewhere"), (&top, b"moved"), RenameFlags::empty()).unwrap();
     drop(first);

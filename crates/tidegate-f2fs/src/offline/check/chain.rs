@@ -1,4 +1,5 @@
-//! The chain of fsynced nodes behind the checkpoint: it must end, and name nodes that can be.
+//! The chain of fsynced nodes behind the checkpoint: it must end, and its node and inode numbers must be
+//! possible.
 
 use super::{Checker, rules};
 use crate::format::raw::*;
@@ -23,7 +24,7 @@ impl Checker<'_> {
                 return Ok(());
             }
             for (what, id) in [("node", footer.nid.get()), ("inode", footer.ino.get())] {
-                // A filler, which stands for a node that went away, has neither.
+                // A filler stands for a freed node and has neither number.
                 if id != 0 && !self.known_nid(id) {
                     let what = || format!("the chain of fsynced nodes (block {at}): there is no {what} {id}");
                     self.found.add(rules::CHAIN, what);

@@ -1,4 +1,4 @@
-//! Reading the volume: blocks through a small cache that reads ahead, and areas from end to end.
+//! Reads of the volume: blocks through a small cache that reads ahead, and whole areas.
 
 use crate::format::raw::BLOCK_SIZE;
 use std::ops::Deref;
@@ -40,7 +40,7 @@ pub(super) struct Reader<'q> {
     slots: Vec<Slot>,
     index: HashMap<u32, usize>,
     hand: usize,
-    /// The slot of the last hit: most reads go where the one before went.
+    /// The slot of the last hit: most reads go to the same window as the read before.
     last: usize,
 }
 
@@ -105,7 +105,7 @@ impl<'q> Reader<'q> {
         }
     }
 
-    /// `count` blocks (at most 256) from `first` on, past the cache.
+    /// Reads `count` blocks (at most 256) from `first` on, past the cache.
     pub(super) fn read(&self, first: u32, count: u32) -> Result<PageBuf> {
         let sector = Sector(first as u64 * 8);
         self.queue
@@ -113,8 +113,8 @@ impl<'q> Reader<'q> {
             .map_err(|e| Error::device(e, format!("reading {count} blocks at block {first}")))
     }
 
-    /// Calls `f` with the number in the list and the content of each block of `addrs`; runs of adjacent
-    /// blocks are read in pieces of up to 1 MiB.
+    /// Calls `f` with each block of `addrs`: its index in the list and its content. Runs of adjacent blocks
+    /// are read in pieces of up to 1 MiB.
     pub(super) fn scan(
         &self,
         addrs: impl Iterator<Item = u32>,

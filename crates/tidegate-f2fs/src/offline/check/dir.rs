@@ -9,7 +9,7 @@ use crate::format::raw::*;
 use tidegate_vfs::Result;
 use zerocopy::FromBytes;
 
-/// Where entries and names lie in a block.
+/// The offsets of entries and names in a block.
 #[derive(Clone, Copy)]
 struct Layout {
     slots: usize,
@@ -25,7 +25,8 @@ const BLOCK_LAYOUT: Layout = Layout {
     names: SIZE_OF_DENTRY_BITMAP + SIZE_OF_RESERVED + NR_DENTRY_IN_BLOCK * SIZE_OF_DIR_ENTRY,
 };
 
-/// Entries in the `len` bytes from `at` of an inode: as many as fit with a bit each; names end the area.
+/// The layout of the `len` bytes from `at` of an inode: as many entries as fit with a bit each; the names end
+/// the area.
 fn inline_layout(at: usize, len: usize) -> Layout {
     let slots = len * 8 / ((SIZE_OF_DIR_ENTRY + F2FS_SLOT_LEN) * 8 + 1);
     let names = at + len - slots * F2FS_SLOT_LEN;
@@ -43,7 +44,7 @@ struct Place {
 /// Findings in a directory so far.
 pub(super) struct DirState {
     ino: u32,
-    /// The directory that holds it; none for orphans.
+    /// The parent directory; none for orphans.
     parent: Option<u32>,
     layout: Layout,
     level: u32,
@@ -75,7 +76,7 @@ impl DirState {
     }
 }
 
-/// Where an entry stands.
+/// The position of an entry.
 #[derive(Clone, Copy)]
 struct Spot {
     /// Block of the directory file; none for inline entries.
@@ -217,7 +218,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Findings that need all entries.
+    /// Checks that need all entries of a directory.
     pub(super) fn check_directory(&mut self, i: &Inode, f: &mut FileState) -> Result<()> {
         let Some(mut d) = f.dir.take() else { return Ok(()) };
         let whole = d.dots == [true; 2] || i.has(inline::DOTS);

@@ -14,7 +14,7 @@ pub(super) enum Kind {
     Regular,
     Directory,
     Symlink,
-    /// Device, fifo, socket: `i_addr` holds no addresses.
+    /// Device, FIFO, socket: `i_addr` holds no addresses.
     Special,
 }
 
@@ -80,7 +80,7 @@ impl Inode {
 }
 
 impl Checker<'_> {
-    /// Takes the inode in `block` apart; none when it makes no sense as one.
+    /// Takes the inode in `block` apart; none when its layout is impossible.
     pub(super) fn inode(&mut self, ino: u32, block: Block) -> Result<Option<Inode>> {
         let Ok((raw, _)) = RawInode::read_from_prefix(&block[..]) else { return Ok(None) };
         let mode = raw.i_mode.get();
@@ -127,7 +127,7 @@ impl Checker<'_> {
         }))
     }
 
-    /// The rules that need nothing but the inode. `orphan`: Linux has begun to take it down.
+    /// Checks the rules that need only the inode. `orphan`: Linux has begun to take it down.
     pub(super) fn check_inode(&mut self, i: &Inode, orphan: bool) -> Result<()> {
         self.check_inode_checksum(i)?;
         let namelen = i.raw.i_namelen.get();
@@ -188,7 +188,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// A link's target has as many bytes as the size says, none of them zero.
+    /// Checks that a symbolic link's target has as many bytes as the size says, none of them zero.
     fn check_target(&mut self, i: &Inode) -> Result<()> {
         let size = i.raw.i_size.get();
         if i.kind != Kind::Symlink || i.encrypted() || size > BLOCK_SIZE as u64 {
@@ -209,7 +209,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Words and flags that say how the rest of the inode is to be read.
+    /// Checks the words and flags that say how the rest of the inode is to be read.
     fn check_layout_words(&mut self, i: &Inode) -> Result<()> {
         let reserved = le32(&i.block[..], I_ADDR_OFFSET + i.extra);
         if i.is_inline() && reserved != 0 {

@@ -1,8 +1,8 @@
 //! A read-only consistency check of a volume, written from the format.
 //!
-//! It shares no code with the engine but the raw structures and the gate, so that a mistake of the engine
-//! does not hide itself. It reads the last checkpoint; changes that an unclean volume would roll forward are
-//! not looked at. Every node and block is visited once, so damage cannot make it loop.
+//! The check shares only the raw structures and the gate with the engine, so that a mistake in the engine
+//! does not hide itself. It reads the last checkpoint, and ignores changes that an unclean volume would roll
+//! forward. It visits every node and block once, so damage cannot make it loop.
 //!
 //! | module | holds |
 //! |---|---|
@@ -61,10 +61,10 @@ struct Checker<'q> {
     cp: Checkpoint,
     pack: Pack,
     nat: NatTable,
-    /// Nodes come upon.
+    /// Nodes that the walk has reached.
     reached: Bits,
     usage: Usage,
-    /// Of a volume on zones.
+    /// The zones of a volume on zones.
     zones: Option<ZoneMap>,
     found: Findings,
     pending: Vec<Pending>,
@@ -76,16 +76,15 @@ struct Checker<'q> {
     progress: Option<Progress>,
 }
 
-/// Checks the volume behind `queue` as its last checkpoint has it. Nothing is written.
+/// Checks the volume behind `queue` in the state of its last checkpoint. Nothing is written.
 ///
 /// # Errors
-/// When no superblock or no checkpoint can be loaded, when a feature is not known, when a device is another one, and
-/// when the device fails.
-/// All other damage is in the report.
+/// When no superblock or no checkpoint can be loaded, when a feature is not known, when a device is not the
+/// volume's, and when the device fails. All other damage is in the report.
 pub fn check(queue: &RequestQueue, options: CheckOptions) -> Result<CheckReport> {
     let mut c = Checker::load(queue, options)?;
     let dead = c.zones.as_ref().and_then(|z| z.why_dead(&c.sb));
-    // A block that cannot be read may well be in such a zone.
+    // A block that cannot be read may well be in a dead zone.
     c.run().map_err(|e| match &dead {
         Some(why) if e.errno().is_some() => e.of(why.clone()),
         _ => e,
@@ -123,7 +122,7 @@ impl<'q> Checker<'q> {
             orphans: 0,
             progress: options.progress,
         };
-        // nat_bits speak of the blocks alone, without the journal.
+        // nat_bits describe the NAT blocks alone, without the journal.
         c.check_nat_bits()?;
         c.nat.apply(&c.pack);
         Ok(c)
@@ -137,7 +136,7 @@ impl<'q> Checker<'q> {
         self.check_chain()
     }
 
-    /// Says how much of the volume is in zones that have lost their content: a check reads no file's data.
+    /// Reports how much of the volume is in zones that have lost their content: a check reads no file's data.
     fn note_lost(&mut self) {
         let Some(zones) = &self.zones else { return };
         let lost = (0..self.sb.main_segments).filter(|s| zones.is_lost(*s));

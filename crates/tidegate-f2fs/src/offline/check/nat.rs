@@ -1,4 +1,4 @@
-//! The NAT: where each node is, and whether that can be true.
+//! The NAT: the place of each node, and whether it is possible.
 
 use super::device::Reader;
 use super::pack::{self, Pack};
@@ -12,7 +12,7 @@ use zerocopy::FromBytes;
 
 type NatBlock = [RawNatEntry; NAT_ENTRY_PER_BLOCK];
 
-/// The NAT in memory; blocks without entries take none.
+/// The NAT in memory; blocks without entries take no memory.
 pub(super) struct NatTable {
     blocks: Vec<Option<Box<NatBlock>>>,
 }
@@ -56,7 +56,7 @@ impl NatTable {
         entries.filter(|(_, e)| e.block_addr.get() != 0)
     }
 
-    /// Valid entries of block `n`, as nat_bits count: number 0 is never free.
+    /// Valid entries of block `n` as nat_bits count them: number 0 is never free.
     fn valid_in(&self, n: usize) -> usize {
         let Some(Some(block)) = self.blocks.get(n) else { return usize::from(n == 0) };
         block.iter().enumerate().filter(|(i, e)| e.block_addr.get() != 0 || (n == 0 && *i == 0)).count()
@@ -67,7 +67,7 @@ fn parse(block: &[u8; BLOCK_SIZE]) -> Option<Box<NatBlock>> {
     NatBlock::read_from_prefix(block).ok().map(|(b, _)| Box::new(b))
 }
 
-/// The address of the current copy of NAT block `n`: copies alternate by segment.
+/// The address of the current copy of NAT block `n`; copies alternate by segment.
 fn nat_block(sb: &Superblock, cp: &Checkpoint, n: u32) -> u32 {
     let pair = n / BLOCKS_PER_SEG * 2 * BLOCKS_PER_SEG + n % BLOCKS_PER_SEG;
     let second = test_bit_msb(&cp.nat_bitmap, n as usize);
@@ -75,11 +75,11 @@ fn nat_block(sb: &Superblock, cp: &Checkpoint, n: u32) -> u32 {
 }
 
 impl Checker<'_> {
-    /// nat_bits against the NAT blocks as they lie on the volume.
+    /// Checks nat_bits against the NAT blocks on the volume.
     pub(super) fn check_nat_bits(&mut self) -> Result<()> {
         let Some(bits) = pack::nat_bits(&self.dev, &self.sb, &self.cp)? else { return Ok(()) };
         if bits.key != self.cp.version() | (self.cp.crc as u64) << 32 {
-            // Linux lets them go stale while mounted, and ignores them then.
+            // Linux lets nat_bits go stale while mounted, and ignores them then.
             if self.cp.flags.contains(CpFlags::UMOUNT) {
                 let start = self.cp.start;
                 self.found.add(rules::NAT_BITS_KEY, || {
@@ -101,7 +101,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Addresses in the NAT: inside the main area, each once.
+    /// Checks that addresses in the NAT are inside the main area, each once.
     pub(super) fn check_nat(&mut self) {
         self.check_nat_reserved();
         let mut taken = Bits::new(self.sb.main_segments as u64 * BLOCKS_PER_SEG as u64);
@@ -122,7 +122,8 @@ impl Checker<'_> {
         }
     }
 
-    /// The node and meta inodes have no node of their own: mkfs gives them a 1.
+    /// Checks the entries of the node and meta inodes. They have no node of their own: mkfs gives them
+    /// address 1.
     fn check_nat_reserved(&mut self) {
         for nid in [self.sb.node_ino, self.sb.meta_ino] {
             let e = self.nat.entry(nid);
@@ -134,7 +135,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Entries of nodes that the walk did not come to.
+    /// Checks entries of nodes that the walk did not reach.
     pub(super) fn check_nat_reached(&mut self) {
         for (nid, entry) in self.nat.used() {
             if nid > self.sb.meta_ino.max(self.sb.node_ino) && !self.reached.get(nid) {

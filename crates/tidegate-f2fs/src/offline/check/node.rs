@@ -10,8 +10,8 @@ use tidegate_vfs::Result;
 const PROGRESS_STEP: u64 = 512;
 
 impl Checker<'_> {
-    /// Node `nid` of inode `ino` at offset `ofs` of the file's tree, taken and checked; none when it cannot
-    /// be trusted.
+    /// Takes and checks node `nid` of inode `ino` at offset `ofs` of the file's tree; none when it cannot be
+    /// trusted.
     pub(super) fn node(&mut self, nid: u32, ino: u32, ofs: u32) -> Result<Option<Block>> {
         let entry = self.nat.entry(nid);
         let addr = entry.block_addr.get();
@@ -36,7 +36,7 @@ impl Checker<'_> {
                 format!("node {nid} (block {addr}): the footer says node {has_nid} of inode {has_ino}")
             })?;
             if has_nid != nid && has_ino != ino {
-                return Ok(None); // another node altogether
+                return Ok(None); // a different node
             }
         }
         if has_ofs != ofs {

@@ -17,11 +17,11 @@ pub(super) type Summaries = Box<[RawSummary; ENTRIES_IN_SUM]>;
 pub(super) struct Log {
     /// 0–2 hot, warm, cold data; 3–5 hot, warm, cold nodes.
     pub(super) kind: u8,
-    /// The segment it writes.
+    /// The segment that the log writes.
     pub(super) segno: u32,
-    /// The next block it writes there.
+    /// The next block that the log writes there.
     pub(super) next: u32,
-    /// It appends (LFS) rather than filling gaps (SSR).
+    /// The log appends (LFS) rather than filling gaps (SSR).
     pub(super) appends: bool,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn superblock(dev: &Reader<'_>, found: &mut Findings) -> Result<Super
     first.or_else(|e| second.map_err(|_| e))
 }
 
-/// Loads the newer checkpoint. A broken older one is only noted, and so is one that a power cut left
+/// Loads the newer checkpoint. A broken older checkpoint is only noted, as is one that a power cut left
 /// unfinished.
 pub(super) fn checkpoint(dev: &Reader<'_>, sb: &Superblock, found: &mut Findings) -> Result<Checkpoint> {
     let mut read = |addr: u32| dev.read(addr, 1).map(|b| b.to_vec());
@@ -119,7 +119,7 @@ impl Pack {
             let mut bad = |what: String| {
                 found.add(rules::CP_ORPHAN, || format!("orphan block {addr}: {what}"));
             };
-            // Linux leaves the checksum 0.
+            // Linux leaves the checksum as 0.
             let sum = raw.check_sum.get();
             if sum != 0 && sum != f2fs_crc32(&block[..BLOCK_SIZE - 4]) {
                 bad("the checksum does not match".into());
@@ -257,7 +257,7 @@ impl Pack {
     }
 }
 
-/// Entries a journal says it holds, cut to what fits.
+/// The number of entries that a journal says it holds, cut to the number that fits.
 fn journal_count(bytes: &[u8], most: usize, name: &str, found: &mut Findings) -> usize {
     let count = le16(bytes, 0) as usize;
     if count > most {
@@ -281,7 +281,7 @@ fn logs(cp: &Checkpoint) -> Vec<Log> {
 
 /// nat_bits as they lie at the end of the pack's segment.
 pub(super) struct NatBits {
-    /// Version and checksum of the checkpoint they belong to.
+    /// Version and checksum of the checkpoint that the nat_bits belong to.
     pub(super) key: u64,
     /// NAT blocks without a free entry.
     pub(super) full: Vec<u8>,
@@ -289,7 +289,7 @@ pub(super) struct NatBits {
     pub(super) empty: Vec<u8>,
 }
 
-/// The nat_bits of the pack that `cp` heads, where it is flagged to have them.
+/// The nat_bits of the pack that `cp` heads, if its flags say that there are any.
 pub(super) fn nat_bits(dev: &Reader<'_>, sb: &Superblock, cp: &Checkpoint) -> Result<Option<NatBits>> {
     let bytes = sb.nat_blocks as usize / 8;
     let blocks = (8 + 2 * bytes).div_ceil(BLOCK_SIZE) as u32;

@@ -5,16 +5,16 @@ use crate::format::raw::*;
 use crate::format::units::BlockAddr;
 use tidegate_vfs::Result;
 
-/// Most names in a path that is shown.
+/// Most names in a path that a report shows.
 const MAX_PATH: usize = 64;
 
 impl Checker<'_> {
-    /// Whether `nid` can be that of a node of a file.
+    /// Whether `nid` is a possible number of a file's node.
     pub(super) fn known_nid(&self, nid: u32) -> bool {
         nid != 0 && nid < self.sb.max_nid && nid != self.sb.node_ino && nid != self.sb.meta_ino
     }
 
-    /// Books a problem of inode `ino`, with the inode's path when that can be told.
+    /// Notes a problem of inode `ino`, with the inode's path if it can be found.
     pub(super) fn at(&mut self, rule: &'static str, ino: u32, text: impl FnOnce() -> String) -> Result<()> {
         let path = if self.found.wanted() { self.path(ino)? } else { None };
         self.found.add(rule, || match path {
@@ -24,7 +24,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// The path of `ino` as the inodes' own names tell it.
+    /// The path of `ino`, from the names that inodes remember.
     fn path(&mut self, ino: u32) -> Result<Option<String>> {
         let mut names = Vec::new();
         let mut at = ino;

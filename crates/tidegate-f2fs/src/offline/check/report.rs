@@ -15,7 +15,7 @@ impl Findings {
         Findings { problems: Vec::new(), total: 0, notes: Vec::new(), max }
     }
 
-    /// Books a problem; `text` is only made when it is kept.
+    /// Notes a problem; `text` is called only when the problem is kept.
     pub(super) fn add(&mut self, rule: &'static str, text: impl FnOnce() -> String) {
         self.total += 1;
         if self.wanted() {

@@ -12,7 +12,7 @@ use zerocopy::FromBytes;
 const TYPES: [&str; NR_CURSEG_TYPE] =
     ["hot data", "warm data", "cold data", "hot nodes", "warm nodes", "cold nodes"];
 
-/// The address of the current copy of SIT block `n`: the copies are the halves of the area.
+/// The address of the current copy of SIT block `n`; the copies are the halves of the area.
 fn sit_block(sb: &Superblock, cp: &Checkpoint, n: u32) -> u32 {
     let second = test_bit_msb(&cp.sit_bitmap, n as usize);
     sb.sit_blkaddr + n + if second { sb.sit_blocks } else { 0 }
@@ -26,7 +26,7 @@ impl Checker<'_> {
         let blocks = segments.div_ceil(PER_BLOCK);
         let addrs: Vec<u32> = (0..blocks).map(|n| sit_block(&self.sb, &self.cp, n)).collect();
         let mut free = 0;
-        // In pieces, since the comparison wants the whole checker.
+        // The SIT is read in pieces, since the comparison borrows the whole checker.
         for (part, addrs) in addrs.chunks(256).enumerate() {
             let mut entries = Vec::with_capacity(addrs.len() * SIT_ENTRY_PER_BLOCK);
             self.dev.scan(addrs.iter().copied(), |_, block| {
@@ -66,7 +66,8 @@ impl Checker<'_> {
         count == 0 && log.is_none() && self.zones.as_ref().is_none_or(|z| z.usable(segno) > 0)
     }
 
-    /// A block in use was written: in a zone that is written in order, it lies in front of the write pointer.
+    /// Checks that blocks in use were written: in a zone that is written in order, they lie in front of the
+    /// write pointer.
     fn check_zone(&mut self, segno: u32, first: u32, entry: &RawSitEntry) {
         let Some(end) = self.zones.as_ref().and_then(|z| z.written_in(segno)) else { return };
         if let Some(n) = (end..BLOCKS_PER_SEG).find(|n| test_bit_msb(&entry.valid_map, *n as usize)) {
@@ -78,7 +79,7 @@ impl Checker<'_> {
 
     fn check_map(&mut self, segno: u32, first: u32, entry: &RawSitEntry) {
         let seen = self.usage.seen.piece(segno as usize);
-        let mut lost = (0, 0); // blocks, the first of them
+        let mut lost = (0, 0); // number of blocks, and the first block
         let mut unmarked = (0, 0);
         for n in 0..BLOCKS_PER_SEG {
             let used = seen.is_some_and(|s| s[n as usize / 64] >> (n % 64) & 1 != 0);
@@ -114,7 +115,7 @@ impl Checker<'_> {
     }
 
     fn check_log(&mut self, log: Log, first: u32, entry: &RawSitEntry, count: u32, kind: u16) {
-        // A volume packed to be read only has one log for data and one for nodes.
+        // A volume that mkfs packed read-only has one log for data and one for nodes.
         if self.sb.features.contains(Features::RO) && !matches!(log.kind, 0 | 3) {
             return;
         }

@@ -14,7 +14,7 @@ pub(super) struct FileState {
     ino: u32,
     /// Blocks that i_blocks counts.
     pub(super) blocks: u64,
-    /// Blocks are missing from the count, since a node could not be read.
+    /// The count lacks blocks, since a node could not be read.
     pub(super) broken: bool,
     /// One past the last mapped block of the file.
     pub(super) end: u64,
@@ -23,7 +23,7 @@ pub(super) struct FileState {
     released: bool,
     extent: Option<RawExtent>,
     matched: u32,
-    /// Set for directories: their blocks are read.
+    /// Set for directories, whose blocks are read.
     pub(super) dir: Option<DirState>,
 }
 
@@ -71,7 +71,8 @@ impl Checker<'_> {
         self.double_indirect(f, nids[4], 5 + 2 * NIDS, first)
     }
 
-    /// `ofs`: the node's offset in the file's tree; `first`: the first block of the file it maps.
+    /// Checks a direct node. `ofs`: the node's offset in the file's tree; `first`: the first block of the
+    /// file that it maps.
     fn direct(&mut self, f: &mut FileState, nid: u32, ofs: u32, first: u64) -> Result<()> {
         let Some(block) = self.child(f, nid, ofs)? else { return Ok(()) };
         let version = self.nat.entry(nid).version;
@@ -118,7 +119,7 @@ impl Checker<'_> {
         Ok(block)
     }
 
-    /// The addresses in one node, the first of them of the file's block `first`.
+    /// Checks the addresses in one node. The first of them is of the file's block `first`.
     fn leaf(&mut self, f: &mut FileState, nid: u32, version: u8, addrs: &[u8], first: u64) -> Result<()> {
         for (n, addr) in addrs.as_chunks::<4>().0.iter().enumerate() {
             let (addr, index) = (BlockAddr(u32::from_le_bytes(*addr)), first + n as u64);
@@ -126,7 +127,7 @@ impl Checker<'_> {
             match addr {
                 BlockAddr::NULL => continue,
                 BlockAddr::COMPRESS if f.compressed => {
-                    // Holds a block's place in the count until the file's spare blocks are released.
+                    // The mark keeps a block's place in the count until the file's spare blocks are released.
                     self.usage.reserved += u64::from(!f.released);
                     f.end = index + 1;
                     continue;
@@ -159,14 +160,14 @@ impl Checker<'_> {
             f.matched += 1;
             return Ok(());
         }
-        f.extent = None; // once for each file
+        f.extent = None; // reported once for each file
         self.at(rules::INODE_EXTENT, f.ino, || {
             let (fofs, blk, len) = (e.fofs, e.blk, e.len);
             format!("i_ext maps {len} blocks at {fofs} to {blk}, but block {index} of the file is {addr}")
         })
     }
 
-    /// Findings that need the whole tree.
+    /// Checks that need the whole tree.
     pub(super) fn check_tree(&mut self, i: &Inode, f: &FileState, orphan: bool) -> Result<()> {
         if let Some(e) = f.extent.filter(|e| e.len.get() != f.matched && !f.broken) {
             let what = format!("i_ext covers {} blocks at {}, {} are mapped", e.len, e.fofs, f.matched);
@@ -179,7 +180,7 @@ impl Checker<'_> {
         }
         let size = i.raw.i_size.get();
         let covered = size.div_ceil(BLOCK_SIZE as u64);
-        // Files may keep blocks behind their end (fallocate), directories may not.
+        // Files may keep blocks behind their end (fallocate); directories may not.
         if i.kind == Kind::Directory && !i.is_inline() && f.end > covered && !orphan {
             let end = f.end;
             self.at(rules::INODE_SIZE, i.ino, || {

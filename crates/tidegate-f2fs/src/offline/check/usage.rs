@@ -1,4 +1,4 @@
-//! The owner of each block of the main area, and whether summaries agree.
+//! The owner of each block of the main area, and whether the summaries agree.
 
 use super::{Checker, rules};
 use crate::format::gate::Superblock;
@@ -7,14 +7,14 @@ use crate::format::units::BlockAddr;
 use crate::offline::bits::Bits;
 use tidegate_vfs::Result;
 
-/// Segment holds nodes.
+/// The segment holds nodes.
 pub(super) const HAS_NODES: u8 = 1;
-/// Segment holds data.
+/// The segment holds data.
 pub(super) const HAS_DATA: u8 = 2;
-/// The segment's summary type was reported already.
+/// A wrong summary type of the segment was reported already.
 const TOLD: u8 = 4;
 
-/// Blocks found in use, and of which kind each segment's are.
+/// Blocks in use, and the kind of blocks in each segment.
 pub(super) struct Usage {
     /// A bit for each block of the main area.
     pub(super) seen: Bits,
@@ -22,7 +22,7 @@ pub(super) struct Usage {
     pub(super) kinds: Vec<u8>,
     /// Blocks found in use.
     pub(super) blocks: u64,
-    /// Nodes among them.
+    /// Nodes among the blocks.
     pub(super) nodes: u64,
     /// Blocks that are counted but have no place yet.
     pub(super) reserved: u64,
@@ -35,11 +35,11 @@ pub(super) struct Usage {
 pub(super) struct Owner {
     /// The inode.
     pub(super) ino: u32,
-    /// The node that the summary names: the block itself, or the one that holds its address.
+    /// The node that the summary names: the block itself, or the node that holds the block's address.
     pub(super) nid: u32,
-    /// Its version in the NAT.
+    /// The node's version in the NAT.
     pub(super) version: u8,
-    /// Which of that node's addresses; none for nodes.
+    /// Index of the address in that node; none for nodes.
     pub(super) slot: Option<u16>,
 }
 
@@ -57,8 +57,8 @@ impl Usage {
 }
 
 impl Checker<'_> {
-    /// Takes block `addr` for `owner`. Whether it may be read on behalf of it: it lies in the main area and
-    /// nobody else has it.
+    /// Takes block `addr` for `owner`. True if the block may be read for this owner: it lies in the main area
+    /// and has no other owner.
     pub(super) fn claim(&mut self, addr: u32, owner: Owner) -> Result<bool> {
         if !self.sb.in_main(BlockAddr(addr)) {
             if owner.slot.is_some() {
@@ -81,16 +81,16 @@ impl Checker<'_> {
         Ok(true)
     }
 
-    /// The summary of `addr` against its owner. Linux keeps a version only for data.
+    /// Checks the summary of `addr` against its owner. Linux keeps the version up to date only for data.
     fn check_summary(&mut self, addr: u32, segno: u32, owner: Owner) -> Result<()> {
-        // A volume that is never written has no use for summaries, and no SSA.
+        // A read-only volume needs no summaries and has no SSA.
         if self.sb.features.contains(Features::RO) {
             return Ok(());
         }
         let at = ((addr - self.sb.main_blkaddr) % BLOCKS_PER_SEG) as usize;
         let sum = match self.pack.summaries.get(&segno) {
             Some(Some(sums)) => sums[at],
-            // A log's node summaries, which an unclean volume does not hold.
+            // A log's node summaries are missing from the pack of an unclean volume.
             Some(None) => return Ok(()),
             None => self.ssa_summary(segno, at, owner)?,
         };

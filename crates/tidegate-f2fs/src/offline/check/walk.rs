@@ -1,4 +1,4 @@
-//! From the root to every inode, without recursion.
+//! The walk from the root to every inode, without recursion.
 
 use super::dir::DirState;
 use super::inode::{Inode, Kind};
@@ -8,10 +8,10 @@ use crate::format::raw::*;
 use crate::format::units::BlockAddr;
 use tidegate_vfs::Result;
 
-/// Inodes looked at in order of their address, for the sake of read-ahead.
+/// Inodes visited in one batch, in order of their addresses, so that read-ahead helps.
 const BATCH: usize = 4096;
 
-/// A name found in a directory whose inode is yet to be looked at.
+/// A name found in a directory whose inode is not visited yet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pending {
     pub(super) ino: u32,
@@ -19,17 +19,17 @@ pub(super) struct Pending {
     pub(super) file_type: u8,
 }
 
-/// How an inode was come upon.
+/// The way the walk reached an inode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum From {
     Name(Pending),
     Root,
-    /// A quota file: named by the superblock alone.
+    /// A quota file: only the superblock names it.
     Quota,
     Orphan,
 }
 
-/// Links of an inode that has, or should have, more than one.
+/// Links of an inode that has more than one, or should have.
 pub(super) struct Links {
     stored: u32,
     seen: u32,
@@ -69,7 +69,8 @@ impl Checker<'_> {
                 self.visit(ino, From::Orphan)?;
             }
         }
-        // A directory that was removed while open is empty; the inodes that it names are not in the tree.
+        // A directory that was removed while open is empty; the inodes that its old entries name are not in
+        // the tree.
         self.pending.clear();
         Ok(())
     }
@@ -105,7 +106,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The tie between a name and its inode, at the first name.
+    /// Checks that name and inode agree, at the inode's first name.
     fn check_name(&mut self, i: &Inode, from: From) -> Result<()> {
         let From::Name(p) = from else { return Ok(()) };
         self.check_type(i.ino, p, i.file_type())?;
@@ -130,7 +131,7 @@ impl Checker<'_> {
         })
     }
 
-    /// A further name of an inode: a hard link, or damage.
+    /// Checks a further name of an inode: a hard link, or damage.
     fn visit_again(&mut self, ino: u32, from: From) -> Result<()> {
         let From::Name(p) = from else { return Ok(()) };
         let entry = self.nat.entry(ino);

@@ -9,7 +9,7 @@ use tidegate_vfs::Result;
 use zerocopy::FromBytes;
 
 impl Checker<'_> {
-    /// Reads both areas as the one they make, and checks it.
+    /// Reads both areas as one list, and checks it.
     pub(super) fn check_xattrs(&mut self, i: &Inode, f: &mut FileState) -> Result<()> {
         let nid = i.raw.i_xattr_nid.get();
         let mut area = i.block[I_NID_OFFSET - i.inline_xattr..I_NID_OFFSET].to_vec();
@@ -17,7 +17,7 @@ impl Checker<'_> {
             let Some(block) = self.child(f, nid, XATTR_NODE_OFFSET)? else { return Ok(()) };
             area.extend_from_slice(&block[..VALID_XATTR_BLOCK_SIZE]);
         }
-        // Never used: no header yet.
+        // The area was never used: there is no header yet.
         if nid == 0 && RawXattrHeader::of(&area).h_magic == 0 {
             return Ok(());
         }
@@ -28,7 +28,7 @@ impl Checker<'_> {
     }
 }
 
-/// Walks the entries: a zero word, or the area's end, ends them.
+/// Walks the entries; a zero word or the end of the area ends the list.
 fn entries(area: &[u8]) -> std::result::Result<(), String> {
     let magic = RawXattrHeader::of(area).h_magic.get();
     if area.len() < XATTR_HEADER_SIZE || magic != F2FS_XATTR_MAGIC {
@@ -59,7 +59,8 @@ fn entries(area: &[u8]) -> std::result::Result<(), String> {
     Ok(())
 }
 
-/// Whether `value` is an ACL of version 1: entries of a tag and permissions, with an id for named users and groups.
+/// Whether `value` is a well-formed ACL of version 1: entries of a tag and permissions, with an id for named
+/// users and groups.
 fn is_well_formed(value: &[u8]) -> bool {
     let Some((&[1, 0, 0, 0], mut rest)) = value.split_first_chunk::<4>() else { return false };
     while let Some((&[tag, 0, 0..=7, 0], after)) = rest.split_first_chunk::<4>() {

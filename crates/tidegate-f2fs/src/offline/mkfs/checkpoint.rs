@@ -11,7 +11,7 @@ use crate::format::units::{BlockAddr, SegNo};
 use tidegate_block::PageBuf;
 use zerocopy::{FromZeros, IntoBytes};
 
-/// Hot data comes first among the logs, hot nodes first among those of nodes.
+/// Index of hot data: it is the first log; hot nodes are the first log of nodes.
 const HOT_DATA: usize = 0;
 const HOT_NODE: usize = NR_CURSEG_DATA_TYPE;
 /// Blocks of a pack beside the payload: head, packed data summaries, three node summaries, tail.
@@ -52,7 +52,7 @@ impl FirstCheckpoint<'_> {
         ]
     }
 
-    /// The head, which is the tail too, and its CRC.
+    /// The head and its CRC. The head also serves as the tail.
     fn head(&self, version: u64) -> (PageBuf, u32) {
         let mut block = PageBuf::zeroed(1);
         let cp = self.checkpoint(version);
@@ -114,7 +114,7 @@ impl FirstCheckpoint<'_> {
         (HOT_NODE..NR_CURSEG_TYPE).chain(0..HOT_NODE)
     }
 
-    /// The SIT entry of the segment that the log `kind` is in.
+    /// The SIT entry of the segment of log `kind`.
     fn sit_entry(&self, kind: usize) -> RawSitJournalEntry {
         let mut se = RawSitEntry::new_zeroed();
         let valid = if matches!(kind, HOT_DATA | HOT_NODE) { self.dirs.len() } else { 0 };

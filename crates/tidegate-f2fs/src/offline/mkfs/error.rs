@@ -1,4 +1,4 @@
-//! Errors of making a volume.
+//! Errors of mkfs.
 
 use crate::format::raw::Features;
 use crate::format::units::BlockAddr;
@@ -7,7 +7,7 @@ use tidegate_block::Errno;
 
 const MIB: u64 = 1 << 20;
 
-/// Why no volume was made. Nothing was written unless it is [`MkfsError::Io`].
+/// The reason why mkfs made no volume. Nothing was written unless it is [`MkfsError::Io`].
 #[derive(Debug, thiserror::Error)]
 pub enum MkfsError {
     /// The device has no room for the metadata areas, six logs and a reserve.
@@ -40,7 +40,7 @@ pub enum MkfsError {
         /// Segments free after the logs.
         free: u64,
     },
-    /// Sections or zones of no segments, or too large to count.
+    /// Sections or zones have no segments, or too many to count.
     #[error(
         "{segs_per_sec} segments per section and {secs_per_zone} sections per zone: both must be at least 1, \
          a zone at most 1 TiB"
@@ -66,24 +66,24 @@ pub enum MkfsError {
         /// The writable bytes of a zone.
         capacity: u64,
     },
-    /// The device has given a zone up.
+    /// The device reports a zone as dead.
     #[error("the zone {place} is {state}: no volume can be made where a zone takes no writes")]
     DeadZone {
-        /// Its sector and, of several, its device.
+        /// The zone's sector and, for a volume on several devices, its device.
         place: String,
-        /// How it is: read-only or offline.
+        /// The zone's state: read-only or offline.
         state: &'static str,
     },
-    /// A zone that can be written anywhere lies behind one that cannot.
+    /// A zone that can be written anywhere lies behind a zone that cannot.
     #[error(
         "the zone {0} can be written anywhere, and lies behind others that are written in order: a volume takes a \
          device, or a partition of it, where none does"
     )]
     LateConventional(String),
-    /// Fewer than logs of a volume have.
+    /// The device allows fewer active zones than a volume has logs.
     #[error("{0} of the device's zones can be partly written at a time, a volume takes {MIN_ACTIVE}")]
     FewActiveZones(usize),
-    /// Metadata is written in place, which takes zones that are written anywhere.
+    /// Metadata is written in place, which needs zones that can be written anywhere.
     #[error(
         "the first {} can be written anywhere, metadata takes {}: a conventional device in front (-c) has room for it",
         Size(have * 4096), Size(need * 4096)
@@ -94,7 +94,7 @@ pub enum MkfsError {
         /// Blocks in front of the main area.
         need: u64,
     },
-    /// The devices are too many, have no paths that fit, or are not those of the queue.
+    /// There are too many devices, or their paths do not fit, or they are not the devices of the queue.
     #[error(
         "devices: at most 8, each with a path of at most 63 bytes, that together are as long as the volume's"
     )]
@@ -116,28 +116,28 @@ pub enum MkfsError {
     /// The list of extensions is full.
     #[error("{0} file extensions are too many: at most 64, cold and hot together")]
     TooManyExtensions(usize),
-    /// A feature that mkfs does not make.
+    /// mkfs does not make this feature.
     #[error("cannot make a volume with the features {0:?}")]
     UnsupportedFeatures(Features),
-    /// The features that keep something in the inode's extra attributes need these.
+    /// These features keep something in the inode's extra attributes, so they need [`Features::EXTRA_ATTR`].
     #[error("the features {0:?} need EXTRA_ATTR: add it or leave them out")]
     NeedsExtraAttr(Features),
     /// The device was opened for reading only.
     #[error("{0} is open for reading only: open it for writing")]
     ReadOnly(String),
-    /// The device failed. It holds no valid volume now.
+    /// The device failed, and holds no valid volume now.
     #[error("{what} at block {block} failed")]
     Io {
         /// The step that was under way.
         what: &'static str,
-        /// Where, in blocks.
+        /// The block that failed.
         block: BlockAddr,
         /// The device's errno.
         source: Errno,
     },
 }
 
-/// A size in the largest binary unit that says it in whole numbers, from MiB down to bytes.
+/// A size in the largest binary unit that gives a whole number, from MiB down to bytes.
 struct Size(u64);
 
 impl std::fmt::Display for Size {

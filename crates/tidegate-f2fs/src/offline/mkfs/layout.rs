@@ -12,12 +12,12 @@ use crate::format::units::{BlockAddr, SegNo};
 const SEG: u64 = BLOCKS_PER_SEG as u64;
 /// Largest volume in bytes: 2^32 blocks.
 const MAX_BYTES: u64 = 16 << 40;
-/// Segments that have addresses. The last of 2^23 stays unused: the end of the volume must have an address
-/// of 32 bits, or Linux mounts no such volume, and the highest addresses mean "new" and "compressed".
+/// Segments that have addresses. The last of the 2^23 segments stays unused: Linux mounts no volume whose end
+/// has no 32-bit address, and the highest addresses mean "new" and "compressed".
 const MAX_SEGMENTS: u64 = MAX_BYTES / (SEG * BLOCK_SIZE as u64) - 1;
 /// Segments of the checkpoint area: one for each pack.
 const CKPT_SEGMENTS: u64 = 2;
-/// Bytes of a version bitmap for each segment of one table copy: a bit for each of its blocks.
+/// Bytes of a version bitmap for each segment of one table copy; the bitmap has a bit for each block.
 const BITMAP_PER_SEGMENT: u64 = SEG / 8;
 /// Room for the version bitmaps in the checkpoint block, in bytes.
 const BITMAP_ROOM: u64 = (CP_CHKSUM_OFFSET - CP_BITMAP_OFFSET) as u64;
@@ -59,9 +59,9 @@ pub struct Layout {
     pub sit_bitmap_bytes: u32,
     /// Bytes of the NAT version bitmap.
     pub nat_bitmap_bytes: u32,
-    /// Ratio kept from users, in percent.
+    /// Share of the main area that is kept from users, in percent.
     pub overprovision_percent: f64,
-    /// Segments kept from users, reserve included.
+    /// Segments that are kept from users, the reserve included.
     pub overprovision_segments: u32,
     /// Segments kept for cleaning.
     pub reserved_segments: u32,
@@ -91,8 +91,8 @@ pub fn layout(bytes: u64, options: &MkfsOptions) -> Result<Layout, MkfsError> {
     layout_on(bytes, options, None)
 }
 
-/// The geometry of a volume on a device with zones: sections are zones, and lie on them; all in front of the
-/// main area lies in conventional ones.
+/// The geometry of a volume on a device with zones. Sections are zones and lie on the device's zones.
+/// Everything in front of the main area lies in conventional zones.
 pub(super) fn layout_on(
     bytes: u64,
     options: &MkfsOptions,
@@ -102,7 +102,7 @@ pub(super) fn layout_on(
     if bytes > MAX_BYTES {
         return Err(MkfsError::TooLarge { bytes });
     }
-    // The superblocks take the first zone, so that the main area's zones are the device's.
+    // The superblocks take the first zone, so that the zones of the main area are the device's zones.
     let zone = options.zone_segments() * SEG;
     let start = zone + zones.map_or(0, |z| z.first % zone);
     let Some(areas) = areas(bytes, options, start) else {
@@ -125,7 +125,7 @@ pub(super) fn layout_on(
     l.free_segments = (partly - NR_CURSEG_TYPE as u64) as u32;
     l.user_block_count = (usable - over.total) * SEG;
     if options.has(Features::BLKZONED) {
-        // One behind the other.
+        // The logs begin in sections that follow one another.
         l.logs = [3, 5, 4, 0, 1, 2].map(|z| SegNo(z * options.segs_per_sec));
     }
     match segments_of_devices(&l, options).iter().position(|n| *n == 0) {
@@ -136,9 +136,9 @@ pub(super) fn layout_on(
 
 /// The facts about a device's zones that the layout needs, in blocks.
 pub(super) struct DeviceZones {
-    /// The first that is written in order.
+    /// The first block that must be written in order.
     pub first: u64,
-    /// The writable part of a zone.
+    /// The writable blocks of a zone.
     pub capacity: u64,
 }
 
@@ -160,8 +160,8 @@ fn areas(bytes: u64, options: &MkfsOptions, start: u64) -> Option<Areas> {
     enough.then_some(Areas { total, sit, nat, ssa, main, cp_payload })
 }
 
-/// Segments that one NAT copy may have, and payload blocks, beside a SIT bitmap of `sit` bytes. A SIT bitmap
-/// that leaves the NAT no room moves out of the checkpoint's head.
+/// The segments that one NAT copy may have, and the payload blocks, beside a SIT bitmap of `sit` bytes. A SIT
+/// bitmap that leaves no room for the NAT's moves out of the checkpoint's head.
 fn bitmap_room(sit: u64) -> (u64, u64) {
     if sit + BITMAP_PER_SEGMENT > BITMAP_ROOM {
         (BITMAP_ROOM / BITMAP_PER_SEGMENT, sit.div_ceil(BLOCK_SIZE as u64))
@@ -170,7 +170,7 @@ fn bitmap_room(sit: u64) -> (u64, u64) {
     }
 }
 
-/// Every count fits its type: a volume has fewer than 2^23 segments.
+/// The layout of these areas. Every count fits its type: a volume has fewer than 2^23 segments.
 fn place(bytes: u64, options: &MkfsOptions, a: &Areas, over: Overprovision, start: u64) -> Layout {
     let zone = options.zone_segments();
     let at = |segments: u64| BlockAddr((start + segments * SEG) as u32);
@@ -201,7 +201,7 @@ fn place(bytes: u64, options: &MkfsOptions, a: &Areas, over: Overprovision, star
     }
 }
 
-/// A zone for each log: hot data and the nodes in front, warm and cold data with room to grow into.
+/// Chooses a zone for each log: hot data and the nodes in front, warm and cold data with room to grow.
 fn logs(zones: u64, zone: u64) -> [SegNo; NR_CURSEG_TYPE] {
     let cold = (zones / 4).saturating_sub(1).max(4);
     let warm = (zones / 2).saturating_sub(1).max(5);
@@ -214,14 +214,13 @@ fn too_small(bytes: u64, options: &MkfsOptions, start: u64) -> MkfsError {
     let need = (1..=MAX_BYTES / zone_bytes)
         .map(|zones| zones * zone_bytes)
         .find(|&b| areas(b, options, start).is_some());
-    // Where not even the largest volume has zones enough, the zone is what is wrong.
+    // Where not even the largest volume has enough zones, the zone size is wrong.
     need.map_or(
         MkfsError::BadZone { segs_per_sec: options.segs_per_sec, secs_per_zone: options.secs_per_zone },
         |need| MkfsError::TooSmall { bytes, need },
     )
 }
 
-//MOVED
 impl Layout {
     /// First block of a segment of the main area.
     pub(super) fn segment_start(&self, segment: SegNo) -> BlockAddr {

@@ -1,10 +1,11 @@
-//! Making an empty volume, with the geometry that `mkfs.f2fs` 1.15 gives it.
+//! Makes an empty volume, with the geometry that `mkfs.f2fs` 1.15 gives it.
 //!
-//! It does: choose the geometry for a size, write the metadata areas, the root directory and perhaps
-//! lost+found. It does not: put files on the volume, or make features that [`SUPPORTED_FEATURES`] leaves out.
+//! This module chooses the geometry for a size, and writes the metadata areas, the root directory and, if
+//! asked, lost+found. It puts no files on the volume, and makes no features that [`SUPPORTED_FEATURES`]
+//! leaves out.
 //!
-//! A volume is valid only when its superblock is there. So the old ones go first, everything else is made
-//! durable, and the new ones are written last: an attempt that was cut short leaves no volume.
+//! A volume is valid only when its superblock is there. So the old superblocks are removed first, everything
+//! else is made durable, and the new superblocks are written last: an interrupted attempt leaves no volume.
 //!
 //! | module | holds |
 //! |---|---|
@@ -49,9 +50,9 @@ use writer::Writer;
 pub struct MkfsReport {
     /// Identity of the volume, given or drawn.
     pub uuid: [u8; 16],
-    /// Its geometry: blocks, segments, the users' share and the part that is kept back.
+    /// The geometry of the volume: blocks, segments, the users' share and the part that is kept back.
     pub layout: Layout,
-    /// Version of its first checkpoint.
+    /// Version of the first checkpoint.
     pub checkpoint_version: u64,
 }
 
@@ -60,12 +61,12 @@ const SUPERBLOCKS: [BlockAddr; 2] = [BlockAddr(0), BlockAddr(1)];
 
 /// Makes an empty volume on the whole of `queue`'s device. The device's old content is lost.
 ///
-/// The same options with a UUID make the same volume, the first checkpoint's version included. Node blocks
-/// of an earlier volume with that UUID could then pass for new ones after a power cut; where one is
-/// found, the main area is zeroed too.
+/// Equal options with a UUID make equal volumes, the first checkpoint's version included. Node blocks of an
+/// earlier volume with that UUID could then pass for new ones after a power cut; if such a volume is found,
+/// the main area is zeroed too.
 ///
 /// # Errors
-/// An option or size that makes no volume: nothing was written. A device error: the device holds none.
+/// An option or size that makes no volume: nothing was written. A device error: the device holds no volume.
 pub fn mkfs(queue: &RequestQueue, options: &MkfsOptions) -> Result<MkfsReport, MkfsError> {
     let device = queue.device();
     let (options, zones) = zones::on_device(&**device, options)?;
@@ -87,7 +88,7 @@ pub fn mkfs(queue: &RequestQueue, options: &MkfsOptions) -> Result<MkfsReport, M
     Ok(MkfsReport { uuid, layout, checkpoint_version: version })
 }
 
-/// Takes the old volume away and leaves zeros where the new one reads before it writes.
+/// Removes the old volume, and leaves zeros where the new volume reads before it writes.
 fn clear(
     w: &Writer,
     l: &Layout,
@@ -108,7 +109,7 @@ fn clear(
         w.discard(behind, l.block_count - behind.0 as u64)?;
     }
     clear_fronts(w, options, zones)?;
-    // Up to the SSA: a summary is written before it is read.
+    // Blocks up to the SSA are zeroed: a summary in the SSA is written before it is read.
     w.zero(behind, (l.ssa.0 - behind.0) as u64)?;
     if let Some(zones) = zones {
         zones.list.iter().filter(|z| z.is_sequential()).try_for_each(|z| w.reset(z))?;
@@ -118,8 +119,8 @@ fn clear(
     Ok(())
 }
 
-/// Takes away what tells an earlier volume at the front of each device behind the first. Zones that are written in
-/// order are reset.
+/// Removes the traces of an earlier volume from the front of each device behind the first. Zones that are
+/// written in order are reset.
 fn clear_fronts(w: &Writer, options: &MkfsOptions, zones: Option<&zones::OnDevice>) -> Result<(), MkfsError> {
     let mut start = 0;
     for device in &options.devices {
@@ -160,8 +161,8 @@ fn random_uuid() -> [u8; 16] {
     uuid
 }
 
-/// The first checkpoint's version: 31 bits of a hash (FNV-1a) of the UUID and the time, odd and large, so
-/// that two volumes on one device, one after the other, hardly share any.
+/// The first checkpoint's version: 31 bits of a hash (FNV-1a) of the UUID and the time. It is odd and large,
+/// so that two volumes made on one device, one after the other, hardly share a version.
 fn first_version(uuid: &[u8; 16], options: &MkfsOptions) -> u64 {
     let time = options.time.secs.to_le_bytes().into_iter().chain(options.time.nanos.to_le_bytes());
     let hash = uuid

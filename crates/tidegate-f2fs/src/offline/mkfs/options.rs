@@ -1,4 +1,4 @@
-//! The caller's choices, and whether they are possible.
+//! The caller's options, and the check that they are possible.
 
 use super::MkfsError;
 use crate::format::raw::Features;
@@ -36,26 +36,27 @@ const MAX_PATH: usize = 63;
 /// One of several devices.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DevicePart {
-    /// The path that Linux opens it by, at most 63 bytes.
+    /// The path that Linux opens the device by, at most 63 bytes.
     pub path: String,
-    /// Its bytes.
+    /// Size of the device in bytes.
     pub bytes: u64,
 }
 
-/// How the volume is to be. The same options with a `uuid` make the same bytes.
+/// The options of a new volume. Equal options with a `uuid` make equal bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MkfsOptions {
     /// Name of the volume, at most 512 UTF-16 units.
     pub label: String,
     /// Identity of the volume; random when `None`.
     pub uuid: Option<[u8; 16]>,
-    /// Features, out of [`SUPPORTED_FEATURES`]. With [`Features::BLKZONED`] sections are zones: those of a
-    /// zoned device, or of `segs_per_sec` segments on another.
+    /// Features, out of [`SUPPORTED_FEATURES`]. With [`Features::BLKZONED`] sections are zones: the zones of
+    /// a zoned device, or zones of `segs_per_sec` segments on another device.
     pub features: Features,
-    /// The devices that the queue's is made of ([`tidegate_block::Linear`]), in order; none for one device.
+    /// The devices that the queue's device is made of ([`tidegate_block::Linear`]), in order; empty for one
+    /// device.
     pub devices: Vec<DevicePart>,
-    /// Share of the main area kept from users so that cleaning stays cheap, in percent. `None` takes
-    /// the ratio that leaves most to users.
+    /// Share of the main area kept from users so that cleaning stays cheap, in percent. `None` takes the
+    /// ratio that leaves users the most.
     pub overprovision_percent: Option<f64>,
     /// Segments (2 MiB) in a section, the unit of cleaning.
     pub segs_per_sec: u32,
@@ -155,7 +156,7 @@ impl MkfsOptions {
         }
     }
 
-    /// Whether `feature` is asked for.
+    /// Whether the options ask for `feature`.
     pub(super) fn has(&self, feature: Features) -> bool {
         self.features.contains(feature)
     }

@@ -1,4 +1,4 @@
-//! The stock tools as judges of what mkfs makes.
+//! The stock tools as judges of mkfs's volumes.
 
 use super::{MkfsOptions, mkfs};
 use crate::format::raw::Features;
@@ -14,10 +14,10 @@ pub const UUID: [u8; 16] = *b"\x00\x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\x
 const UUID_TEXT: &str = "00112233-4455-6677-8899-aabbccddeeff";
 const TIME: Timespec = Timespec { secs: 1_700_000_000, nanos: 0 };
 
-/// A tool of f2fs-tools, or `None` with a word to the reader.
+/// A tool of f2fs-tools, or `None` with a message to the reader.
 ///
 /// # Panics
-/// When it is missing and `CI=true`.
+/// When the tool is missing and `CI=true`.
 pub fn tool(name: &str) -> Option<PathBuf> {
     let found = ["/usr/sbin", "/sbin"].map(|d| Path::new(d).join(name)).into_iter().find(|p| p.exists());
     if found.is_none() {
@@ -26,7 +26,7 @@ pub fn tool(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// Says that a test does not run.
+/// Prints that a test does not run.
 ///
 /// # Panics
 /// When `CI=true`.
@@ -35,12 +35,12 @@ pub fn skip(why: &str) {
     println!("SKIPPED: {why}");
 }
 
-/// A directory whose file system holds files as large as the largest volume, which ext4 does not.
+/// A directory on a file system that allows files as large as the largest volume, which ext4 does not.
 pub fn directory() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// An empty image, or `None` where no file can be so large.
+/// An empty image, or `None` where a file cannot be so large.
 pub fn image(dir: &TempDir, name: &str, bytes: u64) -> Option<PathBuf> {
     let path = dir.path().join(name);
     let made = File::create(&path).and_then(|f| f.set_len(bytes));
@@ -50,7 +50,7 @@ pub fn image(dir: &TempDir, name: &str, bytes: u64) -> Option<PathBuf> {
     made.ok().map(|()| path)
 }
 
-/// Options of which the outcome is known.
+/// Options with a reproducible outcome.
 pub fn options(features: Features) -> MkfsOptions {
     MkfsOptions {
         label: "Tide ½ gate".into(),
@@ -70,7 +70,7 @@ pub fn make(path: &Path, options: &MkfsOptions) {
     mkfs(&RequestQueue::new(device, Default::default()), options).unwrap();
 }
 
-/// Has mkfs.f2fs make a volume with the same options; false with its words when it refuses.
+/// Lets mkfs.f2fs make a volume with equal options; false, with its message, when it refuses.
 pub fn make_stock(tool: &Path, path: &Path, options: &MkfsOptions) -> bool {
     let mut command = Command::new(tool);
     command.args(["-f", "-r", "-U", UUID_TEXT, "-l", &options.label]);

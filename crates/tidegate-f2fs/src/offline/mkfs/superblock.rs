@@ -66,7 +66,7 @@ fn geometry(l: &Layout, options: &MkfsOptions) -> RawSuperblock {
     sb
 }
 
-/// The devices and their segments, where there are several.
+/// Enters the devices and their segments, if there are several devices.
 fn put_devices(sb: &mut RawSuperblock, l: &Layout, options: &MkfsOptions) {
     let parts = options.devices.iter().zip(segments_of_devices(l, options));
     for (slot, (device, segments)) in sb.devs.iter_mut().zip(parts) {
@@ -75,8 +75,8 @@ fn put_devices(sb: &mut RawSuperblock, l: &Layout, options: &MkfsOptions) {
     }
 }
 
-/// The segments on each device. The areas in front of the first segment are on the first, and the rest behind the
-/// last zone is nobody's.
+/// The segments on each device. The areas in front of the first segment are on the first device, and the
+/// space behind the last whole zone is unused.
 pub(super) fn segments_of_devices(l: &Layout, options: &MkfsOptions) -> Vec<u32> {
     let segment = u64::from(BLOCKS_PER_SEG) * BLOCK_SIZE as u64;
     let mut before = u64::from(l.segment0.0) * BLOCK_SIZE as u64;
@@ -90,7 +90,7 @@ pub(super) fn segments_of_devices(l: &Layout, options: &MkfsOptions) -> Vec<u32>
     options.devices.iter().map(take).collect()
 }
 
-/// Cold extensions first, the hot ones behind them.
+/// Enters the cold extensions first, the hot ones behind them.
 fn put_extensions(sb: &mut RawSuperblock, options: &MkfsOptions) {
     let all = options.cold_extensions.iter().chain(&options.hot_extensions);
     for (slot, extension) in sb.extension_list.iter_mut().zip(all) {
@@ -100,8 +100,8 @@ fn put_extensions(sb: &mut RawSuperblock, options: &MkfsOptions) {
     sb.hot_ext_count = options.hot_extensions.len() as u8;
 }
 
-/// The stand-in for a superblock while mkfs is at work: nothing that mounts, but it has the UUID that is
-/// being made, so that a second attempt knows of the first.
+/// The stand-in for a superblock while mkfs is at work. It cannot be mounted, but has the UUID of the new
+/// volume, so that a second attempt recognises the first.
 pub(super) fn placeholder(uuid: &[u8; 16]) -> PageBuf {
     let mut block = PageBuf::zeroed(1);
     block[UUID_OFFSET..UUID_OFFSET + 16].copy_from_slice(uuid);

@@ -1,4 +1,4 @@
-//! The first NAT block, and nat_bits, which spare a mount from reading the others.
+//! The first NAT block, and nat_bits, which save a mount from reading the other NAT blocks.
 
 use super::Layout;
 use super::tree::{META_INO, NODE_INO, NewDir};
@@ -7,13 +7,13 @@ use crate::format::units::{BlockAddr, Nid};
 use tidegate_block::PageBuf;
 use zerocopy::IntoBytes;
 
-/// Address of a node that exists in memory alone.
+/// Address of a node that exists only in memory.
 const NO_BLOCK: BlockAddr = BlockAddr(1);
 /// Bytes before the bits: checkpoint version and CRC.
 const NAT_BITS_HEADER: usize = 8;
 
-/// The first block of the NAT. Entries go to the table itself and none to the journal: a journal entry for
-/// a node in the table makes fsck.f2fs 1.15 doubt nat_bits.
+/// The first block of the NAT. All entries go to the table and none to the journal: a journal entry for a
+/// node in the table makes fsck.f2fs 1.15 doubt nat_bits.
 pub(super) fn nat_block(dirs: &[NewDir]) -> PageBuf {
     let mut block = PageBuf::zeroed(1);
     let mut set = |nid: Nid, addr: BlockAddr| {
@@ -27,8 +27,8 @@ pub(super) fn nat_block(dirs: &[NewDir]) -> PageBuf {
     block
 }
 
-/// nat_bits for a NAT of which only the first block is in use: its key, a bit for each full block, a bit
-/// for each empty one.
+/// nat_bits for a NAT of which only the first block is in use: the key, a bit for each full block, a bit for
+/// each empty block.
 pub(super) fn nat_bits(layout: &Layout, version: u64, crc: u32) -> PageBuf {
     let blocks = (layout.segment_count_nat / 2 * BLOCKS_PER_SEG) as usize;
     let empty = NAT_BITS_HEADER + blocks / 8;

@@ -44,15 +44,15 @@ fn block(file: &File, at: BlockAddr) -> Vec<u8> {
     b
 }
 
-/// The version text in the superblock that mkfs.f2fs wrote: the running kernel's.
+/// The version text that mkfs.f2fs wrote to the superblock: the running kernel's.
 fn stock_version(image: &Path) -> String {
     let b = block(&File::open(image).unwrap(), BlockAddr(0));
     let text = &b[SUPER_OFFSET + std::mem::offset_of!(crate::format::raw::RawSuperblock, version)..][..256];
     String::from_utf8_lossy(text).trim_end_matches('\0').into()
 }
 
-/// Compares the two volumes that mkfs.f2fs and we make, but for the checkpoint's version and all that depends
-/// on it, and the NAT journal, which we leave empty.
+/// Compares mkfs.f2fs's volume with ours, except for the checkpoint's version and all that depends on it, and
+/// for the NAT journal, which ours leaves empty.
 fn compare_with_stock(bytes: u64, options: &MkfsOptions) {
     let Some(tool) = tool("mkfs.f2fs") else { return };
     let dir = directory();
@@ -86,7 +86,7 @@ fn compare_with_stock(bytes: u64, options: &MkfsOptions) {
 
 #[test]
 fn volumes_are_those_of_mkfs_f2fs() {
-    // Of 16 TiB, mkfs.f2fs makes a volume that Linux does not mount; ours ends a segment earlier.
+    // mkfs.f2fs makes a volume of 16 TiB that Linux does not mount; ours ends a segment earlier.
     for bytes in [64 * MIB, 256 * MIB, GIB, 100 * GIB, TIB, 4 * TIB, 16 * TIB - 2 * MIB] {
         for features in [NONE, ALL] {
             compare_with_stock(bytes, &options(features));
@@ -115,7 +115,7 @@ fn options_do_what_they_do_in_mkfs_f2fs() {
     for percent in [1.0, 3.3, 10.0, 50.0, 95.0] {
         compare_with_stock(GIB, &MkfsOptions { overprovision_percent: Some(percent), ..options(NONE) });
     }
-    // mkfs.f2fs counts segments that no whole zone holds as free; sizes of whole zones have none.
+    // mkfs.f2fs counts segments outside whole zones as free; the sizes here are whole zones.
     for (segs_per_sec, secs_per_zone) in [(2, 1), (4, 1), (1, 2), (1, 4), (2, 2), (8, 1)] {
         compare_with_stock(2 * GIB, &MkfsOptions { segs_per_sec, secs_per_zone, ..options(ALL) });
     }

@@ -1,4 +1,4 @@
-//! The first directories: the root, and lost+found when asked for. One node and one dentry block each.
+//! The first directories: the root, and lost+found when asked for. Each has one node and one dentry block.
 
 use super::{Layout, MkfsOptions};
 use crate::format::raw::{
@@ -31,9 +31,9 @@ pub(super) struct NewDir {
     parent: Nid,
     name: &'static str,
     mode: u16,
-    /// Where its inode goes, the next block of the hot node log.
+    /// The place of the inode: the next block of the hot node log.
     pub node: BlockAddr,
-    /// Where its entries go, the next block of the hot data log.
+    /// The place of the entries: the next block of the hot data log.
     pub data: BlockAddr,
 }
 
@@ -58,7 +58,7 @@ impl NewDir {
         self.nid == ROOT_INO
     }
 
-    /// The inode's block. `subdirs` directories have it as their parent.
+    /// The inode's block. `subdirs`: the number of directories in this one.
     pub fn node_block(&self, subdirs: u32, options: &MkfsOptions, uuid: &[u8; 16]) -> PageBuf {
         let mut block = RawInodeBlock::new_zeroed();
         block.inode = self.inode(subdirs, options);
@@ -114,7 +114,7 @@ impl NewDir {
         }
     }
 
-    /// The block of entries: ".", ".." and the directories among `all` below this one.
+    /// The dentry block: ".", ".." and the directories among `all` in this one.
     pub fn dentry_block(&self, all: &[NewDir]) -> PageBuf {
         let mut block = PageBuf::zeroed(1);
         let mut slot = add_entry(&mut block, 0, ".", self.nid);
@@ -131,7 +131,7 @@ impl NewDir {
     }
 }
 
-/// Enters a directory at `slot` and returns the next free one.
+/// Adds a directory at `slot` and returns the next free slot.
 fn add_entry(block: &mut [u8], slot: usize, name: &str, nid: Nid) -> usize {
     let entry = RawDirEntry {
         hash_code: dentry_hash(name.as_bytes()).into(),
@@ -148,7 +148,7 @@ fn add_entry(block: &mut [u8], slot: usize, name: &str, nid: Nid) -> usize {
     next
 }
 
-/// Bytes of extra attributes: up to the last that a feature asks for.
+/// Bytes of extra attributes: up to the last one that a feature needs.
 fn extra_bytes(options: &MkfsOptions) -> usize {
     if options.has(Features::INODE_CRTIME) {
         offset_of!(RawExtraAttr, i_compr_blocks)
@@ -169,8 +169,8 @@ fn extra_attributes(options: &MkfsOptions) -> RawExtraAttr {
     e
 }
 
-/// The checksum of an inode whose checksum field is 0, as it is yet: seeded by the volume, the inode's
-/// number and its generation, then the whole block.
+/// The checksum of an inode whose checksum field is still 0: seeded by the volume, the inode's number and its
+/// generation, then over the whole block.
 fn inode_checksum(block: &[u8], ino: Nid, uuid: &[u8; 16]) -> u32 {
     let seed = f2fs_chksum(u32::MAX, uuid);
     let generation = [0; 4];

@@ -1,4 +1,4 @@
-//! Synchronous I/O with errors that say where.
+//! Synchronous I/O with errors that name the block.
 
 use super::MkfsError;
 use crate::format::raw::BLOCK_SIZE;
@@ -6,7 +6,7 @@ use crate::format::units::BlockAddr;
 use std::sync::Arc;
 use tidegate_block::{Bio, BioFlags, Errno, Op, PageBuf, RequestQueue, Sector, Segment, Zone};
 
-/// Bytes of the largest range in one bio.
+/// Most bytes of a range in one bio.
 const RANGE: u64 = 1 << 30;
 
 /// The device as mkfs uses it.
@@ -34,7 +34,7 @@ impl Writer<'_> {
         })
     }
 
-    /// Discards `blocks` blocks. A device that cannot is no error.
+    /// Discards `blocks` blocks. A device that supports no discards is no error.
     pub fn discard(&self, first: BlockAddr, blocks: u64) -> Result<(), MkfsError> {
         for (at, bytes) in ranges(first, blocks) {
             match self.0.submit_wait(Bio::discard(Sector::from_bytes(at), bytes)) {
@@ -46,7 +46,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Has a zone begin anew.
+    /// Resets a zone.
     pub fn reset(&self, zone: &Zone) -> Result<(), MkfsError> {
         let bio = Bio::range(Op::ZoneReset, Sector::from_bytes(zone.start), zone.len, BioFlags::SYNC);
         self.0.submit_wait(bio).map(drop).map_err(|e| failed("reset", block_at(zone.start), e))
@@ -58,7 +58,7 @@ impl Writer<'_> {
     }
 }
 
-/// Position and length in bytes of the pieces of a range of blocks.
+/// Offset and length in bytes of the pieces of a range of blocks.
 fn ranges(first: BlockAddr, blocks: u64) -> impl Iterator<Item = (u64, u64)> {
     let start = first.0 as u64 * BLOCK_SIZE as u64;
     let end = start + blocks * BLOCK_SIZE as u64;

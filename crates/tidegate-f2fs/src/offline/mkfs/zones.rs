@@ -12,7 +12,8 @@ pub(super) struct OnDevice {
     pub list: Vec<Zone>,
 }
 
-/// The options for a volume on `device`, whose zones, if it has any, are its sections; and those zones.
+/// The options for a volume on `device`, and the device's zones. If the device has zones, the sections are
+/// its zones.
 pub(super) fn on_device(
     device: &dyn Device,
     options: &MkfsOptions,
@@ -35,7 +36,7 @@ pub(super) fn on_device(
         block: Default::default(),
         source: e,
     })?;
-    // A device may end with a part of a zone: no section lies there.
+    // A device may end with a partial zone: no section lies there.
     list.pop_if(|z| z.len < zoning.size);
     check_states(&list, &options)?;
     let sequential: Vec<&Zone> = list.iter().filter(|z| z.is_sequential()).collect();
@@ -54,8 +55,8 @@ pub(super) fn on_device(
     Ok((options, Some(OnDevice { of_layout, list })))
 }
 
-/// Refuses zones that no volume has: such as take no writes, and such as can be written anywhere behind others that
-/// cannot.
+/// Refuses zones that no volume can have: zones that take no writes, and zones that can be written anywhere
+/// behind zones that cannot.
 fn check_states(list: &[Zone], options: &MkfsOptions) -> Result<(), MkfsError> {
     let place = |z: &Zone| {
         let mut start = z.start;

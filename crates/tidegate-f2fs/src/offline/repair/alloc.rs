@@ -1,4 +1,5 @@
-//! New places for blocks: unused by the last checkpoint, by the walk, and by the chain behind the checkpoint.
+//! New places for blocks, which neither the last checkpoint, nor the walk, nor the chain behind the
+//! checkpoint uses.
 
 use super::Repair;
 use super::claim::{HAS_DATA, HAS_NODES, Owner};
@@ -36,7 +37,7 @@ impl Repair<'_, '_> {
         Ok(addr)
     }
 
-    /// Sees to it that each log can go on where the checkpoint will say.
+    /// Makes sure that each log can go on where the new checkpoint will say.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -63,7 +64,7 @@ impl Repair<'_, '_> {
         self.usage.used.get(segno * BLOCKS_PER_SEG + n)
     }
 
-    /// Whether the next block of the log may be written now.
+    /// Whether the log's next block may be written now.
     fn can_write(&self, log: Log) -> bool {
         log.next < BLOCKS_PER_SEG && self.is_gap(log.segno, log.next) && self.takes(log.segno, log.next)
     }
@@ -73,12 +74,12 @@ impl Repair<'_, '_> {
         !self.is_used(segno, n) && !self.was_valid(addr) && !self.referred.get(addr - self.sb.main_blkaddr)
     }
 
-    /// The first block from `from` on that is free before and after.
+    /// The first block from `from` on that is free in the old and the new checkpoint.
     fn gap(&self, segno: u32, from: u32) -> Option<u32> {
         (from..BLOCKS_PER_SEG).find(|n| self.is_gap(segno, *n))
     }
 
-    /// Whether a log may stand as it does.
+    /// Whether a log can stay where it is.
     fn fits(&self, kind: usize, log: Log) -> bool {
         let end = if log.appends { BLOCKS_PER_SEG } else { log.next + 1 };
         log.next < BLOCKS_PER_SEG
@@ -87,7 +88,7 @@ impl Repair<'_, '_> {
             && self.fits_zone(log)
     }
 
-    /// Lets log `kind` go on to a free segment, or to one with gaps.
+    /// Moves log `kind` on to a free segment, or to a segment with gaps.
     fn next_segment(&mut self, kind: usize) -> Result<()> {
         let old = self.logs[kind].segno;
         let found = match self.zones {

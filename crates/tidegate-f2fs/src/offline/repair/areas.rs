@@ -1,4 +1,4 @@
-//! Mending the layout of an inode block.
+//! Repair of the layout of an inode block.
 
 use super::Repair;
 use super::disk::Block;
@@ -6,7 +6,7 @@ use crate::format::raw::*;
 use crate::offline::areas::Areas;
 
 impl Repair<'_, '_> {
-    /// Makes extra attributes and inline xattrs fit: a field that does not is set as the root has it.
+    /// Makes extra attributes and inline xattrs fit: a field that does not fit gets the root inode's value.
     pub(super) fn mend_areas(&mut self, ino: u32, block: &mut Block) -> (Areas, bool) {
         if let Ok(a) = Areas::of(&self.sb, block) {
             let missing = a.words == 0 && RawInodeBlock::of(block).inode.i_inline & inline::XATTR != 0;
@@ -34,7 +34,7 @@ impl Repair<'_, '_> {
         (Areas::of(&self.sb, block).unwrap_or(self.usual), true)
     }
 
-    /// Inline xattrs whose area has no size: the usual one, unless something else lies there.
+    /// Gives a size to inline xattrs without one: the usual size, unless something else lies there.
     fn mend_xattr_size(&mut self, ino: u32, block: &mut Block) -> (Areas, bool) {
         let area = I_NID_OFFSET - 4 * DEFAULT_INLINE_XATTR_ADDRS..I_NID_OFFSET;
         let unused = block[area.clone()].iter().all(|b| *b == 0);
@@ -56,7 +56,7 @@ impl Repair<'_, '_> {
     }
 }
 
-/// `i_extra_isize` and `i_inline_xattr_size`, whether the block has them or not.
+/// `i_extra_isize` and `i_inline_xattr_size`, whether the inode has them or not.
 fn sizes(block: &Block) -> (u16, u16) {
     let extra = RawInodeBlock::of(block).extra();
     (extra.i_extra_isize.get(), extra.i_inline_xattr_size.get())

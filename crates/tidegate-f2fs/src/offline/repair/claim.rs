@@ -1,4 +1,4 @@
-//! The owner of each block: a block is given once, and its summary made to say so.
+//! The owner of each block: a block gets one owner, and its summary is corrected to name it.
 
 use super::Repair;
 use super::disk::Block;
@@ -16,15 +16,15 @@ use zerocopy::{FromBytes, FromZeros};
 pub(super) const HAS_NODES: u8 = 1;
 /// The segment holds data.
 pub(super) const HAS_DATA: u8 = 2;
-/// Summary blocks kept before they are written.
+/// Most summary blocks kept in memory before they are written.
 const KEPT: usize = 256;
 
 /// The place that refers to a block.
 #[derive(Clone, Copy)]
 pub(super) struct Owner {
-    /// The node that the summary names: the block itself, or the one that holds its address.
+    /// The node that the summary names: the block itself, or the node that holds the block's address.
     pub(super) nid: u32,
-    /// Which of that node's addresses; none for nodes.
+    /// Index of the address in that node; none for nodes.
     pub(super) slot: Option<u16>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    /// Nothing in use, of so many segments.
+    /// A `Usage` of `segments` segments with nothing in use.
     pub(super) fn new(segments: u32) -> Self {
         Usage {
             used: Bits::new(segments as u64 * BLOCKS_PER_SEG as u64),
@@ -55,7 +55,7 @@ impl Usage {
     }
 }
 
-/// Summary blocks of the SSA that were looked at.
+/// Summary blocks of the SSA that the repair has looked at.
 #[derive(Default)]
 pub(super) struct Ssa {
     kept: HashMap<u32, (Block, bool)>,
@@ -64,17 +64,18 @@ pub(super) struct Ssa {
 }
 
 impl Repair<'_, '_> {
-    /// Whether block `addr` can be had.
+    /// Whether block `addr` can be allocated.
     pub(super) fn is_free(&self, addr: u32) -> bool {
         in_main(&self.sb, addr) && !self.usage.used.get(addr - self.sb.main_blkaddr)
     }
 
-    /// Whether a log works on a segment.
+    /// Whether a log is in a segment.
     pub(super) fn is_log(&self, segno: u32) -> bool {
         self.logs.iter().any(|l| l.segno == segno)
     }
 
-    /// Whether nothing is in a segment: not in the last checkpoint, nor in what was found, nor a log.
+    /// Whether a segment is free: neither the last checkpoint nor the walk has a block in it, and no log is
+    /// in it.
     pub(super) fn is_free_segment(&self, segno: u32) -> bool {
         !self.is_log(segno)
             && self.usage.used.count(segno) == 0
@@ -82,7 +83,7 @@ impl Repair<'_, '_> {
             && self.sit[segno as usize].valid_map == [0; 64]
     }
 
-    /// Takes block `addr` for `owner`; false when it is not in the main area or another's.
+    /// Takes block `addr` for `owner`; false when the block is outside the main area or has another owner.
     pub(super) fn claim(&mut self, addr: u32, owner: Owner) -> Result<bool> {
         if !self.is_free(addr) {
             return Ok(false);
@@ -93,7 +94,7 @@ impl Repair<'_, '_> {
             Some(_) => a == right,
             None => a.nid == right.nid,
         };
-        // A version may differ where the NAT was lost.
+        // The version may differ where the NAT was lost.
         let named = (sum.nid, sum.ofs_in_node) == (right.nid, right.ofs_in_node);
         if owner.slot.is_some() && self.is_foreign(addr, sum, named)? {
             return Ok(false);
@@ -103,7 +104,7 @@ impl Repair<'_, '_> {
         Ok(true)
     }
 
-    /// Books the block.
+    /// Marks the block as owned.
     pub(super) fn own(&mut self, addr: u32, owner: Owner) {
         self.usage.used.set(addr - self.sb.main_blkaddr);
         self.referred.set(addr - self.sb.main_blkaddr);
@@ -113,7 +114,7 @@ impl Repair<'_, '_> {
         self.usage.kinds[segno as usize] |= if owner.slot.is_none() { HAS_NODES } else { HAS_DATA };
     }
 
-    /// Takes the booking back.
+    /// Clears the mark of [`Repair::own`].
     pub(super) fn disown(&mut self, addr: u32, node: bool) {
         self.usage.used.clear(addr - self.sb.main_blkaddr);
         self.usage.blocks -= 1;
@@ -123,7 +124,7 @@ impl Repair<'_, '_> {
     pub(super) fn summary_for(&self, owner: Owner) -> RawSummary {
         let nid = owner.nid.into();
         match owner.slot {
-            // Linux keeps a version only for data.
+            // Linux keeps the version up to date only for data.
             Some(slot) => {
                 RawSummary { nid, version: self.nat.entry(owner.nid).version, ofs_in_node: slot.into() }
             }
@@ -131,9 +132,9 @@ impl Repair<'_, '_> {
         }
     }
 
-    /// Whether block `addr` cannot be the claimant's data: it is a node, it lies among nodes, its summary
-    /// names an owner who confirms it, or neither SIT nor summary know anything of it (`named`: the
-    /// summary says the claimant).
+    /// Whether block `addr` cannot be the claimant's data: it is a node, or lies among nodes, or its summary
+    /// names an owner who confirms it, or neither SIT nor summary know of it (`named`: the summary names the
+    /// claimant).
     fn is_foreign(&mut self, addr: u32, sum: RawSummary, named: bool) -> Result<bool> {
         let (segno, _) = split(&self.sb, addr);
         let among_nodes = self.usage.kinds[segno as usize] & HAS_NODES != 0;
@@ -142,7 +143,7 @@ impl Repair<'_, '_> {
             || !named && (!self.was_valid(addr) || self.is_owner(addr, sum)?))
     }
 
-    /// Whether the block is a node, by its own footer and the NAT.
+    /// Whether the block is a node, by its footer and the NAT.
     fn is_node(&mut self, addr: u32) -> Result<bool> {
         if !self.nat_addrs.get(addr - self.sb.main_blkaddr) {
             return Ok(false);
@@ -151,7 +152,7 @@ impl Repair<'_, '_> {
         Ok(self.known_nid(nid) && self.nat.addr(nid) == addr)
     }
 
-    /// Whether the node that a summary names holds `addr` where the summary says.
+    /// Whether the node that a summary names holds `addr` at the slot in the summary.
     fn is_owner(&mut self, addr: u32, sum: RawSummary) -> Result<bool> {
         let (nid, slot) = (sum.nid.get(), sum.ofs_in_node.get() as usize);
         let at = self.nat.addr(nid);
@@ -178,7 +179,7 @@ impl Repair<'_, '_> {
         Ok(sum.map(|s| s.0).unwrap_or_default())
     }
 
-    /// Sets the summary of `addr`. `wrong`: it said something else.
+    /// Sets the summary of `addr`. `wrong`: the old summary was wrong.
     pub(super) fn put_summary(&mut self, addr: u32, sum: RawSummary, node: bool, wrong: bool) -> Result<()> {
         let (segno, at) = split(&self.sb, addr);
         if let Some((sums, known)) = self.summaries.get_mut(&segno) {
@@ -212,7 +213,7 @@ impl Repair<'_, '_> {
         self.ssa.kept.get_mut(&segno).ok_or_else(missing)
     }
 
-    /// Replaces the summaries of a segment that was a log's, whose SSA block is out of date.
+    /// Replaces the summaries of a segment that a log was in; its SSA block is out of date.
     pub(super) fn put_ssa(&mut self, segno: u32, sums: &super::pack::Summaries, node: bool) -> Result<()> {
         let (block, dirty) = self.ssa_block(segno)?;
         let block = RawSummaryBlock::of_mut(block);
@@ -223,8 +224,8 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// Writes changed summary blocks. They may change at any time: they name the owner of a block now, and a
-    /// wrong one was wrong before.
+    /// Writes changed summary blocks. They may be written at any time: they name a block's owner now, and the
+    /// summaries that they replace were wrong before.
     pub(super) fn flush_ssa(&mut self) -> Result<()> {
         for (segno, (block, dirty)) in std::mem::take(&mut self.ssa.kept) {
             if dirty && !self.options.dry_run && !self.keeps_ssa {

@@ -1,5 +1,6 @@
-//! Everything in one new checkpoint: its blocks go to places that the old one does not refer to, and the tail
-//! of its pack makes it count. Cut off at any point, the volume is as it was or as it should be.
+//! Writes all changes in one new checkpoint: its blocks go to places that the old checkpoint does not refer
+//! to, and the tail of its pack makes it count. After a power cut at any point, the volume is as it was or as
+//! it should be.
 
 use super::Repair;
 use super::alloc::{HOT_DATA, HOT_NODE, WARM_NODE, holds};
@@ -14,7 +15,7 @@ use tidegate_vfs::Result;
 use zerocopy::IntoBytes;
 
 impl Repair<'_, '_> {
-    /// Segments and counters with other values than before.
+    /// Reports segments and counters that have other values than before.
     pub(super) fn tell_maps(&mut self) {
         for segno in 0..self.sb.main_segments {
             self.tell_segment(segno);
@@ -68,14 +69,14 @@ impl Repair<'_, '_> {
         }
     }
 
-    /// Moves what was changed to new places and writes it all.
+    /// Moves changed blocks to new places and writes everything.
     pub(super) fn commit(&mut self, clear_flags: bool) -> Result<()> {
         self.move_entries()?;
         self.move_nodes()?;
         self.mend_logs(false)?;
         let changed = std::mem::take(&mut self.disk.changed);
         if self.options.dry_run {
-            // Nothing is written.
+            // Nothing was written so far.
         } else if self.zones.is_some() {
             self.write_zones(changed)?;
         } else {
@@ -130,7 +131,7 @@ impl Repair<'_, '_> {
         for addr in nodes {
             let Some(c) = self.disk.changed.get_mut(&addr) else { continue };
             let f = Footer::of(&c.block);
-            // Nothing that roll-forward could take for its own.
+            // Roll-forward must not take the node for one of its own.
             if let Some(raw) = RawNodeFooter::of_mut(&mut c.block[..]) {
                 raw.flag = (raw.flag.get() & !(FSYNC_BIT_MASK | DENT_BIT_MASK)).into();
                 raw.cp_ver = 0.into();

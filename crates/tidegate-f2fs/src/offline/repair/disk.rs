@@ -19,9 +19,9 @@ pub(super) type Block = Box<[u8; BLOCK_SIZE]>;
 /// A changed block of the main area.
 pub(super) struct Changed {
     pub(super) block: Block,
-    /// The block that refers to it, and so is changed when it moves.
+    /// The block that refers to this one, and so changes when this one moves.
     pub(super) place: Place,
-    /// Its address is new: nothing on the volume refers to it yet.
+    /// The block's address is new: nothing on the volume refers to it yet.
     pub(super) fresh: bool,
 }
 
@@ -45,7 +45,7 @@ impl<'q> Disk<'q> {
         self.queue
     }
 
-    /// Reads all anew from here on.
+    /// Drops the cache: later reads go to the device.
     pub(super) fn forget(&mut self) {
         self.windows.clear();
         self.order.clear();

@@ -1,10 +1,10 @@
-//! Where entries lie in a block or an inode, single entries, and "." and "..".
+//! The layout of entries in a block or an inode, single entries, and "." and "..".
 
 use crate::format::raw::*;
 use crate::offline::areas::Areas;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Where entries and names lie in a block.
+/// The offsets of entries and names in a block.
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
     pub(super) slots: usize,
@@ -13,7 +13,7 @@ pub(super) struct Layout {
     names: usize,
 }
 
-/// That of a block of a directory.
+/// The layout of a dentry block.
 pub(super) const BLOCK_LAYOUT: Layout = Layout {
     slots: NR_DENTRY_IN_BLOCK,
     bitmap: 0,
@@ -21,7 +21,7 @@ pub(super) const BLOCK_LAYOUT: Layout = Layout {
     names: SIZE_OF_DENTRY_BITMAP + SIZE_OF_RESERVED + NR_DENTRY_IN_BLOCK * SIZE_OF_DIR_ENTRY,
 };
 
-/// That of an inode: as many entries as fit with a bit each; names end the area.
+/// The layout of an inode's inline entries: as many as fit with a bit each; the names end the area.
 pub(super) fn inline_layout(a: Areas) -> Layout {
     let (at, len) = (a.inline_at(), a.inline_max());
     let slots = len * 8 / ((SIZE_OF_DIR_ENTRY + F2FS_SLOT_LEN) * 8 + 1);
@@ -101,7 +101,7 @@ impl Layout {
     }
 }
 
-/// Whether inline entries laid out as in `a` begin with the "." of inode `ino`.
+/// Whether inline entries with the layout of `a` begin with the "." of inode `ino`.
 pub(super) fn begins_with_dot(block: &[u8], a: Areas, ino: u32) -> bool {
     let l = inline_layout(a);
     let e = l.entry(block, 0);

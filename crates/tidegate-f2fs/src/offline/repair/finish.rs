@@ -9,9 +9,9 @@ use tidegate_block::BioFlags;
 use tidegate_vfs::Result;
 use zerocopy::{FromZeros, IntoBytes};
 
-/// The flags that the new checkpoint takes over.
+/// The flags that the new checkpoint keeps.
 const KEPT: CpFlags = CpFlags::LARGE_NAT_BITMAP.union(CpFlags::QUOTA_NEED_FSCK).union(CpFlags::NAT_BITS);
-/// Flags that say that somebody saw an error.
+/// Flags that report an error.
 pub(super) const HURT: CpFlags = CpFlags::ERROR.union(CpFlags::FSCK);
 
 impl Repair<'_, '_> {
@@ -86,7 +86,7 @@ impl Repair<'_, '_> {
         cp
     }
 
-    /// nat_bits: their key, then which NAT blocks are full, then which are empty.
+    /// nat_bits: the key, then a bit for each full NAT block, then a bit for each empty one.
     fn nat_bits(&self, cp: &Checkpoint) -> Vec<[u8; BLOCK_SIZE]> {
         let len = self.sb.nat_blocks as usize / 8;
         let mut bytes = nat_bits_key(cp).to_le_bytes().to_vec();

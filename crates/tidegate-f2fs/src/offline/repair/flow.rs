@@ -1,4 +1,4 @@
-//! Engine first, then rounds of check and repair.
+//! The course of a repair: the engine first, then rounds of check and repair.
 
 use super::Repair;
 use super::disk::Disk;
@@ -14,19 +14,19 @@ use tidegate_block::{BioFlags, RequestQueue};
 use tidegate_vfs::offline::{Change, OnChange, Outcome, RepairOptions, RepairReport};
 use tidegate_vfs::{Bdi, ErrorKind, FileSystem, MemoryLimits, MountOptions, Result, Vfs};
 
-/// Rounds before it is given up.
+/// Rounds before the repair gives up.
 const ROUNDS: u32 = 3;
 /// Structures whose faults do not make writing dangerous.
 const HARMLESS: [&str; 9] =
     ["dentry-", "dir-", "inode-", "link-count", "xattr", "sb-copy", "cp-valid", "cp-free", "nat-unreached"];
 
-/// Repairs the volume behind `queue`, which nobody else may use meanwhile. Each change is told to
-/// `on_change` when it is decided.
+/// Repairs the volume behind `queue`, which no other thread may use meanwhile. `on_change` hears of each
+/// change when it is decided.
 ///
 /// # Errors
-/// Without superblock or checkpoint, with features that are only read, those of the device, and `NoSpace` for
-/// what was fsynced after the last checkpoint: nothing was changed then. Damage that is beyond mending is in
-/// the report.
+/// When there is no superblock or no checkpoint, for features that Tidegate only reads, those of the device,
+/// and `NoSpace` for what was fsynced after the last checkpoint: nothing was changed then. Damage that cannot
+/// be repaired is in the report.
 pub fn repair(
     queue: &Arc<RequestQueue>,
     options: RepairOptions,
@@ -67,7 +67,8 @@ pub fn repair(
     Ok(report)
 }
 
-/// One repair, which ends a chain of fsynced nodes that is `given_up`; false when it could not be done.
+/// One round of repair. It ends a chain of fsynced nodes that is `given_up`; false when the repair was not
+/// possible.
 fn round(
     queue: &RequestQueue,
     options: RepairOptions,
@@ -102,7 +103,7 @@ fn round(
     }
 }
 
-/// Makes both copies of the superblock the same.
+/// Makes both copies of the superblock equal.
 fn mend_superblock(
     queue: &RequestQueue,
     options: RepairOptions,
@@ -130,7 +131,7 @@ fn mend_superblock(
     disk.write(1 - good as u32, &to[..], BioFlags::PREFLUSH | BioFlags::FUA)
 }
 
-/// Whether the checkpoint is flagged as in need of repair.
+/// Whether the checkpoint's flags report an error.
 fn is_hurt(queue: &RequestQueue) -> Result<bool> {
     let (sb, _) = pack::superblock(queue)?;
     Ok(pack::checkpoint(&Disk::new(queue), &sb)?.flags.intersects(HURT))
@@ -164,11 +165,11 @@ fn refuse(queue: &RequestQueue) -> Result<()> {
     Ok(())
 }
 
-/// Lets the engine free orphans and roll forward, where there is need and its maps can be trusted.
-/// Whether it did.
+/// Lets the engine free orphans and roll forward, if that is needed and the engine's maps can be trusted;
+/// true if it did.
 ///
-/// `given_up` is set where the state to recover makes no sense: a new checkpoint must end it, or the next
-/// opening will try, too.
+/// `given_up` is set where the chain makes no sense: a new checkpoint must end the chain, or the next opening
+/// will try to recover it, too.
 fn recover(
     queue: &Arc<RequestQueue>,
     options: RepairOptions,
@@ -191,13 +192,13 @@ fn recover(
     }
     match roll_forward(queue) {
         Ok(()) => Ok(true),
-        // A log that makes no sense will make no more another time.
+        // A chain that makes no sense now will make none another time.
         Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Stale | ErrorKind::FileTooBig) => {
             report.notes.push(format!("what was fsynced after the last checkpoint is not recovered: {e}"));
             *given_up = true;
             Ok(true)
         }
-        // A checkpoint of ours would end the chain, which may be read or find room later.
+        // A checkpoint of the repair would end the chain, which may become readable or find room later.
         Err(e) => {
             Err(e.of("nothing repaired, since what was fsynced after the last checkpoint would be lost (opening the volume with disable_roll_forward gives it up)"))
         }
@@ -205,8 +206,8 @@ fn recover(
 }
 
 fn is_safe(r: &CheckReport) -> bool {
-    // Blocks that are marked and nobody's are in nobody's way. Where zones have lost content, no zone is to be reset
-    // before all was looked at.
+    // Blocks that are marked but unowned do no harm. Where zones have lost content, no zone may be reset
+    // before everything was looked at.
     let dangerous = ["in use, but not marked", "behind its zone's write pointer"];
     let harmless = |rule: &str, text: &str| {
         HARMLESS.iter().any(|h| rule.starts_with(h))

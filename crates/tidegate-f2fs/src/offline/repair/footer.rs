@@ -1,4 +1,4 @@
-//! Footers of nodes, and the place of the addresses in their blocks.
+//! Footers of nodes, and the offset of the addresses in node blocks.
 
 use super::Repair;
 use crate::format::raw::*;
@@ -29,12 +29,12 @@ impl Footer {
 }
 
 impl Repair<'_, '_> {
-    /// Whether `nid` can be that of a node of a file.
+    /// Whether `nid` is a possible number of a file's node.
     pub(super) fn known_nid(&self, nid: u32) -> bool {
         nid != 0 && nid < self.sb.max_nid && nid != self.sb.node_ino && nid != self.sb.meta_ino
     }
 
-    /// Where addresses begin in an inode block.
+    /// The word where addresses begin in an inode block.
     pub(super) fn addr_base(&self, block: &[u8; BLOCK_SIZE]) -> usize {
         Areas::of(&self.sb, block).unwrap_or(self.usual).base()
     }

@@ -13,7 +13,7 @@ use tidegate_vfs::{Error, ErrorKind, Result};
 
 const NAME: &[u8] = b"lost_found";
 const MODE: u16 = 0o040_700;
-/// Bytes of extra attributes that have the time of birth.
+/// Bytes of extra attributes that include the time of birth.
 const CRTIME_END: usize = offset_of!(RawExtraAttr, i_compr_blocks);
 
 impl Repair<'_, '_> {
@@ -43,7 +43,7 @@ impl Repair<'_, '_> {
         self.is_inode.set(ino);
         self.is_dir.set(ino);
         self.change("inode", format!("inode {ino}"), "free".into(), "directory /lost_found".into());
-        // A file of that name stays what it is.
+        // A file that already has the name keeps it.
         let mut name = NAME.to_vec();
         while self.find_in(root, &name)?.is_some() {
             name.push(b'_');
@@ -54,7 +54,7 @@ impl Repair<'_, '_> {
         Ok(ino)
     }
 
-    /// The inode of an empty directory in the root, its layout as the root's.
+    /// The inode of an empty directory in the root, with the root's layout.
     fn empty_inode(&mut self, ino: u32) -> Result<Block> {
         let root = self.again(self.sb.root_ino)?;
         let mut b: Block = Box::new([0; BLOCK_SIZE]);

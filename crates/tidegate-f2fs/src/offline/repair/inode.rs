@@ -1,4 +1,4 @@
-//! An inode by itself: its layout, and its impossible parts.
+//! Repair of an inode by itself: its layout, and its impossible parts.
 
 use super::disk::Block;
 use super::map::Place;
@@ -14,7 +14,7 @@ pub(super) enum Kind {
     Regular,
     Directory,
     Symlink,
-    /// Device, fifo, socket: `i_addr` holds no addresses.
+    /// Device, FIFO, socket: `i_addr` holds no addresses.
     Special,
 }
 
@@ -22,7 +22,7 @@ pub(super) enum Kind {
 const COMPR_FL: u32 = 0x4;
 /// Case-insensitive directories.
 const CASEFOLD_FL: u32 = 0x4000_0000;
-/// An inode that was found good enough to go on with.
+/// An inode that is good enough to go on with.
 pub(super) struct Inode {
     pub(super) ino: u32,
     pub(super) addr: u32,
@@ -37,12 +37,12 @@ impl Inode {
         le32(&self.block[..], at)
     }
 
-    /// The nodes below it.
+    /// The ids of the nodes below the inode.
     pub(super) fn nids(&self) -> &[zerocopy::little_endian::U32; 5] {
         &RawInodeBlock::of(&self.block).i_nid
     }
 
-    /// These, to be changed.
+    /// The ids of the nodes below the inode, to be changed.
     pub(super) fn nids_mut(&mut self) -> &mut [zerocopy::little_endian::U32; 5] {
         self.dirty = true;
         &mut RawInodeBlock::of_mut(&mut self.block).i_nid
@@ -56,7 +56,7 @@ impl Inode {
         &mut RawInodeBlock::of_mut(&mut self.block).inode
     }
 
-    /// Changes fields.
+    /// Changes fields of the inode.
     pub(super) fn change(&mut self, f: impl FnOnce(&mut RawInode)) {
         f(self.raw_mut());
         self.dirty = true;
@@ -79,7 +79,7 @@ impl Inode {
         file_type_of(&self.block)
     }
 
-    /// Names are hashed in ways that only the kernel knows: they are left as they are.
+    /// The names are hashed in a way that only the kernel knows, so they are left unchanged.
     pub(super) fn strange_names(&self) -> bool {
         self.raw().i_advise & advise::ENCRYPT != 0 || self.raw().i_flags.get() & CASEFOLD_FL != 0
     }
@@ -109,7 +109,7 @@ fn mode_of(file_type: u8) -> Option<u16> {
 }
 
 impl Repair<'_, '_> {
-    /// Takes inode `ino`, whose name says `hint` is its type, and mends its layout and flags.
+    /// Takes inode `ino`, whose directory entry says type `hint`, and repairs its layout and flags.
     pub(super) fn take_inode(&mut self, ino: u32, hint: u8) -> Result<Option<Inode>> {
         let Some((addr, mut block)) = self.take_node(ino, ino, 0)? else { return Ok(None) };
         self.is_inode.set(ino);
@@ -156,7 +156,7 @@ impl Repair<'_, '_> {
         Ok(None)
     }
 
-    /// Remembers the inode's changes.
+    /// Keeps the inode's changes.
     pub(super) fn keep(&mut self, i: Inode) {
         if i.dirty {
             self.disk.put(i.addr, Place::Node(i.ino), i.block);
@@ -172,7 +172,7 @@ impl Repair<'_, '_> {
         Ok(Inode { ino, addr, block, kind, areas, dirty: false })
     }
 
-    /// Flags of features that the volume does not have.
+    /// Clears flags of features that the volume does not have.
     fn mend_feature_flags(&mut self, i: &mut Inode) {
         let has = |f: Features| self.sb.features.contains(f);
         let (mut advise, mut flags) = (i.raw().i_advise, i.raw().i_flags.get());
@@ -239,7 +239,7 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// Whether one of the node numbers is a node of `ino`.
+    /// Whether one of `nids` is a node of `ino`.
     fn has_node(&mut self, ino: u32, nids: &[u32]) -> Result<bool> {
         for (n, nid) in nids.iter().enumerate().filter(|(_, nid)| **nid != 0) {
             let ofs = [1, 2, 3, 4 + NIDS_PER_BLOCK as u32, 5 + 2 * NIDS_PER_BLOCK as u32][n];
@@ -261,7 +261,7 @@ impl Repair<'_, '_> {
         i.change(|r| r.i_namelen = found.into());
     }
 
-    /// A checksum that does not match is made to: other faults are mended on their own.
+    /// Corrects a checksum that does not match: other faults are repaired separately.
     fn note_checksum(&mut self, i: &mut Inode) {
         if let Some((stored, sum)) = checksum(&self.sb, i.ino, &i.block).filter(|(a, b)| a != b)
             && !i.dirty
@@ -272,7 +272,7 @@ impl Repair<'_, '_> {
     }
 }
 
-/// The checksum an inode carries and the one it should, where it has one.
+/// The inode's checksum and the correct one, if the inode has a checksum.
 pub(super) fn checksum(
     sb: &crate::format::gate::Superblock,
     ino: u32,

@@ -1,4 +1,4 @@
-//! Entries that are added: to where their hash says, and to lost_found.
+//! New entries: in the block that their hash says, or in lost_found.
 
 use super::Repair;
 use super::alloc::HOT_DATA;
@@ -45,7 +45,8 @@ impl Repair<'_, '_> {
         Ok(None)
     }
 
-    /// Adds an entry; false when there is no room for it. `count`: the directory's links do not count it yet.
+    /// Adds an entry; false when there is no room for it. `count`: the directory's link count does not
+    /// include it yet.
     pub(super) fn insert(
         &mut self,
         dir: u32,
@@ -98,7 +99,7 @@ impl Repair<'_, '_> {
         Ok(false)
     }
 
-    /// The node that holds the address of block `index`, when there is one: no new nodes are made.
+    /// The node that holds the address of block `index`, if there is one; no new node is made.
     pub(super) fn slot_of(&mut self, i: &Inode, index: u64) -> Result<Option<Slot>> {
         let addrs = i.areas.addrs() as u64;
         if index < addrs {
@@ -115,7 +116,7 @@ impl Repair<'_, '_> {
         Ok(Some(Slot { nid, slot, addr: le32(&node[..], 4 * slot) }))
     }
 
-    /// Gives the directory `i` the block `index`, which `s` is to hold the address of.
+    /// Gives the directory `i` a block `index`, whose address goes into `s`.
     pub(super) fn new_block(&mut self, i: &mut Inode, s: &Slot, index: u64, block: Block) -> Result<()> {
         let addr = self.alloc(HOT_DATA, Owner { nid: s.nid, slot: Some(s.slot as u16) })?;
         let place = Place::Entries { nid: s.nid, slot: s.slot as u16 };

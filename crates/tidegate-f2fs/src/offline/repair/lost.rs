@@ -1,4 +1,4 @@
-//! Nodes that nothing leads to: inodes get a name in lost_found, other nodes are freed; link counts.
+//! Nodes that nothing leads to: an inode gets a name in lost_found, other nodes are freed. Link counts.
 
 use super::Repair;
 use super::dir::Insert;
@@ -15,7 +15,7 @@ struct Lost {
 }
 
 impl Repair<'_, '_> {
-    /// Names what nobody names. Directories whose own directory is lost, too, wait for that.
+    /// Gives names to inodes without one. A directory whose parent is lost, too, waits for its parent.
     pub(super) fn adopt_lost(&mut self) -> Result<()> {
         let lost = self.find_lost()?;
         let is_dir = |l: &&Lost| l.file_type == file_type::DIR;
@@ -42,7 +42,7 @@ impl Repair<'_, '_> {
         self.mend_dirs()
     }
 
-    /// Inodes in the NAT that the walk did not come to, but for those that were being removed.
+    /// Inodes in the NAT that the walk did not reach, except inodes that were being removed.
     fn find_lost(&mut self) -> Result<Vec<Lost>> {
         let (mut lost, mut from) = (Vec::new(), self.sb.root_ino + 1);
         while let Some((nid, e)) = self.nat.next_used(from) {
@@ -79,7 +79,7 @@ impl Repair<'_, '_> {
                 self.nat.free(nid);
             }
         }
-        // mkfs gives them this place, which is none.
+        // mkfs gives these nodes an address that is no place.
         for nid in [self.sb.node_ino, self.sb.meta_ino] {
             let e = self.nat.entry(nid);
             if (e.ino.get(), e.block_addr.get()) != (nid, 1) {
@@ -90,7 +90,7 @@ impl Repair<'_, '_> {
         }
     }
 
-    /// Link counts of what is no directory.
+    /// Repairs link counts of inodes that are not directories.
     pub(super) fn mend_links(&mut self) -> Result<()> {
         let mut links: Vec<_> = std::mem::take(&mut self.links).into_iter().collect();
         links.sort_unstable();

@@ -12,20 +12,20 @@ use zerocopy::FromBytes;
 /// The place that refers to a block of the main area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It is this node: the NAT refers to it.
+    /// The block is this node: the NAT refers to it.
     Node(u32),
-    /// It holds entries of a directory: address `slot` of node `nid` refers to it.
+    /// The block holds entries of a directory: address `slot` of node `nid` refers to it.
     Entries {
         /// The node.
         nid: u32,
-        /// Which of its addresses.
+        /// Index of the address in the node.
         slot: u16,
     },
 }
 
 type NatBlock = [RawNatEntry; NAT_ENTRY_PER_BLOCK];
 
-/// The NAT in memory; blocks without entries take none.
+/// The NAT in memory; blocks without entries take no memory.
 pub(super) struct NatTable {
     blocks: Vec<Option<Box<NatBlock>>>,
     /// Blocks that differ from the volume's.
@@ -33,7 +33,7 @@ pub(super) struct NatTable {
 }
 
 impl NatTable {
-    /// Reads the current copy of every NAT block and lets the journal override it.
+    /// Reads the current copy of every NAT block and lets the journal's entries override it.
     pub(super) fn load(disk: &Disk<'_>, sb: &Superblock, cp: &Checkpoint, pack: &Pack) -> Result<Self> {
         let mut blocks = Vec::with_capacity(sb.nat_blocks as usize);
         let mut at = 0;
@@ -63,7 +63,7 @@ impl NatTable {
         block.map_or_else(RawNatEntry::default, |b| b[nid as usize % NAT_ENTRY_PER_BLOCK])
     }
 
-    /// Where node `nid` is.
+    /// The address of node `nid`.
     pub(super) fn addr(&self, nid: u32) -> u32 {
         self.entry(nid).block_addr.get()
     }
@@ -76,13 +76,13 @@ impl NatTable {
         self.dirty.insert(n as u32);
     }
 
-    /// Node `nid` of inode `ino` is at `addr`.
+    /// Sets the entry of node `nid` of inode `ino` to `addr`.
     pub(super) fn place(&mut self, nid: u32, ino: u32, addr: u32) {
         let version = self.entry(nid).version;
         self.set(nid, RawNatEntry { version, ino: ino.into(), block_addr: addr.into() });
     }
 
-    /// There is no node `nid`.
+    /// Clears the entry of node `nid`.
     pub(super) fn free(&mut self, nid: u32) {
         let version = self.entry(nid).version.wrapping_add(1);
         self.set(nid, RawNatEntry { version, ino: 0.into(), block_addr: 0.into() });
@@ -107,7 +107,7 @@ impl NatTable {
         (nid..(self.blocks.len() * NAT_ENTRY_PER_BLOCK) as u32).find(|n| self.addr(*n) == 0)
     }
 
-    /// Block `n` as it goes to the volume.
+    /// Block `n` in the form of the volume.
     pub(super) fn bytes(&self, n: u32) -> [u8; BLOCK_SIZE] {
         use zerocopy::IntoBytes;
         let mut out = [0; BLOCK_SIZE];
@@ -117,20 +117,20 @@ impl NatTable {
         out
     }
 
-    /// Entries in use in block `n`, as nat_bits count: number 0 is never free.
+    /// Entries in use in block `n` as nat_bits count them: number 0 is never free.
     pub(super) fn used_in(&self, n: u32) -> usize {
         let Some(Some(b)) = self.blocks.get(n as usize) else { return usize::from(n == 0) };
         b.iter().enumerate().filter(|(i, e)| e.block_addr.get() != 0 || (n == 0 && *i == 0)).count()
     }
 }
 
-/// The address of the copy of NAT block `n` that `bitmap` chooses: copies alternate by segment.
+/// The address of the copy of NAT block `n` that `bitmap` selects; copies alternate by segment.
 pub(super) fn nat_block(sb: &Superblock, bitmap: &[u8], n: u32) -> u32 {
     let pair = n / BLOCKS_PER_SEG * 2 * BLOCKS_PER_SEG + n % BLOCKS_PER_SEG;
     sb.nat_blkaddr + pair + if test_bit_msb(bitmap, n as usize) { BLOCKS_PER_SEG } else { 0 }
 }
 
-/// The address of the copy of SIT block `n` that `bitmap` chooses: the copies are the halves of the area.
+/// The address of the copy of SIT block `n` that `bitmap` selects; the copies are the halves of the area.
 pub(super) fn sit_block(sb: &Superblock, bitmap: &[u8], n: u32) -> u32 {
     sb.sit_blkaddr + n + if test_bit_msb(bitmap, n as usize) { sb.sit_blocks } else { 0 }
 }

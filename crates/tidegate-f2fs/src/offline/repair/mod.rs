@@ -1,9 +1,9 @@
-//! Repair: the faults that a check finds are mended, and everything that can be kept is.
+//! Repair: it corrects the faults that a check finds, and keeps everything that can be kept.
 //!
 //! First the engine brings the volume to the state that was promised (orphans, roll-forward). Then each round
-//! checks, walks all from the root with the means to change what cannot be, and writes one new checkpoint
-//! that holds every change; a power cut leaves the volume as it was or as it should be. Memory is bounded by
-//! bitmaps over the main area, the NAT, one directory, and the changes.
+//! checks the volume, walks everything from the root and corrects impossible values, and writes one new
+//! checkpoint that holds every change. A power cut leaves the volume as it was or as it should be. Memory is
+//! bounded by bitmaps over the main area, the NAT, one directory, and the changes.
 //!
 //! | module | holds |
 //! |---|---|
@@ -69,38 +69,38 @@ struct Repair<'q, 'c> {
     /// The SIT as the last checkpoint has it.
     sit: Vec<RawSitEntry>,
     nat: NatTable,
-    /// Blocks that the NAT has nodes in.
+    /// Addresses of nodes, as the NAT has them.
     nat_addrs: Bits,
-    /// Blocks that the last checkpoint or the chain behind it refers to, as far as they were come upon. The
-    /// SIT, which should know the former, may be damaged. Nothing is written there, so that a repair that is
-    /// cut off and run again finds what it found.
+    /// Blocks that the last checkpoint or the chain behind it refers to, as far as the walk found them. The
+    /// SIT should have the checkpoint's blocks, but may be damaged. Nothing is written to these blocks, so
+    /// that a repair that is interrupted and run again finds the same content.
     referred: Bits,
-    /// A chain of fsynced nodes that is not recovered, and may be once the summaries are mended: these wait
-    /// until the new checkpoint has ended it.
+    /// There is a chain of fsynced nodes that was not recovered, and that could be recovered once the
+    /// summaries are corrected: the summaries are not written until the new checkpoint has ended the chain.
     keeps_ssa: bool,
     logs: [Log; NR_CURSEG_TYPE],
-    /// Summaries of the segments that logs work on; whether they were in the pack.
+    /// Summaries of the logs' segments; whether the pack held them.
     summaries: HashMap<u32, (Summaries, bool)>,
     ssa: Ssa,
     usage: Usage,
-    /// Of a device with zones.
+    /// The zones of a device with zones.
     zones: Option<Zones>,
     orphans: BTreeSet<u32>,
-    /// Nodes that the NAT has lost: block and version. None while not looked for.
+    /// Nodes that the NAT has lost: block and version. None before the search.
     lost: Option<HashMap<u32, (u32, u64)>>,
-    /// Nodes come upon; of these, inodes and directories.
+    /// Nodes that the walk reached, and the inodes and directories among them.
     reached: Bits,
     is_inode: Bits,
     is_dir: Bits,
-    /// Link counts and names found, of what has more or less than one.
+    /// Link counts and names found, for inodes where either is not one.
     links: HashMap<u32, (u32, u32)>,
-    /// Directories to mend, with their parents.
+    /// Directories to repair, with their parents.
     stack: Vec<(u32, u32)>,
     inserts: Vec<Insert>,
     /// Directories without a first block, with their parents.
     no_first_block: Vec<(u32, u32)>,
     lost_found: Option<u32>,
-    /// How inodes are laid out here.
+    /// The usual layout of the volume's inodes.
     usual: Areas,
     options: RepairOptions,
     on_change: OnChange<'c>,

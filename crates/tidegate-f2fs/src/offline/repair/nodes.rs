@@ -1,4 +1,4 @@
-//! Finding nodes: by the NAT, or by the footers of blocks that the NAT has lost.
+//! The search for nodes: by the NAT, or by the footers of blocks that the NAT has lost.
 
 use super::claim::Owner;
 use super::disk::Block;
@@ -10,8 +10,8 @@ use tidegate_rt::hash::HashMap;
 use tidegate_vfs::Result;
 
 impl Repair<'_, '_> {
-    /// Takes node `nid` of inode `ino` at offset `ofs` of the file's tree: where it is, and its block. None
-    /// when there is no such node, or it has another place.
+    /// Takes node `nid` of inode `ino` at offset `ofs` of the file's tree: returns its address and block.
+    /// None when there is no such node, or it has another place in a tree.
     pub(super) fn take_node(&mut self, nid: u32, ino: u32, ofs: u32) -> Result<Option<(u32, Block)>> {
         if !self.known_nid(nid) || self.reached.get(nid) {
             return Ok(None);
@@ -37,7 +37,7 @@ impl Repair<'_, '_> {
         Ok(Some((addr, block)))
     }
 
-    /// Where the node is, by the NAT or else by its own footer.
+    /// The address of the node, by the NAT or else by its own footer.
     pub(super) fn find_node(&mut self, nid: u32, ino: u32, ofs: u32) -> Result<Option<(u32, Block)>> {
         let by_nat = self.nat.addr(nid);
         if let Some(block) = self.node_at(by_nat, nid, ino, ofs)? {
@@ -48,7 +48,8 @@ impl Repair<'_, '_> {
         Ok(found.filter(|b| Footer::of(b).ino == ino).map(|b| (addr, b)))
     }
 
-    /// The block at `addr` if it is this node: two of the NAT, the footer's node and its inode agree.
+    /// The block at `addr` if it is this node: two of the NAT entry, the footer's node and the footer's inode
+    /// must agree.
     fn node_at(&mut self, addr: u32, nid: u32, ino: u32, ofs: u32) -> Result<Option<Block>> {
         if !self.is_free(addr) {
             return Ok(None);
@@ -60,7 +61,7 @@ impl Repair<'_, '_> {
         Ok(fits.then_some(block))
     }
 
-    /// Where a node that the NAT does not know lies.
+    /// The address of a node that the NAT does not know.
     fn lost_node(&mut self, nid: u32) -> Result<Option<u32>> {
         if self.lost.is_none() {
             self.lost = Some(self.scan_for_lost()?);
@@ -68,8 +69,8 @@ impl Repair<'_, '_> {
         Ok(self.lost.as_ref().and_then(|l| l.get(&nid)).map(|l| l.0))
     }
 
-    /// Nodes in blocks that the last checkpoint has in use, in segments of nodes, that the NAT has
-    /// elsewhere or nowhere: the newest of each, as its footer's checkpoint tells.
+    /// Searches the used blocks of node segments, as the last checkpoint has them, for nodes that the NAT has
+    /// elsewhere or nowhere. Of each node the newest counts, by the checkpoint in its footer.
     fn scan_for_lost(&self) -> Result<HashMap<u32, (u32, u64)>> {
         let mut lost: HashMap<u32, (u32, u64)> = HashMap::default();
         for (segno, e) in self.sit.iter().enumerate() {
@@ -81,7 +82,7 @@ impl Repair<'_, '_> {
                 let f = Footer::of(block);
                 let valid = test_bit_msb(&e.valid_map, (addr - first) as usize);
                 if valid && self.known_nid(f.nid) && self.nat.addr(f.nid) != addr && f.ino != 0 {
-                    // The CRC is above it.
+                    // The bits above the version are the CRC.
                     let version = RawNodeFooter::of(block).cp_ver.get() & u64::from(u32::MAX);
                     let known = lost.entry(f.nid).or_insert((addr, version));
                     if version > known.1 {

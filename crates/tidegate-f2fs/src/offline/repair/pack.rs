@@ -16,15 +16,15 @@ pub(super) type Summaries = Box<[RawSummary; ENTRIES_IN_SUM]>;
 /// One of the six logs.
 #[derive(Clone, Copy)]
 pub(super) struct Log {
-    /// The segment it writes.
+    /// The segment that the log writes.
     pub(super) segno: u32,
-    /// The next block it writes there.
+    /// The next block that the log writes there.
     pub(super) next: u32,
-    /// It appends (LFS) rather than filling gaps (SSR).
+    /// The log appends (LFS) rather than filling gaps (SSR).
     pub(super) appends: bool,
 }
 
-/// The pack in use, with what cannot be true left out.
+/// The pack in use, without its impossible entries.
 pub(super) struct Pack {
     pub(super) logs: [Log; NR_CURSEG_TYPE],
     /// Summaries of the logs' segments; whether the pack holds them.
@@ -196,8 +196,8 @@ impl Pack {
         }
     }
 
-    /// Entries of a journal. A count that cannot be says nothing of how many are real: entries speak for
-    /// themselves, and those that are zero do not.
+    /// The number of entries of a journal. An impossible count does not tell how many entries are real: then
+    /// the entries up to the first zero entry count.
     fn journal_count(&mut self, bytes: &[u8], most: usize, name: &str) -> usize {
         let count = usize::from(le16(bytes, 0));
         if count > most {
@@ -216,7 +216,7 @@ impl Pack {
     }
 }
 
-/// Summaries of a segment that nobody owns anything of.
+/// Summaries of a segment without owned blocks.
 pub(super) fn empty() -> Summaries {
     Box::new([RawSummary::default(); ENTRIES_IN_SUM])
 }

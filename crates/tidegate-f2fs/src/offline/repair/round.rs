@@ -1,4 +1,4 @@
-//! One round: all is looked at from the root, and what is changed is written.
+//! One round of repair: it looks at everything from the root, and writes its changes.
 
 use super::claim::{Ssa, Usage};
 use super::disk::Disk;
@@ -68,8 +68,8 @@ impl<'q, 'c> Repair<'q, 'c> {
         Ok(r)
     }
 
-    /// Mends everything and writes it. `clear_flags`: nothing was found, so that the flags of an earlier
-    /// error go.
+    /// Repairs everything and writes the changes. `clear_flags`: the check found nothing, so the flags of an
+    /// earlier error are cleared.
     pub(super) fn run(&mut self, clear_flags: bool) -> Result<()> {
         self.mend_root()?;
         self.mend_dirs()?;
@@ -86,7 +86,7 @@ impl<'q, 'c> Repair<'q, 'c> {
         self.commit(clear_flags)
     }
 
-    /// The root directory, which nothing can stand in for.
+    /// Repairs the root directory, which cannot be replaced.
     fn mend_root(&mut self) -> Result<()> {
         let root = self.sb.root_ino;
         if let Some((_, block)) = self.find_node(root, root, 0)?
@@ -103,7 +103,8 @@ impl<'q, 'c> Repair<'q, 'c> {
         Ok(())
     }
 
-    /// Notes what the chain of fsynced nodes behind the checkpoint refers to; whether there is one.
+    /// Notes the blocks that the chain of fsynced nodes behind the checkpoint refers to; true if there is a
+    /// chain.
     fn follow_chain(&mut self) -> Result<bool> {
         let (mut at, stamp) = (self.cp.chain_start(&self.sb), self.cp.node_stamp());
         let (mut met, mut any) = (HashSet::default(), false);
@@ -114,7 +115,7 @@ impl<'q, 'c> Repair<'q, 'c> {
                 break;
             }
             any = true;
-            // Each word that may be an address: a block too many is kept.
+            // Each word that may be an address counts: a block too many does no harm.
             let words = (0..FOOTER_OFFSET / 4).map(|n| word(&block[..], n));
             for addr in words.chain([at.0]).filter(|a| map::in_main(&self.sb, *a)) {
                 self.referred.set(addr - self.sb.main_blkaddr);

@@ -27,17 +27,17 @@ pub(super) struct Walk {
     pub(super) blocks: u64,
     /// One past the last mapped block of the file.
     pub(super) end: u64,
-    /// Its blocks, where it is a directory.
+    /// The blocks of a directory.
     pub(super) entries: Vec<DirBlock>,
     is_dir: bool,
     ino: u32,
     extent: RawExtent,
-    /// Blocks that are where the extent says.
+    /// Number of blocks that are where the inode's extent says.
     matched: u32,
 }
 
 impl Repair<'_, '_> {
-    /// Walks everything below the inode and mends what its fields say of it.
+    /// Walks everything below the inode and corrects the inode's fields about it.
     pub(super) fn walk_tree(&mut self, i: &mut Inode) -> Result<Walk> {
         let extent = i.raw().i_ext;
         let is_dir = i.kind == Kind::Directory;
@@ -82,7 +82,8 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// Node `nid`, `depth` levels above the addresses, and all below it. False: there is no such node.
+    /// Walks node `nid`, `depth` levels above the addresses, and everything below it. False when there is no
+    /// such node.
     fn branch(&mut self, w: &mut Walk, nid: u32, ofs: u32, first: u64, depth: u32) -> Result<bool> {
         let Some((addr, mut block)) = self.take_node(nid, w.ino, ofs)? else {
             let place = format!("inode {} node offset {ofs}", w.ino);
@@ -114,7 +115,8 @@ impl Repair<'_, '_> {
         Ok(true)
     }
 
-    /// The addresses in one node, the first of them of the file's block `first`; whether any was cut.
+    /// Checks the addresses in one node. The first of them is of the file's block `first`. True if any was
+    /// cut off.
     fn leaf(
         &mut self,
         w: &mut Walk,
@@ -185,7 +187,7 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// Makes a link's size that of its target, which a zero byte ends.
+    /// Sets a symbolic link's size to the length of its target, which a zero byte ends.
     fn mend_target(&mut self, i: &mut Inode) -> Result<()> {
         if i.kind != Kind::Symlink {
             return Ok(());
@@ -208,7 +210,7 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// A link whose target is gone leads to "?": its name, owner and attributes stay.
+    /// Lets a symbolic link without a target lead to "?": its name, owner and attributes stay.
     fn lose_target(&mut self, i: &mut Inode) {
         self.inode_change(i.ino, "target", "gone".into(), "\"?\"".into());
         let a = i.areas;
@@ -220,7 +222,8 @@ impl Repair<'_, '_> {
         i.change(|r| r.i_size = 1.into());
     }
 
-    /// Extended attributes: entries that cannot be go, and all behind one that does not end.
+    /// Repairs extended attributes: impossible entries are removed, and everything behind an entry that does
+    /// not end.
     fn mend_xattrs(&mut self, i: &mut Inode, w: &mut Walk) -> Result<()> {
         let nid = i.raw().i_xattr_nid.get();
         let words = if i.has(inline::XATTR) { i.areas.words } else { 0 };
@@ -265,8 +268,8 @@ impl Repair<'_, '_> {
     }
 }
 
-/// An xattr area with its good entries alone, one behind the other, and how many they are. Bytes behind the
-/// last entry stay if all entries are good.
+/// An xattr area with only its good entries, without gaps, and their number. Bytes behind the last entry stay
+/// if all entries are good.
 fn good_xattrs(area: &[u8]) -> (Vec<u8>, usize) {
     let none = || (vec![0; area.len()], 0);
     if area.len() < XATTR_HEADER_SIZE || RawXattrHeader::of(area).h_magic != F2FS_XATTR_MAGIC {
@@ -304,7 +307,7 @@ fn good_xattrs(area: &[u8]) -> (Vec<u8>, usize) {
     (good, count)
 }
 
-/// Whether an attribute can be read: it has a name, or is an ACL that can be taken apart.
+/// Whether an attribute can be read: it has a name, or is a well-formed ACL.
 fn is_good_xattr(index: u8, name: &[u8], value: &[u8]) -> bool {
     match index {
         index::POSIX_ACL_ACCESS | index::POSIX_ACL_DEFAULT => {

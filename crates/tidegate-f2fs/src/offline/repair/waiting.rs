@@ -6,7 +6,7 @@ use super::insert::dots_block;
 use crate::format::raw::*;
 use tidegate_vfs::Result;
 
-/// Numbers tried when a name is taken.
+/// Most numbers tried when a name is taken.
 const MOST_CLASHES: u32 = 1000;
 
 impl Repair<'_, '_> {
@@ -66,7 +66,7 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// The directory for what has no name: there, or made.
+    /// The directory for inodes without a name, which is made if it is not there.
     fn lost_found(&mut self) -> Result<u32> {
         if let Some(ino) = self.lost_found {
             return Ok(ino);

@@ -1,7 +1,8 @@
-//! Zones of the device: new blocks lie where a zone's next write does, and are written there without a gap.
+//! Zones of the device: new blocks lie at a zone's write pointer, and are written there without a gap.
 //!
-//! All that a repair changes in the main area moves, so that it needs no zone to be written in place. A zone that
-//! holds nothing, before and after, is reset where no empty one is left. All that is decided before the first write.
+//! A repair moves every block of the main area that it changes, so it writes no zone in place. Where no empty
+//! zone is left, it resets a zone that holds nothing in the old and the new checkpoint. All of this is
+//! decided before the first write.
 
 use super::Repair;
 use super::disk::Changed;
@@ -13,28 +14,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidegate_block::{Bio, BioFlags, Op, RequestQueue, Sector};
 use tidegate_vfs::{Error, ErrorKind, Result};
 
-/// Zones as they will be behind the repair's writes.
+/// The zones as they will be after the repair's writes.
 pub(super) struct Zones {
-    /// `written` has the blocks that were taken, too.
+    /// The zones; `written` includes the blocks that the repair has taken.
     map: ZoneMap,
-    /// Where the device's write pointers are, in blocks of each section.
+    /// The device's write pointers, in blocks of each section.
     before: Vec<u32>,
     /// Sections that are reset before they are written.
     resets: BTreeSet<u32>,
 }
 
 impl Zones {
-    /// Those of the volume's device, if it has any.
+    /// The zones of the volume's device, if it has any.
     ///
     /// # Errors
-    /// `Unsupported` where they do not fit the volume, or are too few; those of the device.
+    /// `Unsupported` where the zones do not fit the volume, or are too few; those of the device.
     pub(super) fn load(queue: &RequestQueue, sb: &crate::format::gate::Superblock) -> Result<Option<Zones>> {
         let Some(map) = ZoneMap::load(queue, sb)?.filter(ZoneMap::is_on_device) else { return Ok(None) };
         map.check_writable()?;
         Ok(Some(Zones { before: map.written.clone(), map, resets: BTreeSet::new() }))
     }
 
-    /// Where the repair's writes to a section begin, in blocks.
+    /// The block of a section where the repair's writes begin.
     fn begins(&self, section: u32) -> u32 {
         if self.resets.contains(&section) { 0 } else { self.before[section as usize] }
     }
@@ -55,7 +56,7 @@ impl Repair<'_, '_> {
         self.zones.as_ref().map_or(BLOCKS_PER_SEG, |z| z.map.usable(segno))
     }
 
-    /// Whether a segment that can be written has nothing in it, and no log.
+    /// Whether a segment that can be written holds nothing, and no log is in it.
     pub(super) fn is_empty(&self, segno: u32) -> bool {
         self.usable(segno) > 0
             && self.usage.used.count(segno) == 0
@@ -68,7 +69,7 @@ impl Repair<'_, '_> {
         self.zones.as_ref().is_some_and(|z| z.map.is_lost(segno))
     }
 
-    /// Whether the device takes block `n` of a segment next.
+    /// Whether the device takes block `n` of a segment as its zone's next.
     pub(super) fn takes(&self, segno: u32, n: u32) -> bool {
         self.zones.as_ref().is_none_or(|z| z.is_next(segno, n))
     }
@@ -82,7 +83,8 @@ impl Repair<'_, '_> {
         }
     }
 
-    /// Whether a log may stand as it does: its zone takes the next block, and nothing lies behind that.
+    /// Whether a log can stay where it is: its zone takes the log's next block, and no used block lies
+    /// behind.
     pub(super) fn fits_zone(&self, log: Log) -> bool {
         let Some(z) = &self.zones else { return true };
         log.appends
@@ -96,7 +98,7 @@ impl Repair<'_, '_> {
         (segno * BLOCKS_PER_SEG + n..end).all(|at| !self.usage.used.get(at))
     }
 
-    /// The place where a log goes on: behind the segment that it is in, or in a section that nothing is in.
+    /// The place where a log goes on: behind the segment that it is in, or in a section that holds nothing.
     pub(super) fn next_in_zones(&mut self, log: Log) -> Option<Log> {
         let per = self.sb.segs_per_sec;
         let next = log.segno + 1;
@@ -123,15 +125,15 @@ impl Repair<'_, '_> {
         Some(Log { segno: section * per, next: 0, appends: true })
     }
 
-    /// Whether nothing is in a section: not in the last checkpoint, nor in what was found, nor a log; and its zone
-    /// takes writes or can be reset.
+    /// Whether a section is free: neither the last checkpoint nor the walk has a block in it, no log is in
+    /// it, and its zone takes writes or can be reset.
     fn is_free_section(&self, section: u32) -> bool {
         let per = self.sb.segs_per_sec;
         self.zones.as_ref().is_none_or(|z| !z.map.is_dead(section))
             && (section * per..(section + 1) * per).all(|s| self.is_free_segment(s))
     }
 
-    /// Writes what was changed in the main area.
+    /// Writes the changed blocks of the main area.
     ///
     /// # Errors
     /// `NoSpace` before anything is written; those of the device.
@@ -170,7 +172,7 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// Writes all of a zone from its write pointer to `end`; zeros where a block was taken and then of no use.
+    /// Writes a zone from its write pointer to `end`; zeros where a block was taken and then not needed.
     fn write_zone(&mut self, pointer: u32, end: u32, blocks: BTreeMap<u32, Changed>) -> Result<()> {
         let mut next = pointer;
         for (addr, c) in blocks {
@@ -185,13 +187,13 @@ impl Repair<'_, '_> {
         (from..to).try_for_each(|addr| self.disk.write(addr, &[0; BLOCK_SIZE], BioFlags::empty()))
     }
 
-    /// Zones to finish, so that those which are begun are not more than the device lets be partly written: such as no
-    /// log is in any more.
+    /// Zones to finish, so that no more zones are active than the device allows: zones that no log is in any
+    /// more.
     fn to_finish(&self, z: &Zones) -> Result<Vec<u32>> {
         let begun = |s: &u32| z.map.is_sequential(*s) && z.begins(*s) == 0 && z.map.written[*s as usize] > 0;
         let opened = (0..z.map.sections()).filter(begun).count();
         let over = (z.map.active.len() + opened).saturating_sub(z.map.max_active);
-        // A zone that is still to be written must not be full by then.
+        // A zone that the repair is still to write must not be finished before.
         let left = |s: &&u32| {
             !self.logs.iter().any(|l| z.map.section_of(l.segno) == **s)
                 && !z.resets.contains(*s)
@@ -207,7 +209,7 @@ impl Repair<'_, '_> {
 }
 
 impl super::disk::Disk<'_> {
-    /// Resets or finishes the zone that `blocks` blocks from `first` on are.
+    /// Resets or finishes the zone of `blocks` blocks from `first` on.
     ///
     /// # Errors
     /// Those of the device.

@@ -1,10 +1,10 @@
-//! Allocating runs of blocks, and moving logs on.
+//! Allocation of runs of blocks, and the moves of logs to other segments.
 
 use super::*;
 
 impl F2fs {
-    /// Allocates up to `want` neighbouring blocks from `log`; `summary` names the owner of the i-th. Takes
-    /// the log's `curseg_mutex`, then `sentry_lock`, once for the run.
+    /// Allocates up to `want` neighbouring blocks from `log`; `summary` gives the owner of the i-th block.
+    /// Takes the log's `curseg_mutex`, then `sentry_lock`, once for the run.
     ///
     /// # Errors
     /// `NoSpace` when there is no segment to go to; nothing is allocated then.
@@ -19,8 +19,9 @@ impl F2fs {
         self.allocate_locked(&mut self.cursegs.lock(log), log, Reserve::Checkpoint, want, summary)
     }
 
-    /// Allocates up to `want` blocks from `log` in as few pieces as it has, with nobody's in between; leaves
-    /// as many free segments alone as `whom` must. `summary` names the owner of the i-th.
+    /// Allocates up to `want` blocks from `log` in as few pieces as the log allows, with no other thread's
+    /// blocks between. It leaves as many free segments as `whom` must leave. `summary` gives the owner of the
+    /// i-th block.
     ///
     /// # Errors
     /// `NoSpace` when not even one block could be had.
@@ -37,14 +38,14 @@ impl F2fs {
         let mut done = 0;
         while done < want {
             if log.is_extra() && self.room(&c)? == 0 {
-                // Segments became short on the way.
+                // Free segments became short meanwhile.
                 break;
             }
             match self.allocate_locked(&mut c, log, whom, want - done, |i| summary(done + i)) {
                 Ok(a) => {
                     done += a.blocks;
                     match out.last_mut() {
-                        // No bio is of two zones.
+                        // No bio spans two zones.
                         Some(last)
                             if last.log == log
                                 && last.start.plus(last.blocks) == a.start
@@ -55,10 +56,11 @@ impl F2fs {
                         _ => out.push(a),
                     }
                 }
-                // Blocks that there are, are to be written; the next to allocate meets the error again.
+                // The blocks allocated so far must be written; the next allocation meets the error again.
                 Err(_) if done > 0 => break,
                 Err(e) if e.kind() == ErrorKind::NoSpace && log.is_extra() => {
-                    // Free segments became short since it was opened; the log of its kind may fill holes.
+                    // Free segments became short since the stream was opened; the log of its kind may fill
+                    // holes instead.
                     self.close_stream(&mut c, log)?;
                     drop(c);
                     log = log.kind.into();
@@ -81,7 +83,7 @@ impl F2fs {
         if whom != Reserve::Checkpoint && self.checkpoint_comes_first(0) {
             return Err(Error::new(ErrorKind::NoSpace, "a checkpoint must write nodes first"));
         }
-        // On zones a log goes to no other section for these.
+        // On zones a log goes to no other section for these blocks.
         let stays = self.is_zoned()
             && whom != Reserve::Checkpoint
             && !log.is_extra()
@@ -92,11 +94,13 @@ impl F2fs {
             return Err(Error::new(ErrorKind::NoSpace, "free sections are short"));
         }
         if room == 0 || is_bad {
-            // The segment could not be left when it became full, or its zone takes no more.
+            // The log could not leave the segment when it became full, or the segment's zone takes no more
+            // writes.
             self.next_segment(c, log)?;
             room = self.room(c)?;
         }
-        // A log always has a segment to be in, as the checkpoint needs it; a fresh one may be out of bounds.
+        // A log always has a segment, as the checkpoint needs one; a fresh segment may be reserved for
+        // others.
         if !self.is_zoned() && self.is_fresh(c) && self.sit.free_segments().free < self.kept_free(whom) {
             let may_fill = !log.is_extra() && self.alloc_mode() == AllocMode::Adaptive;
             if !may_fill || !self.fill_holes(c, log)? {
@@ -107,7 +111,7 @@ impl F2fs {
         if c.ssr && self.nodes_come_first(whom) {
             return Err(Error::new(ErrorKind::NoSpace, "a checkpoint must write nodes first"));
         }
-        // A log that is a block short of its section's end needs no other at the next checkpoint.
+        // A log that stops one block before its section's end needs no other section at the next checkpoint.
         let end = if stays { self.cursegs.left.of(log).saturating_sub(1) } else { u32::MAX };
         let n = want.min(room).min(end);
         if n == 0 {
@@ -124,9 +128,9 @@ impl F2fs {
         if self.is_zoned() && self.cursegs.left.of(log) == 0 {
             self.write_io.filled(start);
         }
-        // Without a segment to go to, the log stays at its last block. Blocks that were allocated are the
-        // caller's all the same: lost, they would be a gap in a zone. The next to allocate meets the error
-        // again, with nothing allocated.
+        // Without a segment to go to, the log stays at its last block. The caller gets the allocated blocks
+        // all the same: lost blocks would be a gap in a zone. The next allocation meets the error again, with
+        // nothing allocated.
         if self.move_on(c, log).is_err() && log.kind == Log::WarmNode {
             self.cursegs.chain_broken.store(true, Relaxed);
         }
@@ -138,7 +142,7 @@ impl F2fs {
         Ok(Allocated { log, start, blocks: n, next })
     }
 
-    /// Has a log that something was allocated from stand where it goes on.
+    /// Moves a log that something was allocated from to its next block.
     fn move_on(&self, c: &mut Curseg, log: LogId) -> Result<()> {
         let room = self.advance(c)?;
         match room == 0 {
@@ -148,28 +152,28 @@ impl F2fs {
         }
     }
 
-    /// Takes a log to another segment, whatever room is left in its own.
+    /// Takes a log to another segment, however much room is left in its own.
     ///
     /// # Errors
-    /// `NoSpace` when there is none to go to.
+    /// `NoSpace` when there is no segment to go to.
     pub(crate) fn leave_segment(&self, log: Log) -> Result<()> {
         self.next_segment(&mut self.cursegs.lock(log), log.into())
     }
 
-    /// Has a log go on in its own segment, in the holes that are left.
+    /// Lets a log go on in its own segment, in the holes that are left.
     pub(crate) fn stay_in_holes(&self, log: Log) -> Result<()> {
         let mut c = self.cursegs.lock(log);
         c.ssr = true;
-        // A log that fills holes is taken to have found the rest in the SSA.
+        // A log that fills holes is expected to find the other blocks' owners in the SSA.
         self.meta.write(self.sb.ssa_blkaddr + c.segno.0, PageBuf::from_slice(c.sum.as_bytes()));
         self.advance(&mut c).map(drop)
     }
 
-    /// Takes the log to another segment: a free one, or while those are short, one with holes.
+    /// Takes the log to another segment: a free one, or a segment with holes while free segments are short.
     fn next_segment(&self, c: &mut Curseg, log: LogId) -> Result<()> {
         let free = self.sit.free_segments().free;
         let fills_holes = self.alloc_mode() == AllocMode::Adaptive && free <= self.ssr_threshold();
-        // Rather a hole than no checkpoint, whatever the mode. A zone has no holes.
+        // A hole is better than no checkpoint, whatever the mode. A zone has no holes.
         let holes = match (fills_holes || free == 0) && !self.is_zoned() {
             true => self.fill_holes(c, log),
             false => Ok(false),
@@ -185,7 +189,8 @@ impl F2fs {
         Ok(())
     }
 
-    /// Moves logs on whose segment is full. For the checkpoint, which must name a next block for each.
+    /// Moves on the logs whose segment is full. For the checkpoint, which must name a next block for each
+    /// log.
     pub(crate) fn settle_logs(&self, umount: bool) -> Result<()> {
         for log in Log::ALL {
             let mut c = self.cursegs.lock(log);
@@ -196,7 +201,8 @@ impl F2fs {
         self.settle_streams(umount)
     }
 
-    /// Has the logs begin where a checkpoint left them. For opening.
+    /// Sets the order of each log's blocks to begin where the checkpoint left the log. Called when the volume
+    /// is opened.
     pub(crate) fn begin_order(&self) {
         for log in Log::ALL.into_iter().filter(|_| self.is_zoned()) {
             let c = self.cursegs.lock(log);

@@ -1,8 +1,8 @@
 //! The logs: where blocks are allocated, a run at a time.
 //!
-//! A log appends to a free segment (LFS) or, when those run short, fills the holes of one in use (SSR). Its
-//! summary names the owner of each block; it goes to the SSA when the log leaves the segment and into the
-//! pack at each checkpoint, or, of an extra stream, to the SSA then, too.
+//! A log appends to a free segment (LFS) or, when free segments run short, fills the holes of a segment in
+//! use (SSR). The log's summary names the owner of each block. The summary goes to the SSA when the log
+//! leaves the segment. At each checkpoint it goes into the pack, or, for an extra stream, to the SSA.
 //!
 //! Lock owned: `curseg->curseg_mutex` 500, one for each log. Callers: passes over data and nodes, cleaning, checkpoints.
 //!
@@ -37,12 +37,12 @@ static CURSEG: LockClass = LockClass::new("curseg->curseg_mutex", 500);
 /// A log's segment.
 pub(crate) struct Curseg {
     pub segno: SegNo,
-    /// Next block to be written; below 512 always.
+    /// Next block to be written; always below 512.
     pub next_blkoff: usize,
-    /// Fills holes.
+    /// The log fills holes.
     pub ssr: bool,
     pub sum: Box<RawSummaryBlock>,
-    /// Of an extra stream: `next_blkoff` when its summary went to the SSA.
+    /// For an extra stream: the value of `next_blkoff` when the summary went to the SSA.
     stored: usize,
 }
 
@@ -70,7 +70,7 @@ impl Curseg {
         Curseg { segno: SegNo::NONE, next_blkoff: BLOCKS_PER_SEG as usize, ssr: false, sum, stored: 0 }
     }
 
-    /// Summaries that a checkpoint must keep: all of an SSR segment, those written of another.
+    /// Number of summaries that a checkpoint must keep: all of an SSR segment, the written ones of another.
     pub(crate) fn summaries(&self) -> usize {
         if self.ssr { ENTRIES_IN_SUM } else { self.next_blkoff }
     }
@@ -81,14 +81,14 @@ pub(crate) struct Cursegs {
     logs: Vec<Mutex<Curseg>>,
     /// The extra streams that have a segment, a bit each; changed with the log locked.
     open: AtomicU64,
-    /// Those that found no segment to go to since the last checkpoint, a bit each.
+    /// The extra streams that found no segment since the last checkpoint, a bit each.
     refused: AtomicU64,
     /// Blocks allocated since the last checkpoint.
     allocated: AtomicU64,
-    /// Of a volume on zones, blocks that are left in each log's section.
+    /// On zones: the blocks that are left in each log's section.
     pub left: LeftInSections,
-    /// The last warm node does not name the block of the next. Nor is a chain that the volume was opened on
-    /// to be continued: nodes that a power cut left behind it would be taken for its next ones.
+    /// The last warm node does not name the next block of its log. This is also set when the volume is opened
+    /// on a chain: nodes that a power cut left behind that chain would be taken for its next nodes.
     chain_broken: AtomicBool,
 }
 
@@ -116,7 +116,7 @@ impl Cursegs {
         self.chain_broken.load(Relaxed)
     }
 
-    /// A checkpoint is made: the next chain begins where the warm-node log stands.
+    /// Called after a checkpoint: the next chain begins at the warm-node log's next block.
     pub(crate) fn checkpointed(&self) {
         self.allocated.store(0, Relaxed);
         self.chain_broken.store(false, Relaxed);
@@ -145,7 +145,7 @@ impl Cursegs {
 
 /// Blocks allocated in one piece.
 pub(crate) struct Allocated {
-    /// The log that gave them.
+    /// The log that gave the blocks.
     pub log: LogId,
     pub start: BlockAddr,
     pub blocks: u32,

@@ -1,9 +1,9 @@
-//! Where a log stands in its segment, and what it leaves behind when it goes to another.
+//! The position of a log in its segment, and the summary that it leaves behind.
 
 use super::*;
 
 impl F2fs {
-    /// How many blocks follow `next_blkoff` in one piece.
+    /// The number of blocks that can be written in one piece from `next_blkoff` on.
     pub(super) fn room(&self, c: &Curseg) -> Result<u32> {
         let end = self.sit.usable(c.segno);
         if c.next_blkoff >= end as usize {
@@ -16,7 +16,7 @@ impl F2fs {
         Ok(run.filter(|r| r.0 == c.next_blkoff).map_or(0, |r| r.1 as u32))
     }
 
-    /// Moves an SSR log on to its next hole; how much room there is.
+    /// Moves an SSR log to its next hole; returns the hole's length.
     pub(super) fn advance(&self, c: &mut Curseg) -> Result<u32> {
         if c.ssr && c.next_blkoff < BLOCKS_PER_SEG as usize {
             c.next_blkoff = match self.sit.writable_run(c.segno, c.next_blkoff)? {
@@ -27,15 +27,16 @@ impl F2fs {
         self.room(c)
     }
 
-    /// Takes the log to the holes of a segment in use; false when none has any. A segment whose owners cannot be
-    /// read is passed over. On an error the log is where it was, in the SIT as here.
+    /// Takes the log to the holes of a segment in use; false when no segment has holes. A segment whose
+    /// owners cannot be read is passed over. After an error the log is where it was, also in the SIT.
     ///
     /// # Errors
-    /// Where nothing else has holes: that of the first that was passed over. Those of reading the SIT.
+    /// The error of the first segment that was passed over, if no other segment has holes. Those of reading
+    /// the SIT.
     pub(super) fn fill_holes(&self, c: &mut Curseg, log: LogId) -> Result<bool> {
         let mut passed_over = None;
         while let Some(seg) = self.sit.hold_victim(log)? {
-            // First, as it may fail.
+            // The summary is read first, as the read may fail.
             let sum = match self.stored_summary(seg) {
                 Ok(sum) => sum,
                 Err(e) => {
@@ -77,7 +78,7 @@ impl F2fs {
         self.note_left(c, log);
     }
 
-    /// Puts the owners of blocks into the SSA. Journals travel in the checkpoint pack only.
+    /// Puts the owners of blocks into the SSA. Journals go only into the checkpoint pack.
     pub(super) fn store_summary(&self, c: &Curseg) {
         if c.segno != SegNo::NONE {
             self.meta.write(self.sb.ssa_blkaddr + c.segno.0, PageBuf::from_slice(c.sum.as_bytes()));

@@ -7,7 +7,7 @@ use tidegate_vfs::{Cred, FallocateFlags, OpenFlags};
 
 const PAGE: u64 = 4096;
 
-/// A volume with segments that have holes, of which none is free for a log that is to fill some.
+/// A volume that has segments with holes, and whose metadata is not in memory.
 fn with_holes(pages: usize) -> Open {
     let open = new_volume();
     let v = &open.vfs;
@@ -15,7 +15,7 @@ fn with_holes(pages: usize) -> Open {
     f.write_at(0, &vec![7; pages << 12]).unwrap();
     v.sync().unwrap();
     let holes = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    // The best is one, and there are others.
+    // Some pages get more holes than others, so that one segment is the best.
     (0..500).for_each(|n| f.fallocate(holes, n * 2 * PAGE, PAGE).unwrap());
     (250..500).for_each(|n| f.fallocate(holes, n * 4 * PAGE, PAGE).unwrap());
     v.sync().unwrap();
@@ -23,7 +23,7 @@ fn with_holes(pages: usize) -> Open {
     open
 }
 
-/// The best of those with holes cannot be read: others are taken in its place, and it is not asked for again.
+/// The segment with the most holes cannot be read: logs take other segments instead, and do not try it again.
 #[test]
 fn a_segment_that_cannot_be_read_is_passed_over_until_a_checkpoint() {
     let open = with_holes(2000);
@@ -49,7 +49,7 @@ fn a_segment_that_cannot_be_read_is_passed_over_until_a_checkpoint() {
     open.vfs.unmount().unwrap();
 }
 
-/// None can be read, and others are free.
+/// No segment with holes can be read, and other segments are free.
 #[test]
 fn a_log_goes_to_a_free_segment_where_holes_cannot_be_read() {
     let open = with_holes(4000);
@@ -68,8 +68,8 @@ fn a_log_goes_to_a_free_segment_where_holes_cannot_be_read() {
     open.vfs.unmount().unwrap();
 }
 
-/// A log that cannot learn what is in a segment with holes stays where it is, for the SIT as for itself: others would
-/// take the segment that it is in.
+/// A log that cannot read the owners in a segment with holes stays where it is, also in the SIT: otherwise
+/// another log would take the segment that it is in.
 #[test]
 fn a_log_whose_victim_cannot_be_read_stays_where_it_is() {
     let open = new_volume();

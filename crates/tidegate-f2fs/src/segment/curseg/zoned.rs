@@ -1,4 +1,4 @@
-//! The differences of logs on zones.
+//! The behaviour of logs on zones.
 
 use super::Curseg;
 use crate::format::units::{BlockAddr, SegNo};
@@ -7,7 +7,8 @@ use crate::volume::options::AllocMode;
 use crate::volume::sbi::F2fs;
 
 impl F2fs {
-    /// On zones: has the blocks of a log go out in the order in which it goes from one segment to the next.
+    /// On zones: makes the blocks of a log go out in the order in which the log moves from segment to
+    /// segment.
     pub(super) fn note_turn(&self, c: &Curseg, log: LogId, seg: SegNo, at: usize) {
         let Some(zones) = &self.sit.zones else { return };
         let left = match c.segno {
@@ -23,20 +24,20 @@ impl F2fs {
         }
     }
 
-    /// Notes how much is left in a log's section.
+    /// Notes how many blocks are left in a log's section.
     pub(super) fn note_left(&self, c: &Curseg, log: LogId) {
         if let Some(zones) = &self.sit.zones {
             self.cursegs.left.note(log, zones.left(c.segno, c.next_blkoff));
         }
     }
 
-    /// Whether a block is the first of a section that is a zone.
+    /// Whether a block is the first of a section that must be written in order.
     pub(super) fn begins_zone(&self, blk: BlockAddr) -> bool {
         let (seg, off) = self.sit.place(blk);
         self.sit.zones.as_ref().is_some_and(|z| z.offset(seg, off) == 0)
     }
 
-    /// Whether a log is at the start of a segment that it took from the free.
+    /// Whether a log is at the start of a free segment that it took.
     pub(super) fn is_fresh(&self, c: &Curseg) -> bool {
         c.next_blkoff == 0 && !c.ssr
     }
@@ -57,7 +58,7 @@ mod tests {
     use tidegate_vfs::ErrorKind;
     use zerocopy::FromZeros;
 
-    /// Takes all that is left in a log's section; how many blocks were to be had.
+    /// Allocates everything that is left in a log's section; returns the number of blocks.
     fn use_up(fs: &F2fs, log: Log, whom: Reserve) -> u32 {
         let section = fs.cursegs.lock(log).segno.0 / fs.sb.segs_per_sec;
         fill_segments(fs, |n| n / fs.sb.segs_per_sec != section);

@@ -1,4 +1,4 @@
-//! Zones that are reset and finished.
+//! Resets and finishes of zones.
 
 use crate::format::raw::*;
 use crate::format::units::SegNo;
@@ -7,14 +7,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use tidegate_block::{Bio, BioFlags, Errno, Op};
 
 impl F2fs {
-    /// Whether the volume is on zones: it only appends.
+    /// Whether the volume is on zones and so only appends.
     pub(crate) fn is_zoned(&self) -> bool {
         self.sit.zones.is_some()
     }
 
-    /// Resets the zones of sections that are free, and finishes those that logs have left before their end;
-    /// how many bytes were reset. Takes [`F2fs::zone_mgmt`], and is for callers that hold no lock but
-    /// `cp_global_sem`; a durable checkpoint has the sections free.
+    /// Resets the zones of free sections, and finishes the zones that logs have left before their end;
+    /// returns the number of bytes reset. The sections are free in a durable checkpoint. Takes
+    /// [`F2fs::zone_mgmt`]; for callers that hold no lock but `cp_global_sem`.
     pub(crate) fn reset_zones(&self) -> u64 {
         let Some(zones) = &self.sit.zones else { return 0 };
         let _alone = self.zone_mgmt.lock();
@@ -39,23 +39,24 @@ impl F2fs {
         bytes
     }
 
-    /// Finishes the zones that logs have left before their end: so few may be open. `idle` when nothing is on
-    /// its way to any zone; else those are finished that a checkpoint has seen left. Takes
-    /// [`F2fs::zone_mgmt`].
+    /// Finishes the zones that logs have left before their end, since few zones may be open. With `idle`, no
+    /// bio is on its way to any zone; otherwise only those zones are finished that logs had left before a
+    /// checkpoint. Takes [`F2fs::zone_mgmt`].
     pub(crate) fn finish_zones(&self, idle: bool) {
         let _alone = self.zone_mgmt.lock();
         self.finish_left(idle);
     }
 
-    /// No zone is reset meanwhile, so no log goes to any of these.
+    /// No zone is reset meanwhile, so no log goes to one of these zones.
     fn finish_left(&self, idle: bool) {
         let mut sections = self.sit.sections_to_finish(idle);
         sections.extend(self.write_io.bad_and_active());
         for section in sections {
             match self.zone_operation(Op::ZoneFinish, section) {
-                // An empty zone needs no end, and the device may have no room to give it one.
+                // An empty zone need not be finished, and the device may not be able to finish it for want of
+                // an active zone.
                 Ok(()) | Err(Errno::OVERFLOW) => self.write_io.finished(section),
-                // The zone keeps its place among the active ones until it is tried again.
+                // The zone counts as active until the finish is tried again.
                 Err(_) => self.sit.not_finished(section),
             }
         }
@@ -67,7 +68,7 @@ impl F2fs {
         self.queue.submit_wait(Bio::range(op, start.sector(), bytes, BioFlags::SYNC)).map(drop)
     }
 
-    /// Discards a section that can be written anywhere: its blocks are of no use to anybody.
+    /// Discards a section that can be written anywhere and holds nothing of use.
     fn discard_section(&self, section: u32) -> std::result::Result<(), Errno> {
         match self.zone_operation(Op::Discard, section) {
             Err(Errno::OPNOTSUPP) => Ok(()),

@@ -1,4 +1,4 @@
-//! Zones that are not reset or not finished as they were to be.
+//! Zones whose reset or finish fails.
 
 use crate::format::units::SegNo;
 use crate::segment::log::{Log, LogId};
@@ -9,7 +9,7 @@ use tidegate_block::{Device, Errno, Fault, Op, Rule, ZoneState, ZonedDevice};
 use tidegate_rt::thread;
 use tidegate_vfs::{Cred, OpenFlags};
 
-/// Has the log of file data leave its section, and gives that.
+/// Makes the log of file data leave its section, and returns the section.
 fn leave(open: &Open) -> u32 {
     let fs = &open.fs;
     let section = fs.cursegs.lock(Log::WarmData).segno.0 / fs.sb.segs_per_sec;
@@ -17,7 +17,7 @@ fn leave(open: &Open) -> u32 {
     section
 }
 
-/// The state of the zone that a section is.
+/// The state of a section's zone.
 fn state(open: &Open, device: &Arc<ZonedDevice>, section: u32) -> ZoneState {
     let start = open.fs.sit.segment_start(SegNo(section * open.fs.sb.segs_per_sec)).sector().bytes();
     device.report_zones().unwrap().iter().find(|z| z.start == start).unwrap().state
@@ -30,7 +30,7 @@ fn write(open: &Open) {
     open.vfs.sync().unwrap();
 }
 
-/// A log was in it when the volume was opened, with nothing written there.
+/// A log was in the zone when the volume was opened, and had written nothing there.
 #[test]
 fn a_zone_is_reset_that_a_log_began_in() {
     let (open, device) = new_volume_on_zones(12);
@@ -45,7 +45,7 @@ fn a_zone_is_reset_that_a_log_began_in() {
     open.vfs.unmount().unwrap();
 }
 
-/// It takes one of the places of those that may be partly written until it is finished.
+/// The zone counts as active until it is finished.
 #[test]
 fn a_zone_that_cannot_be_reset_is_finished() {
     let (open, device) = new_volume_on_zones(12);
@@ -63,7 +63,8 @@ fn a_zone_that_cannot_be_reset_is_finished() {
     open.vfs.unmount().unwrap();
 }
 
-/// A stream has gone to a zone and left it without a write, and the device has no room to finish what is empty.
+/// A stream has gone to a zone and left it without a write, and the device has no room to finish an empty
+/// zone.
 #[test]
 fn an_empty_zone_that_the_device_does_not_finish_is_done_with() {
     let (open, device) = new_volume_on_zones(12);
@@ -85,8 +86,8 @@ fn an_empty_zone_that_the_device_does_not_finish_is_done_with() {
     open.vfs.unmount().unwrap();
 }
 
-/// Another thread is finishing zones. The only section that is left is free with a checkpoint, whose thread is to reset
-/// its zone.
+/// Another thread is finishing zones. A checkpoint frees the only section that is left; the checkpoint's
+/// thread is to reset the section's zone.
 #[test]
 fn a_log_waits_for_a_zone_that_is_to_be_reset() {
     let (open, device) = new_volume_on_zones(12);

@@ -1,18 +1,18 @@
-//! The blocks of the table that a checkpoint will change, read before it stops anybody.
+//! Reads the blocks of the table that a checkpoint will change, before the checkpoint freezes operations.
 
 use super::*;
 use tidegate_rt::trace::SpanPoint;
 
 static RA_META_PAGES: SpanPoint<1> = SpanPoint::timed("f2fs_ra_meta_pages", ["blocks"]);
 
-/// Blocks that are read at once, of 4096 bytes each.
+/// Most blocks read at once, of 4096 bytes each.
 const AT_ONCE: usize = 512;
 
 impl Nat {
-    /// Reads into memory the blocks that [`Nat::flush`] would change now, where memory has let go of them:
-    /// with operations frozen they would be read one by one. A block that cannot be read is left to the
-    /// flush, which reports it. The caller holds `cp_global_sem`, so that no other checkpoint writes them
-    /// meanwhile; takes `nat_tree_lock`.
+    /// Reads into memory the blocks that [`Nat::flush`] would change now and that memory does not have: with
+    /// operations frozen they would be read one by one. A block that cannot be read is left to the flush,
+    /// which reports the error. The caller holds `cp_global_sem`, so that no other checkpoint writes the
+    /// blocks meanwhile; takes `nat_tree_lock`.
     pub(crate) fn read_ahead(&self, meta: &Meta) {
         let mut addrs = self.with(|s| {
             if s.dirty.len() + s.journal.len() <= NAT_JOURNAL_ENTRIES {
@@ -28,7 +28,7 @@ impl Nat {
             let Ok(blocks) = meta.read_ahead(some).wait() else { return };
             for (addr, block) in some.iter().zip(&blocks) {
                 meta.keep(*addr, block);
-                // Asked for, so that reclaim leaves it for once.
+                // The block is looked up so that reclaim passes over it once.
                 let _ = meta.inode.mapping.get(u64::from(*addr), 1);
             }
         }

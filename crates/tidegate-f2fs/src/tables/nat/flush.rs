@@ -3,8 +3,8 @@
 use super::*;
 
 impl Nat {
-    /// Puts every change into the journal if it has room (and `tables_only` is not wanted), else into
-    /// the tables' other copies. Called by the checkpoint, with operations frozen.
+    /// Puts every change into the journal if it has room (and `tables_only` is not set), otherwise into the
+    /// other copies of the table's blocks. Called by the checkpoint, with operations frozen.
     pub(crate) fn flush(&self, meta: &Meta, tables_only: bool) -> Result<()> {
         let mut s = self.state.lock();
         let dirty = std::mem::take(&mut s.dirty);
@@ -52,7 +52,7 @@ impl Nat {
         Ok(())
     }
 
-    /// After the checkpoint: freed ids are free.
+    /// Called after the checkpoint: ids freed before it become free.
     pub(crate) fn checkpointed(&self) {
         let mut s = self.state.lock();
         let freed = std::mem::take(&mut s.freed);

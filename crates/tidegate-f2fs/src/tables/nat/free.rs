@@ -1,12 +1,12 @@
-//! Free node ids: found by reading the NAT round and round, one batch of blocks ahead of their users.
+//! Free node ids: a search reads the NAT round and round, one batch of blocks ahead of need.
 
 use super::scan::{Batch, MOST};
 use super::*;
 use tidegate_rt::device_wait;
 
 impl Nat {
-    /// Takes a free node id for `ino` (`None`: an inode, its own). It has no place yet. Waits for the device
-    /// when ids are used up faster than it tells of others.
+    /// Takes a free node id for `ino` (`None`: for an inode, whose number it becomes). The node has no place
+    /// yet. Waits for the device when ids are used up faster than the search finds them.
     ///
     /// # Errors
     /// `NoSpace` when every id is in use.
@@ -26,8 +26,8 @@ impl Nat {
         }
     }
 
-    /// Before an operation that may take ids, with no lock held: a thread that waits for the device here
-    /// keeps no checkpoint and nobody behind it.
+    /// Refills the list of free ids. Called before an operation that may take ids, with no lock held: a
+    /// thread that waits for the device here delays no checkpoint and no other thread.
     ///
     /// # Errors
     /// Those of the device.
@@ -35,22 +35,23 @@ impl Nat {
         if self.counts.short.load(Relaxed) { self.build_free_nids(meta).map(drop) } else { Ok(()) }
     }
 
-    /// Adds to the list of free ids from the next NAT blocks, going round once; whether there are any. Takes
-    /// `build_lock`.
+    /// Adds free ids from the next NAT blocks to the list, going round the table once; true if there are any.
+    /// Takes `build_lock`.
     fn build_free_nids(&self, meta: &Meta) -> Result<bool> {
         let mut ahead = self.scan.0.lock();
         let s = self.state.lock();
-        // Somebody was quicker, or a checkpoint gave ids back.
+        // Another thread was quicker, or a checkpoint gave ids back.
         if !s.is_short() {
             return Ok(!s.free.is_empty());
         }
         drop(s);
         let blocks = self.max_nid / PER_BLOCK;
-        // Blocks passed on this round, and whether a checkpoint had one passed over.
+        // The number of blocks passed on this round, and whether a block was passed over because of a
+        // checkpoint.
         let (mut seen, mut moved) = (0, false);
         while seen < blocks || std::mem::take(&mut moved) {
             seen %= blocks;
-            // One flush moves what it changes to the other copy, a second may move it back.
+            // One flush moves a changed block to the other copy; a second flush may move it back.
             let fresh = |flushes: u64, s: &NatState| s.flushes - flushes <= 1;
             let (batch, is_ahead) = match ahead.batch.take().filter(|b| fresh(b.flushes, &self.state.lock()))
             {
@@ -58,7 +59,7 @@ impl Nat {
                 None => (self.next_batch(meta, ahead.size, &mut seen), false),
             };
             let bytes = match batch.bytes.wait() {
-                // The block may be well by now; otherwise the thread that meets it on the round is told.
+                // The block may be readable later; otherwise the thread whose round meets it gets the error.
                 Err(_) if is_ahead => continue,
                 r => r?,
             };
@@ -66,7 +67,7 @@ impl Nat {
             for ((block, addr), bytes) in batch.blocks.iter().zip(bytes) {
                 if fresh(batch.flushes, &s) && self.block_addr(&s, *block) == *addr {
                     s.take_free(*block, bytes.bytes());
-                    // The checkpoint that changes it wants it again.
+                    // The checkpoint that changes the block needs it again.
                     meta.keep(*addr, &bytes);
                 } else {
                     moved = true;
@@ -87,8 +88,8 @@ impl Nat {
         Ok(!s.free.is_empty())
     }
 
-    /// Starts to read the next `size` blocks that may have free ids; `seen` grows by the blocks passed on the
-    /// way.
+    /// Starts to read the next `size` blocks that may have free ids; adds the blocks passed on the way to
+    /// `seen`.
     fn next_batch(&self, meta: &Meta, size: usize, seen: &mut u32) -> Batch {
         let count = self.max_nid / PER_BLOCK;
         let mut s = self.state.lock();

@@ -1,10 +1,11 @@
-//! The NAT: where each node is, and which node ids are free.
+//! The NAT: the place of each node, and the free node ids.
 //!
-//! Entries come from the journal, which overrides the table, or from the table's current copy; changed
-//! ones stay in memory until a checkpoint puts them into the journal or into the other copy.
+//! Entries come from the journal, which overrides the table, or from the table's current copy. Changed
+//! entries stay in memory until a checkpoint puts them into the journal or into the other copy.
 //!
-//! No operation reads the device with `nat_tree_lock` held: an entry that is missing is read without it, and looked
-//! for again. Only the checkpoint does, with operations frozen, for a block that it changes and memory lacks.
+//! No operation reads the device with `nat_tree_lock` held: a missing entry is read without the lock, and
+//! then looked up again. Only the checkpoint reads with the lock held, with operations frozen, for a block
+//! that it changes and that memory does not have.
 //!
 //! Locks owned: `nm_i->build_lock` 395, `nm_i->nat_tree_lock` 400. Callers: everything that reads or makes a node.
 //!
@@ -34,13 +35,13 @@ use zerocopy::{FromBytes, IntoBytes};
 
 static NAT_TREE_LOCK: LockClass = LockClass::new("nm_i->nat_tree_lock", 400);
 
-/// Ids that many operations at once may take before one of them looks for more.
+/// Ids that concurrent operations may take before one of them searches for more.
 const SHORT: usize = 64;
 /// Clean entries kept in memory.
 const MAX_CLEAN: usize = 65_536;
 const PER_BLOCK: u32 = NAT_ENTRY_PER_BLOCK as u32;
 
-/// Where a node is and whose it is.
+/// The place of a node and its inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NatEntry {
     pub ino: u32,
@@ -51,7 +52,7 @@ pub(crate) struct NatEntry {
 
 impl From<RawNatEntry> for NatEntry {
     fn from(r: RawNatEntry) -> Self {
-        // "Not placed yet" is a state of memory only; on the volume it is an address no node can have.
+        // "Not placed yet" exists only in memory; on the volume it is an address that no node can have.
         let addr = match BlockAddr(r.block_addr.get()) {
             BlockAddr::NEW => BlockAddr::COMPRESS,
             addr => addr,
@@ -68,27 +69,28 @@ impl From<NatEntry> for RawNatEntry {
     }
 }
 
-/// For each NAT block: all its ids in use, or none. Kept only while the volume's own are valid.
+/// For each NAT block: whether all its ids are in use, or none. Kept only while the volume's nat_bits are
+/// valid.
 pub(crate) struct NatBits {
     pub full: Vec<u8>,
     pub empty: Vec<u8>,
 }
 
 impl NatBits {
-    /// Blocks that they take at the end of a checkpoint pack, behind their key.
+    /// Blocks that nat_bits take at the end of a checkpoint pack, key included.
     pub(crate) fn blocks(&self) -> usize {
         (8 + self.full.len() + self.empty.len()).div_ceil(BLOCK_SIZE)
     }
 }
 
-/// Figures that others read without the lock.
+/// Figures that other threads read without the lock.
 #[derive(Default)]
 struct NrDirty {
-    /// Entries that changed since the checkpoint.
+    /// Entries changed since the last checkpoint.
     dirty: AtomicU32,
-    /// Ids that wait for the next one to be free.
+    /// Ids that the next checkpoint makes free.
     freed: AtomicU32,
-    /// Few free ids are listed.
+    /// The list of free ids is short.
     short: AtomicBool,
 }
 
@@ -102,14 +104,14 @@ pub(crate) struct NatState {
     pub(crate) journal: BTreeMap<u32, NatEntry>,
     pub(crate) bitmap: Vec<u8>,
     pub(crate) bits: Option<NatBits>,
-    /// Free ids and their versions, in the order they will be used.
+    /// Free ids and their versions, in the order of use.
     free: VecDeque<(u32, u8)>,
-    /// Freed since the last checkpoint, which still uses them, with their next versions.
+    /// Ids freed since the last checkpoint, which still uses them, with their next versions.
     freed: BTreeMap<u32, u8>,
     next_scan: u32,
-    /// A whole round found no more: there are none but those that are listed, or freed and waiting.
+    /// A whole round found no more: all free ids are listed, or freed and waiting for a checkpoint.
     all_listed: bool,
-    /// Counts flushes: a block read without the lock may be outdated by one.
+    /// Counts flushes: a flush may outdate a block that was read without the lock.
     flushes: u64,
 }
 
@@ -129,7 +131,7 @@ impl Nat {
         journal: BTreeMap<u32, NatEntry>,
         bits: Option<NatBits>,
     ) -> Self {
-        // None is listed yet: the first operation looks for some before it takes locks.
+        // No id is listed yet: the first operation searches for some before it takes locks.
         let counts = Arc::new(NrDirty { short: true.into(), ..NrDirty::default() });
         let state = NatState {
             counts: counts.clone(),
@@ -181,7 +183,7 @@ impl Nat {
         }
     }
 
-    /// Takes the free id `nid` for the inode of that number. It has no place yet.
+    /// Takes the free id `nid` for the inode of that number. The node has no place yet.
     ///
     /// # Errors
     /// `Corrupt` when it is in use.
@@ -196,8 +198,8 @@ impl Nat {
         })?
     }
 
-    /// Frees a node if `may`, which is asked with the NAT locked: where it was. The id may be used again
-    /// after the next checkpoint.
+    /// Frees a node if `may` is true, which is called with the NAT locked; returns the node's old place. The
+    /// id may be used again after the next checkpoint.
     pub(crate) fn free_if(
         &self,
         meta: &Meta,
@@ -216,11 +218,11 @@ impl Nat {
         })
     }
 
-    /// Moves nodes to new places: the old ones, in the same order; `None` for a node that was freed
-    /// meanwhile, which stays so.
+    /// Moves nodes to new places. Returns their old places in the same order; `None` for a node that was
+    /// freed meanwhile, which stays free.
     ///
     /// # Errors
-    /// Those of reading the NAT; nothing was moved then.
+    /// Those of reading the NAT; no node was moved then.
     pub(crate) fn relocate(&self, meta: &Meta, moves: &[(Nid, BlockAddr)]) -> Result<Vec<Option<BlockAddr>>> {
         let nids: Vec<Nid> = moves.iter().map(|m| m.0).collect();
         self.with_entries(meta, &nids, |s, olds| {
@@ -236,7 +238,7 @@ impl Nat {
         })
     }
 
-    /// Runs `f` on the state and the entries of `nids`, in their order. Entries that memory has not are read before,
+    /// Runs `f` on the state and the entries of `nids`, in their order. Missing entries are read before,
     /// without the lock.
     fn with_entries<R>(
         &self,
@@ -255,13 +257,13 @@ impl Nat {
         }
     }
 
-    /// How often nodes have moved.
+    /// The number of moves of nodes so far.
     pub(crate) fn moves(&self) -> u64 {
         self.state.lock().moves
     }
 
-    /// Runs `f` if the node is still at `addr`, with the NAT locked, so that it stays there; and if no node has
-    /// moved since [`Nat::moves`] was `moves`, where that matters.
+    /// Runs `f` if the node is still at `addr`, with the NAT locked, so that the node stays there. If `moves`
+    /// is given, no node may have moved since [`Nat::moves`] returned that number.
     pub(crate) fn if_at<R>(
         &self,
         meta: &Meta,
@@ -290,13 +292,13 @@ impl Nat {
         !self.state.lock().dirty.is_empty()
     }
 
-    /// Node ids whose nodes were made, written or freed since the last checkpoint, and those of them that
-    /// are free from the next one on.
+    /// The number of node ids whose nodes were made, written or freed since the last checkpoint, and how many
+    /// of them the next checkpoint makes free.
     pub(crate) fn nr_dirty(&self) -> (u32, u32) {
         (self.counts.dirty.load(Relaxed), self.counts.freed.load(Relaxed))
     }
 
-    /// An id at or behind which a free one is likely, for the checkpoint.
+    /// An id at or behind which a free id is likely, for the checkpoint.
     pub(crate) fn next_free_nid(&self) -> u32 {
         let s = self.state.lock();
         let nid = s.free.front().map_or(s.next_scan * PER_BLOCK, |f| f.0);
@@ -310,13 +312,13 @@ impl Nat {
 }
 
 impl NatState {
-    /// The journal as it goes into the hot-data summary.
+    /// The journal's bytes for the hot-data summary.
     pub(crate) fn journal_bytes(&self) -> [u8; SUM_JOURNAL_SIZE] {
         let raw = |(nid, e): (&u32, &NatEntry)| RawNatJournalEntry { nid: (*nid).into(), ne: (*e).into() };
         journal::bytes_of(self.journal.iter().map(raw))
     }
 
-    /// Whether to look for more.
+    /// Whether a search for more free ids is due.
     pub(super) fn is_short(&self) -> bool {
         self.free.len() < SHORT && !self.all_listed
     }
@@ -325,7 +327,7 @@ impl NatState {
         self.entries.get(&nid).or_else(|| self.journal.get(&nid)).copied()
     }
 
-    /// Remembers what the volume says. When there is much of that, the rest of it is forgotten.
+    /// Remembers an entry of the volume. When there are too many, the other clean entries are forgotten.
     fn keep_clean(&mut self, nid: u32, e: NatEntry) {
         if self.entries.len() >= MAX_CLEAN + self.dirty.len() {
             let dirty = &self.dirty;
@@ -346,8 +348,8 @@ impl NatState {
         self.count();
     }
 
-    /// Blocks of the table with entries that are newer in memory or in the journal, where nat_bits say
-    /// which are full.
+    /// Blocks of the table with newer entries in memory or in the journal, where nat_bits tell which blocks
+    /// are full.
     fn known_blocks(&self) -> HashSet<u32> {
         if self.bits.is_none() {
             return HashSet::default();

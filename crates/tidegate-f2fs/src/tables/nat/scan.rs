@@ -1,15 +1,16 @@
-//! How far the search for free node ids is, and what it has read ahead.
+//! The progress of the search for free node ids, and its blocks read ahead.
 
 use super::*;
 use crate::tables::meta::BlocksAhead;
 
 static BUILD_LOCK: LockClass = LockClass::new("nm_i->build_lock", 395);
 
-/// NAT blocks of the first batch; each is twice the one before, up to the most. A program that makes a file
-/// wants an answer soon; those who make many need ids for as long as a busy disk takes to tell of more.
+/// NAT blocks of the first batch; each batch is twice as large as the one before, up to a limit. A program
+/// that makes one file wants an answer soon; a program that makes many needs enough ids until a busy disk has
+/// answered the next read.
 const BATCH: usize = 8;
 pub(super) const MOST: usize = 128;
-/// Held by the thread that looks for free ids, one at a time.
+/// Held by the thread that searches for free ids, one thread at a time.
 pub(super) struct Scan(pub(super) Mutex<Ahead>);
 
 impl Default for Scan {
@@ -19,17 +20,18 @@ impl Default for Scan {
 }
 
 pub(super) struct Ahead {
-    /// Blocks read before they are wanted.
+    /// Blocks read ahead.
     pub(super) batch: Option<Batch>,
-    /// Blocks of the next one.
+    /// Number of blocks of the next batch.
     pub(super) size: usize,
 }
 
 /// Blocks that are being read.
 pub(super) struct Batch {
-    /// The value of [`NatState::flushes`] then: another copy of a block may count after the next.
+    /// The value of [`NatState::flushes`] when the read began: after the second flush from then, another copy
+    /// of a block may be current.
     pub(super) flushes: u64,
-    /// Numbers of the blocks in the NAT, and where they are.
+    /// Numbers of the blocks in the NAT, and their addresses.
     pub(super) blocks: Vec<(u32, u32)>,
     pub(super) bytes: BlocksAhead,
 }

@@ -70,7 +70,7 @@ fn clean_entries_have_a_cap() {
     open.vfs.unmount().unwrap();
 }
 
-/// Counts reads that come while operations are frozen.
+/// Counts reads that are made while operations are frozen.
 struct Watching {
     below: MemoryDevice,
     volume: OnceLock<Weak<F2fs>>,
@@ -91,7 +91,7 @@ impl Device for Watching {
     fn execute(&self, rq: &mut Request) -> std::result::Result<(), Errno> {
         let volume = self.volume.get().filter(|_| rq.op == Op::Read).and_then(Weak::upgrade);
         if let Some(v) = volume {
-            // In a thread of its own, which holds no lock that comes after.
+            // The lock is tried in a thread of its own, which holds no lock of a higher rank.
             let frozen = move || v.cp_rwsem.try_read().is_none();
             let frozen = thread::spawn("look", frozen).map_err(|_| Errno::IO)?.join();
             self.frozen.fetch_add(frozen.into(), Relaxed);

@@ -3,8 +3,8 @@
 use super::*;
 
 impl Sit {
-    /// Puts every change into the journal if it has room, else into the table's other copies. Called by
-    /// the checkpoint, with operations frozen.
+    /// Puts every change into the journal if it has room, otherwise into the other copies of the table's
+    /// blocks. Called by the checkpoint, with operations frozen.
     pub(crate) fn flush(&self, meta: &Meta) -> Result<()> {
         let mut s = self.state.lock();
         let mut all: BTreeSet<u32> = s.dirty.clone();
@@ -32,7 +32,8 @@ impl Sit {
         Ok(())
     }
 
-    /// After the checkpoint: its maps are the current ones, and emptied segments are free. Which those are.
+    /// Called after the checkpoint: its maps become the current ones, and emptied segments become free.
+    /// Returns these segments.
     pub(crate) fn checkpointed(&self) -> Result<Vec<SegNo>> {
         let mut s = self.state.lock();
         let mut freed = Vec::new();

@@ -1,4 +1,4 @@
-//! Where logs may go: free segments, segments with holes, and those that are out of bounds for a while.
+//! Segments for logs: free segments, segments with holes, and segments that logs must not enter for a while.
 
 use super::{Sit, SitState, set_in_log};
 use crate::format::raw::*;
@@ -19,7 +19,8 @@ impl Sit {
         let (seg, i) = self.place(blk);
         let mut s = self.state.lock();
         if self.entry(&mut s, seg.0)?.valid == 0 && !s.dirty.contains(&seg.0) && !s.is_current(seg.0) {
-            // Not free for now; the next checkpoint frees it unless something in it is taken by then.
+            // The segment is not free for now; the next checkpoint frees it unless a block in it is taken by
+            // then.
             s.count(seg.0, |n| (n.free, n.prefree) = (n.free.saturating_sub(1), n.prefree + 1));
         }
         set_bit_msb(&mut self.entry(&mut s, seg.0)?.ckpt_map, i, true);
@@ -27,11 +28,11 @@ impl Sit {
         Ok(())
     }
 
-    /// Marks a block as in use that recovery found in use. `log` is the type of a segment that nothing else is in;
-    /// another keeps its own, as the log that may be in it goes by that.
+    /// Marks a block as in use because recovery needs it. `log` becomes the type of an otherwise empty
+    /// segment. A segment with other blocks keeps its type, which must fit a log that may be in it.
     ///
     /// # Errors
-    /// `Corrupt` when it is in use already.
+    /// `Corrupt` when the block is in use already.
     pub(crate) fn claim(&self, blk: BlockAddr, log: Log) -> Result<()> {
         let (seg, _) = self.place(blk);
         let log = {
@@ -40,7 +41,7 @@ impl Sit {
             let e = self.entry(&mut s, seg.0)?;
             let (is_empty, own) = (e.valid == 0, e.log);
             if is_empty && !is_current {
-                // An empty segment is free, or will be with the next checkpoint; it is neither now.
+                // An empty segment is free, or the next checkpoint would free it; now it is neither.
                 let is_prefree = s.dirty.contains(&seg.0);
                 s.count(seg.0, |n| {
                     let counted = if is_prefree { &mut n.prefree } else { &mut n.free };
@@ -52,15 +53,16 @@ impl Sit {
         self.allocated(blk, 1, log)
     }
 
-    /// Takes a wholly free segment for `log`: the next one in the section that it is in, or was in before it was
-    /// closed; else, if `may_begin`, one of a whole free section; where there is none, any. Waits for discards
-    /// when only they are in the way. `None` when no segment is free for good.
+    /// Takes a wholly free segment for `log`. The first choice is the next segment in the section that the
+    /// log is in, or was in before it was closed; the second, if `may_begin`, a segment of a wholly free
+    /// section; the last, any free segment. Waits for discards when only discards are in the way. `None` when
+    /// no segment is free for good.
     pub(crate) fn take_free_segment(&self, log: LogId, may_begin: bool) -> Result<Option<SegNo>> {
         self.take_free(log, may_begin, true)
     }
 
-    /// Takes a wholly free segment for `log`; unless it `goes_on` from the end of its segment, a log on zones
-    /// goes to another section.
+    /// Takes a wholly free segment for `log`. On zones, a log goes to another section unless it `goes_on`
+    /// from the end of its segment.
     pub(crate) fn take_free(&self, log: LogId, may_begin: bool, goes_on: bool) -> Result<Option<SegNo>> {
         let mut s = self.state.lock();
         let find = |s: &mut SitState| match self.find_in_own_section(s, log, goes_on)? {
@@ -80,11 +82,12 @@ impl Sit {
         Ok(found.map(SegNo))
     }
 
-    /// A free segment behind the last of a log, in the same section, unless another log got in there.
+    /// A free segment behind a log's last one, in the same section, unless another log is in that section.
     fn find_in_own_section(&self, s: &mut SitState, log: LogId, goes_on: bool) -> Result<Option<u32>> {
         let last = s.last[log.slot()];
         if s.sections.is_some() {
-            // Nothing may be left out, and the rest of a stream is at its end.
+            // A log on zones must leave no segment out, and the rest of a stream's section is at the
+            // section's end.
             let next = last.wrapping_add(1);
             let goes_on = goes_on && s.current[log.slot()] == last && last != SegNo::NONE.0;
             let is_own = goes_on && self.section_of(last).contains(&next);
@@ -102,8 +105,8 @@ impl Sit {
         Ok(None)
     }
 
-    /// The first segment of the next section that is free, or else the next free segment, rather not beside another
-    /// log. A stream that never had one looks behind the log of its kind.
+    /// The first segment of the next free section, or else the next free segment, preferably not beside
+    /// another log. A stream that never had a segment searches behind the log of its kind.
     fn find_free(&self, s: &mut SitState, log: LogId) -> Result<Option<u32>> {
         let n = self.main_segments;
         let behind = match s.last[log.slot()] {
@@ -129,11 +132,11 @@ impl Sit {
         Ok(alone.or(any))
     }
 
-    /// Free segments in the sections that logs are in: of no use to a log that wants a whole one.
+    /// Free segments in sections that logs are in: of no use to a log that wants a whole section.
     pub(crate) fn free_beside_logs(&self) -> Result<u32> {
         let mut s = self.state.lock();
         if s.sections.is_some() {
-            return Ok(0); // nobody counts them
+            return Ok(0); // the count is not used
         }
         let sections: BTreeSet<u32> =
             s.current.iter().filter(|n| **n != SegNo::NONE.0).map(|n| self.section_of(*n).start).collect();
@@ -159,8 +162,8 @@ impl Sit {
         Ok(true)
     }
 
-    /// A log goes on to `segno`, which is in use from now on whatever happens to the blocks in it. On an error it
-    /// is where it was.
+    /// Moves a log to `segno`, which counts as in use from now on, even if its blocks are freed. After an
+    /// error the log is where it was.
     fn enter(&self, s: &mut SitState, log: LogId, segno: u32) -> Result<()> {
         let left_empty = self.is_empty_under(s, log)?;
         self.entry(s, segno)?.log = log.kind;
@@ -174,23 +177,24 @@ impl Sit {
         Ok(())
     }
 
-    /// An extra stream is closed: its segment is one like others, or empty and free with the next checkpoint.
+    /// Closes an extra stream: its segment becomes an ordinary one, or, if empty, the next checkpoint frees
+    /// it.
     ///
     /// # Errors
-    /// Those of reading the SIT; it has its segment still.
+    /// Those of reading the SIT; the stream still has its segment then.
     pub(crate) fn close(&self, log: LogId) -> Result<()> {
         let mut s = self.state.lock();
         let left_empty = self.is_empty_under(&mut s, log)?;
         self.leave(&mut s, log, left_empty)
     }
 
-    /// Whether a log is in a segment where all was freed meanwhile.
+    /// Whether all blocks of a log's segment were freed meanwhile.
     fn is_empty_under(&self, s: &mut SitState, log: LogId) -> Result<bool> {
         let segno = s.current[log.slot()];
         Ok(segno != SegNo::NONE.0 && self.entry(s, segno)?.valid == 0)
     }
 
-    /// Takes a log out of its segment; if that is empty, the next checkpoint frees it.
+    /// Takes a log out of its segment; if the segment is empty, the next checkpoint frees it.
     fn leave(&self, s: &mut SitState, log: LogId, is_empty: bool) -> Result<()> {
         let old = std::mem::replace(&mut s.current[log.slot()], SegNo::NONE.0);
         if old != SegNo::NONE.0 {
@@ -204,7 +208,7 @@ impl Sit {
         Ok(())
     }
 
-    /// Lets others go to a segment that was held.
+    /// Releases a segment that was held.
     pub(crate) fn release_victim(&self, seg: SegNo) {
         let mut s = self.state.lock();
         s.busy.remove(&seg.0);
@@ -212,14 +216,14 @@ impl Sit {
         self.released.notify_all();
     }
 
-    /// Lets go of a segment that was held, and keeps it from being found before the next checkpoint.
+    /// Releases a segment that was held, and keeps searches from finding it before the next checkpoint.
     pub(crate) fn pass_over_victim(&self, seg: SegNo) {
         self.state.lock().unreadable.insert(seg.0);
         self.release_victim(seg);
     }
 
-    /// Has a log go on in the holes of a segment that it holds; where the first of them is. `None` when all
-    /// in it was freed meanwhile. On an error the log is where it was.
+    /// Moves a log to the holes of a segment that it holds; returns the first hole. `None` when all blocks of
+    /// the segment were freed meanwhile. After an error the log is where it was.
     pub(crate) fn take_victim(&self, log: LogId, seg: SegNo) -> Result<Option<usize>> {
         let mut s = self.state.lock();
         s.busy.remove(&seg.0);
@@ -230,7 +234,8 @@ impl Sit {
         Ok(Some(first))
     }
 
-    /// The blocks of a segment from `from` on that may be written: first one and how many follow it.
+    /// The first run of blocks of a segment, from `from` on, that may be written: its first block and its
+    /// length.
     pub(crate) fn writable_run(&self, seg: SegNo, from: usize) -> Result<Option<(usize, usize)>> {
         Ok(self.entry(&mut self.state.lock(), seg.0)?.writable_run(from))
     }

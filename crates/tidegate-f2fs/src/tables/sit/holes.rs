@@ -6,7 +6,7 @@ use crate::format::units::SegNo;
 use crate::segment::log::LogId;
 use tidegate_vfs::Result;
 
-/// Segments looked at under one lock for one with room in it.
+/// Segments that one hold of the lock looks at for room.
 const VICTIM_SCAN: u32 = 4096;
 
 impl Sit {
@@ -15,9 +15,9 @@ impl Sit {
         self.state.lock().stale.blocks
     }
 
-    /// Finds a segment with much room among those written by logs of the same kind (data or nodes), for slack-space
-    /// writing, and keeps others away from it until [`Sit::take_victim`] or [`Sit::release_victim`]. `None` when none
-    /// of the volume has any.
+    /// For slack-space writing, finds a segment with much room among those written by logs of the same kind
+    /// (data or nodes). Keeps other logs away from it until [`Sit::take_victim`] or [`Sit::release_victim`].
+    /// `None` when no segment of the volume has room.
     pub(crate) fn hold_victim(&self, log: LogId) -> Result<Option<SegNo>> {
         let nodes = log.kind.is_node();
         let sections = self.main_segments.div_ceil(self.segs_per_sec);
@@ -45,7 +45,8 @@ impl Sit {
         Ok(None)
     }
 
-    /// The segment with the most room for such a log in the `n` sections from `from` on, around the volume.
+    /// The segment with the most room for a log of this kind in the `n` sections from `from` on, wrapping
+    /// around the volume.
     fn most_room(&self, s: &mut SitState, nodes: bool, from: u32, n: u32) -> Result<Option<u32>> {
         let sections = self.main_segments.div_ceil(self.segs_per_sec);
         let mut best: Option<(u32, u32)> = None;

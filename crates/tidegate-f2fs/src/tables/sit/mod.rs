@@ -1,9 +1,9 @@
 //! The SIT: which blocks of each segment are valid.
 //!
-//! Two maps a segment: as it is now, and the blocks that the last checkpoint or an fsync since may lead to. A
-//! block may be written only if it is free in both, or a crash would find somebody else's bytes. SIT blocks
-//! are read when first asked for; clean ones are dropped again when there are many, so a large volume costs
-//! little memory.
+//! Each segment has two maps: its valid blocks now, and the blocks that the last checkpoint or an fsync since
+//! may lead to. A block may be written only if it is free in both maps, or recovery after a crash would find
+//! another file's bytes. SIT blocks are read when first needed. Clean ones are dropped again when there are
+//! many, so a large volume costs little memory.
 //!
 //! Lock owned: `sit_i->sentry_lock` 510. Callers: logs, which take blocks; everything that frees one; cleaning.
 //!
@@ -54,18 +54,18 @@ const MAX_BLOCKS: usize = 1024;
 pub(crate) struct SegEntry {
     /// Valid blocks.
     pub valid: u16,
-    /// The log that wrote it.
+    /// The log that wrote the segment.
     pub log: Log,
-    /// Valid blocks now, most significant bit first.
+    /// The valid blocks now, most significant bit first.
     pub map: [u8; 64],
     /// Blocks that were valid in the last checkpoint or at any time since.
     pub ckpt_map: [u8; 64],
-    /// When it changed last, in seconds of the volume's life.
+    /// Time of the last change, in seconds of the volume's life.
     pub mtime: u64,
 }
 
 impl SegEntry {
-    /// Whether a log of nodes wrote it.
+    /// Whether a log of nodes wrote the segment.
     pub(crate) fn holds_nodes(&self) -> bool {
         self.log.is_node()
     }
@@ -95,7 +95,7 @@ impl SegEntry {
         self.map.iter().zip(&self.ckpt_map).map(|(a, b)| (!(a | b)).count_ones()).sum()
     }
 
-    /// The first blocks from `from` on that may be written: where they begin and how many they are.
+    /// The first run of blocks from `from` on that may be written: its first block and its length.
     fn writable_run(&self, from: usize) -> Option<(usize, usize)> {
         let busy = |i: usize| test_bit_msb(&self.map, i) || test_bit_msb(&self.ckpt_map, i);
         let end = BLOCKS_PER_SEG as usize;
@@ -103,17 +103,17 @@ impl SegEntry {
     }
 }
 
-/// Segments to be written to. On zones, policies see those of sections that are free as a whole alone.
+/// Segments that can be written. On zones, policies count only the segments of wholly free sections.
 #[derive(Clone, Copy)]
 pub(crate) struct FreeSegments {
-    /// Wholly free ones that no log works on; those freed since the last checkpoint are not among them.
+    /// Wholly free segments that no log is in; segments freed since the last checkpoint are not among them.
     pub free: u32,
-    /// Those that became empty since the last checkpoint.
+    /// Segments that became empty since the last checkpoint.
     pub prefree: u32,
 }
 
 impl FreeSegments {
-    /// Those that the next checkpoint leaves free.
+    /// Segments that are free after the next checkpoint.
     pub(crate) fn after(self) -> u32 {
         self.free + self.prefree
     }
@@ -135,22 +135,23 @@ pub(crate) struct SitState {
     pub(crate) bitmap: Vec<u8>,
     /// Changed by [`SitState::count`].
     free: FreeSegments,
-    /// Of a volume on zones.
+    /// The sections of a volume on zones.
     sections: Option<Sections>,
     /// The count of free segments, for a reader without the lock.
     seen: Arc<AtomicU64>,
-    /// The segment each log works on, by slot; [`SegNo::NONE`] for a closed stream.
+    /// The segment that each log is in, by slot; [`SegNo::NONE`] for a closed stream.
     current: [u32; LOG_SLOTS],
-    /// The segment of each log, and for a closed stream the one that it was in last.
+    /// The segment of each log; for a closed stream its last segment.
     last: [u32; LOG_SLOTS],
-    /// Whether a log works on a segment, a bit each.
+    /// The segments that logs are in, a bit each.
     in_log: Vec<u64>,
-    /// Segments that no log may enter, for a moment: they are being discarded.
+    /// Segments that no log may enter for a moment: they are being discarded.
     pub(crate) busy: BTreeSet<u32>,
     /// Segments whose holes no log may fill: they are being cleaned.
     pub(crate) cleaning: BTreeSet<u32>,
     pub(crate) stale: Stale,
-    /// Segments whose holes no log fills before the next checkpoint: who owns their blocks cannot be read.
+    /// Segments whose holes no log fills before the next checkpoint: the owners of their blocks cannot be
+    /// read.
     unreadable: BTreeSet<u32>,
     /// Segments that no log may go to, a bit each, least significant first.
     excluded: Option<Vec<u8>>,
@@ -162,7 +163,7 @@ pub(crate) struct SitState {
 pub(crate) struct Sit {
     pub(crate) state: Mutex<SitState>,
     seen: Arc<AtomicU64>,
-    /// Segments came back from being discarded.
+    /// Notified when segments come back from being discarded.
     pub(crate) released: Condvar,
     meta: MetaRef,
     sit_blkaddr: u32,
@@ -170,7 +171,7 @@ pub(crate) struct Sit {
     main_blkaddr: u32,
     pub(crate) main_segments: u32,
     pub(crate) segs_per_sec: u32,
-    /// Of a volume on zones.
+    /// The zones of a volume on zones.
     pub(crate) zones: Option<Arc<ZoneMap>>,
     pub(crate) planted: Planted,
 }
@@ -245,7 +246,7 @@ impl Sit {
         BlockAddr(self.main_blkaddr + (seg.0 << LOG_BLOCKS_PER_SEG))
     }
 
-    /// The entry of `segno`, read if need be.
+    /// The entry of `segno`, read if it is not in memory.
     pub(crate) fn entry<'a>(&self, s: &'a mut SitState, segno: u32) -> Result<&'a mut SegEntry> {
         let block = segno / PER_BLOCK;
         if !s.blocks.contains_key(&block) {
@@ -287,7 +288,7 @@ impl Sit {
     /// Marks `n` blocks from `addr`, of one segment, as written by log `log`.
     ///
     /// # Errors
-    /// `Corrupt` when one is valid already.
+    /// `Corrupt` when a block is valid already.
     pub(crate) fn allocated(&self, addr: BlockAddr, n: u32, log: Log) -> Result<()> {
         let (seg, offset) = self.place(addr);
         let mut s = self.state.lock();
@@ -298,7 +299,8 @@ impl Sit {
                 return Err(Error::corrupt("is in use and free at once").at_block(addr.0).at(At::The("SIT")));
             }
             set_bit_msb(&mut e.map, i, true);
-            // Roll-forward may lead here before the next checkpoint, even if it is freed again by then.
+            // Roll-forward may lead here before the next checkpoint, even if the block is freed again by
+            // then.
             set_bit_msb(&mut e.ckpt_map, i, true);
         }
         e.valid += n as u16;
@@ -322,10 +324,10 @@ impl Sit {
         Ok(e.valid > 0 && e.holds_nodes())
     }
 
-    /// Frees blocks, runs of neighbours in one go. They may be written again after the next checkpoint.
+    /// Frees blocks, runs of neighbours in one step. They may be written again after the next checkpoint.
     ///
     /// # Errors
-    /// `Corrupt` when one is free already.
+    /// `Corrupt` when a block is free already.
     pub(crate) fn invalidate(&self, blocks: &[BlockAddr]) -> Result<()> {
         if blocks.is_empty() {
             return Ok(());
@@ -367,7 +369,7 @@ impl Sit {
         FreeSegments::unpacked(self.seen.load(SeqCst))
     }
 
-    /// Nothing is valid any more in a segment that no log is in: the next checkpoint frees it.
+    /// Notes that a segment without a log has no valid block any more: the next checkpoint frees it.
     fn emptied(&self, s: &mut SitState, segno: u32) -> Result<()> {
         if self.planted.is(PlantedBug::EarlyReuse) {
             s.count(segno, |n| n.free += 1);

@@ -1,4 +1,4 @@
-//! Which segments may be written to from their start.
+//! Segments that may be written from their start.
 
 use super::{Sit, SitState};
 use crate::format::units::SegNo;
@@ -6,7 +6,8 @@ use tidegate_vfs::Result;
 use tidegate_vfs::planted::PlantedBug;
 
 impl Sit {
-    /// Free for good: nothing valid, nothing in the last checkpoint, nobody writing there.
+    /// Whether a segment is free for good: no block is valid now or in the last checkpoint, and no log is in
+    /// it.
     pub(crate) fn is_free(&self, s: &mut SitState, segno: u32) -> Result<bool> {
         if self.usable(SegNo(segno)) == 0 {
             return Ok(false);
@@ -20,7 +21,7 @@ impl Sit {
         Ok(self.entry(s, segno)?.valid == 0)
     }
 
-    /// Blocks of a segment that can be written.
+    /// Writable blocks of a segment.
     pub(crate) fn usable(&self, seg: SegNo) -> u32 {
         self.zones.as_ref().map_or(crate::format::raw::BLOCKS_PER_SEG, |z| z.usable(seg.0))
     }

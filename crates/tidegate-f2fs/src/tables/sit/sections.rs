@@ -9,11 +9,11 @@ use std::sync::Arc;
 /// The state of a section.
 #[derive(Clone, Copy)]
 pub(super) struct Section {
-    /// Its segments that are free, and those that the next checkpoint makes free.
+    /// The section's free segments, and those that the next checkpoint frees.
     pub(super) segments: FreeSegments,
-    /// Something was written to its zone since that was reset.
+    /// The zone was written since its last reset.
     pub(super) written: bool,
-    /// Its zone is to be reset, by the thread that made it free, or is being reset.
+    /// The zone is to be reset by the thread whose checkpoint freed it, or is being reset.
     pub(super) resetting: bool,
 }
 
@@ -21,22 +21,22 @@ pub(super) struct Section {
 pub(crate) struct Sections {
     pub(super) map: Arc<ZoneMap>,
     pub(super) list: Vec<Section>,
-    /// Segments of sections that a log may go to, and of those that it may once a checkpoint is made and
-    /// zones are reset.
+    /// Segments of sections that a log may go to now, and of sections that a log may go to after a checkpoint
+    /// and resets of zones.
     ready: FreeSegments,
-    /// Sections that logs have left before their end; something may be on its way to them.
+    /// Sections that logs have left before their end; bios may be on their way to them.
     pub(super) left: BTreeSet<u32>,
-    /// Sections that logs have left and nothing is on its way to: their zones are to be finished.
+    /// Sections that logs have left and that no bio is on its way to: their zones are to be finished.
     pub(super) to_finish: BTreeSet<u32>,
 }
 
 impl Sections {
-    /// Those of a volume whose segments' state is not known yet; logs are in the segments `current`.
+    /// The sections of a volume whose segments' state is not known yet; logs are in the segments `current`.
     pub(crate) fn new(map: Arc<ZoneMap>, current: &[u32]) -> Sections {
         let none = FreeSegments { free: 0, prefree: 0 };
         let of = |w: &u32| Section { segments: none, written: *w > 0, resetting: false };
         let mut list: Vec<Section> = map.written.iter().map(of).collect();
-        // Nothing tells later when a log begins to write where it is now.
+        // No call reports later that a log begins to write in its present section.
         for segno in current.iter().filter(|n| **n != SegNo::NONE.0) {
             if let Some(section) = list.get_mut(map.section_of(*segno) as usize) {
                 section.written = true;
@@ -50,7 +50,9 @@ impl Sections {
         self.ready
     }
 
-    /// The share of a section in [`Sections::ready`]. Each counts as much as one that is written in order, as in
+    /// The share of a section in [`Sections::ready`]. Each section counts as much as one that is written in
+    /// order, as in [`Sit::segments_of_section`]: to a log it is one section, even if more of it can be
+    /// written.
     /// [`Sit::segments_of_section`]: to a log it is a section, even if more of it can be written.
     ///
     /// [`Sit::segments_of_section`]: crate::tables::sit::Sit::segments_of_section
@@ -83,20 +85,20 @@ impl Sections {
         self.list.iter().any(|s| s.resetting)
     }
 
-    /// A log goes to a segment.
+    /// Notes that a log goes to a segment.
     pub(super) fn entered(&mut self, segno: u32) {
         let n = self.map.section_of(segno);
         self.change(n, |s| s.written = true);
     }
 
-    /// Whether a section is free, and its zone to be reset before a log goes there.
+    /// Whether a section is free but its zone must be reset before a log goes there.
     pub(super) fn wants_reset(&self, n: u32) -> bool {
         let section = &self.list[n as usize];
         section.written && section.segments.free == self.map.segments_in(n) && !self.map.is_dead(n)
     }
 
-    /// A checkpoint is made, which waited for all that was on its way. Its thread resets zones as soon as it holds no
-    /// lock: a log that finds no other section waits for these.
+    /// Called after a checkpoint, which waited for all bios on their way. The checkpoint's thread resets
+    /// zones as soon as it holds no lock: a log that finds no other section waits for these.
     pub(super) fn checkpointed(&mut self) {
         self.to_finish.append(&mut self.left);
         for n in 0..self.list.len() as u32 {

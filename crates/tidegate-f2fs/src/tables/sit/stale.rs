@@ -1,18 +1,20 @@
-//! Where stale blocks may be: a search passes over sections that have none, and over all where it found nothing.
+//! Records where stale blocks may be: a search passes over sections that have none, and is skipped where an
+//! earlier one found nothing.
 
-/// Notes that searches for stale blocks leave to those that follow.
+/// Notes of searches for stale blocks, for later searches.
 pub(crate) struct Stale {
     /// Segments of a section.
     per: u32,
-    /// Sections that were wholly in use, or empty, when somebody looked, and have not changed since: a bit each.
+    /// Sections that were wholly in use, or empty, when a search looked, and have not changed since: a bit
+    /// each.
     settled: Vec<u64>,
     /// Blocks freed since the volume was opened.
     pub(super) blocks: u64,
     /// The section where the next search for holes begins.
     pub(super) hint: u32,
-    /// Times that holes may have come into the logs' reach.
+    /// Number of times that logs may have got access to new holes.
     pub(super) openings: u64,
-    /// For logs of data and of nodes: a search found no holes after so many openings.
+    /// For logs of data and of nodes: the value of `openings` when a search found no holes.
     pub(super) none_after: [Option<u64>; 2],
 }
 
@@ -22,7 +24,7 @@ impl Stale {
         Stale { per, settled: vec![0; words], blocks: 0, hint: 0, openings: 0, none_after: [None; 2] }
     }
 
-    /// Blocks of a segment were taken, or `freed` of them given back.
+    /// Notes that blocks of a segment were taken, or that `freed` of them were freed.
     pub(super) fn changed(&mut self, segno: u32, freed: u64) {
         self.blocks += freed;
         let section = segno / self.per;
@@ -31,20 +33,21 @@ impl Stale {
         }
     }
 
-    /// A section is wholly in use or empty.
+    /// Notes that a section is wholly in use or empty.
     pub(crate) fn settle(&mut self, section: u32) {
         if let Some(word) = self.settled.get_mut(section as usize / 64) {
             *word |= 1 << (section % 64);
         }
     }
 
-    /// How many sections from `section` on are settled, as far as one step tells; a search goes on behind them.
+    /// The number of settled sections from `section` on, as far as one step tells; a search goes on behind
+    /// them.
     pub(crate) fn settled_from(&self, section: u32) -> u32 {
         let word = self.settled.get(section as usize / 64).copied().unwrap_or(0);
         (word >> (section % 64)).trailing_ones()
     }
 
-    /// Holes may have come into the logs' reach: a checkpoint was made, or a segment was let go.
+    /// Notes that logs may have access to new holes: a checkpoint was made, or a segment was released.
     pub(crate) fn opened(&mut self) {
         self.openings += 1;
     }

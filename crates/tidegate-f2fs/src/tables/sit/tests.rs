@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use tidegate_vfs::{Error, ErrorKind};
 
-/// Where segments are short, a log fills holes of one that the chain of another log's file leads to.
+/// When segments are short, a log fills holes of a segment that the chain leads to for a file of another log.
 #[test]
 fn a_block_that_is_claimed_leaves_its_segment_to_the_log_in_it() {
     let open = new_volume();
@@ -20,7 +20,7 @@ fn a_block_that_is_claimed_leaves_its_segment_to_the_log_in_it() {
     };
     sit.claim(last, Log::HotData).unwrap();
     assert_eq!(sit.get(segno).unwrap().log, Log::WarmData);
-    // One in a segment that is empty takes it.
+    // A block in an empty segment gives the segment its log type.
     let free = (0..sit.main_segments).rev().find(|n| !sit.with(|s| s.is_current(*n))).unwrap();
     let first = sit.segment_start(SegNo(free));
     for (i, log) in [Log::HotData, Log::ColdData].into_iter().enumerate() {
@@ -48,7 +48,7 @@ fn a_stream_has_a_section_to_itself_and_goes_on_there() {
     assert!(logs.iter().all(|n| ![one / 4, two / 4].contains(&(n / 4))) && one / 4 != two / 4);
     assert_eq!((one % 4, two % 4), (0, 0));
     assert_eq!((take(1), take(2)), (one + 1, two + 1));
-    // Closed, it is where it was; others begin elsewhere.
+    // A stream that was closed goes on in its section; other streams begin elsewhere.
     sit.close(stream(1)).unwrap();
     assert!(![one / 4, two / 4].contains(&(take(3) / 4)));
     assert_eq!(sit.take_free_segment(stream(1), false).unwrap(), Some(SegNo(one + 2)));
@@ -63,7 +63,8 @@ fn a_stream_leaves_its_section_to_a_log_that_got_in_there() {
     let take = |n| sit.take_free_segment(stream(n), true).unwrap().unwrap().0;
     let one = take(1);
     sit.close(stream(1)).unwrap();
-    // As fragments make it: no section is whole, and the next segment of this one is the first.
+    // The free segments are fragmented: no section is whole, and the first free segment is the next one of
+    // stream 1's section.
     let free = |n: &u32| sit.with(|s| !s.is_current(*n)) && sit.get(SegNo(*n)).unwrap().valid == 0;
     for first in (0..sit.main_segments).step_by(4).filter(|n| n / 4 != one / 4) {
         (first..first + 4).filter(free).for_each(|n| {
@@ -87,7 +88,7 @@ fn without_a_whole_section_a_stream_takes_a_segment() {
     }
     let n = sit.take_free_segment(stream(1), true).unwrap().unwrap().0;
     assert!(used.contains(&(n / 4 * 4 + 3)), "{n}");
-    // Those of whole sections are counted for streams alone.
+    // Segments of whole sections are counted only for streams.
     assert!(fs.streams_to_spare().unwrap() > 0);
 }
 
@@ -113,7 +114,8 @@ fn a_log_keeps_its_segment_where_the_sit_cannot_be_read() {
     }
 }
 
-/// More segments than are looked at under one lock lie in front of the one with room, and all others are full.
+/// More segments than one hold of the lock looks at lie in front of the segment with room, and all others are
+/// full.
 #[test]
 fn holes_are_found_wherever_they_are() {
     let open = new_volume_of(20 << 30, &MkfsOptions::default());
@@ -122,7 +124,7 @@ fn holes_are_found_wherever_they_are() {
     let holes: Vec<_> = (0..9).map(|n| sit.segment_start(SegNo(9000)).plus(n * 2)).collect();
     sit.invalidate(&holes).unwrap();
     let log = stream(0);
-    // A checkpoint makes them holes.
+    // The freed blocks are holes only after a checkpoint.
     assert_eq!(sit.hold_victim(log).unwrap(), None);
     sit.checkpointed().unwrap();
     assert_eq!(sit.hold_victim(Log::WarmNode.into()).unwrap(), None);
@@ -131,7 +133,7 @@ fn holes_are_found_wherever_they_are() {
     sit.release_victim(SegNo(9000));
     assert_eq!(sit.hold_victim(log).unwrap(), Some(SegNo(9000)));
     sit.release_victim(SegNo(9000));
-    // Those that are full are passed over as many at a time.
+    // Full segments are passed over many at a time.
     let settled = sit.with(|s| (0..9000).filter(|n| s.stale.settled_from(*n) > 0).count());
     assert!(settled >= 8990, "{settled}");
     sit.invalidate(&[sit.segment_start(SegNo(100))]).unwrap();
@@ -140,12 +142,12 @@ fn holes_are_found_wherever_they_are() {
     assert_eq!(sit.hold_victim(log).unwrap(), Some(SegNo(100)));
 }
 
-/// Half of a zone can be written, and all of a section that is in none.
+/// Half of a zone can be written, and all of a section that is not in a zone.
 #[test]
 fn a_section_that_can_be_written_anywhere_counts_as_one() {
     let (open, _) = new_volume_on_zones_of(12, 2 << 20);
     let (fs, sit) = (&open.fs, &open.fs.sit);
-    // Nothing was written there.
+    // Nothing was written to the section.
     let free = fs.cursegs.lock(Log::WarmNode).segno.0 / sit.segs_per_sec;
     assert!(!sit.zones.as_ref().unwrap().is_sequential(free));
     fs.leave_segment(Log::WarmNode).unwrap();

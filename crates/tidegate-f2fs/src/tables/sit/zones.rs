@@ -1,4 +1,5 @@
-//! Sections as zones: which may be written anew, and which are to be reset or finished first.
+//! Sections as zones: sections that may be written anew, and sections whose zones must be reset or finished
+//! first.
 
 use super::{Sit, SitState};
 use crate::format::raw::{BLOCKS_PER_SEG, test_bit_msb};
@@ -8,8 +9,8 @@ use std::collections::BTreeSet;
 use tidegate_vfs::Result;
 
 impl Sit {
-    /// Counts the free segments of each section, which takes reading all of the SIT. The first block in use, if there
-    /// is one, that lies behind its zone's write pointer.
+    /// Counts the free segments of each section, which needs a read of the whole SIT. Returns the first block
+    /// in use that lies behind its zone's write pointer, if there is one.
     pub(crate) fn count_sections(&self) -> Result<Option<BlockAddr>> {
         let mut s = self.state.lock();
         if s.sections.is_none() {
@@ -27,7 +28,7 @@ impl Sit {
                 all += 1;
             }
         }
-        // mkfs.f2fs leaves out one that can be written in part, which the kernel takes for a free one.
+        // mkfs.f2fs leaves out a segment that is only partly writable; the kernel counts it as free.
         s.free.free = all;
         s.publish();
         Ok(behind)
@@ -41,7 +42,7 @@ impl Sit {
         Ok(found.map(|n| self.segment_start(SegNo(segno)).plus(n)))
     }
 
-    /// The next section behind a log's that it may go to: its first segment.
+    /// The first segment of the next section behind a log's that the log may go to.
     pub(super) fn find_free_section(&self, s: &SitState, log: LogId) -> Option<u32> {
         let sections = s.sections.as_ref()?;
         let n = sections.list.len() as u64;
@@ -52,9 +53,9 @@ impl Sit {
         order.find(|n| sections.share(*n).free > 0 && !s.excludes_section(*n, per)).map(|n| n * per)
     }
 
-    /// Takes the sections to be reset: wholly free in a durable checkpoint, written to since they were reset
-    /// last, and none that logs are kept away from. No log goes there before [`Sit::reset_done`]. For a thread that
-    /// holds `zone_mgmt`.
+    /// Takes the sections to be reset: wholly free in a durable checkpoint, written to since their last
+    /// reset, and not kept from logs. No log goes there before [`Sit::reset_done`]. For a thread that holds
+    /// `zone_mgmt`.
     pub(crate) fn sections_to_reset(&self) -> Vec<u32> {
         let mut s = self.state.lock();
         let Some(sections) = &s.sections else { return Vec::new() };
@@ -67,7 +68,7 @@ impl Sit {
         found
     }
 
-    /// A zone was reset, or could not be: then it is as partly written as it was.
+    /// Notes that a zone was reset, or that the reset failed: then the zone is still partly written.
     pub(crate) fn reset_done(&self, section: u32, ok: bool) {
         let mut s = self.state.lock();
         if let Some(sections) = &mut s.sections {
@@ -81,7 +82,7 @@ impl Sit {
         self.released.notify_all();
     }
 
-    /// A log leaves a section before its end.
+    /// Notes that a log leaves a section before its end.
     pub(crate) fn left_early(&self, segno: SegNo) {
         let mut s = self.state.lock();
         if let Some(sections) = s.sections.as_mut().filter(|_| segno != SegNo::NONE) {
@@ -93,7 +94,7 @@ impl Sit {
         }
     }
 
-    /// Takes the sections whose zones are to be finished; `idle` when nothing is on its way to any.
+    /// Takes the sections whose zones are to be finished; `idle` when no bio is on its way to any zone.
     pub(crate) fn sections_to_finish(&self, idle: bool) -> BTreeSet<u32> {
         let mut s = self.state.lock();
         let Some(z) = &mut s.sections else { return BTreeSet::new() };
@@ -103,14 +104,14 @@ impl Sit {
         std::mem::take(&mut z.to_finish)
     }
 
-    /// A zone could not be finished.
+    /// Notes that a zone could not be finished.
     pub(crate) fn not_finished(&self, section: u32) {
         if let Some(z) = &mut self.state.lock().sections {
             z.to_finish.insert(section);
         }
     }
 
-    /// How many zones are to be finished.
+    /// Number of zones to be finished.
     pub(crate) fn unfinished(&self) -> usize {
         self.state.lock().sections.as_ref().map_or(0, |z| z.left.len() + z.to_finish.len())
     }
@@ -128,7 +129,7 @@ impl Sit {
             .is_some_and(|z| s.current.iter().any(|n| *n != SegNo::NONE.0 && z.map.section_of(*n) == section))
     }
 
-    /// Segments that come free together: those of a section on zones, or one.
+    /// Segments that become free together: those of a section on zones, otherwise one.
     pub(crate) fn segments_of_section(&self) -> u32 {
         self.zones.as_ref().map_or(1, |z| z.segments_in(z.sections()))
     }

@@ -1,5 +1,5 @@
-//! Chains of fsynced nodes behind a good checkpoint that cannot be followed, or that name nodes which
-//! cannot be: a repair takes what can be taken, and ends the chain.
+//! Chains of fsynced nodes behind a good checkpoint that cannot be followed, or that name impossible nodes. A
+//! repair takes what can be taken, and ends the chain.
 
 use crate::agree::rig::{
     End, ROOT, RW, block, copy, get32, mount, put32, queue, repair_and_follow, set_block, sign, superblock,
@@ -18,10 +18,10 @@ const FLAG: usize = FOOTER_OFFSET + 8;
 const INO: usize = FOOTER_OFFSET + 4;
 const STAMP: std::ops::Range<usize> = FOOTER_OFFSET + 12..FOOTER_OFFSET + 20;
 const NEXT: usize = FOOTER_OFFSET + 20;
-/// The inode's checksum; a word of the extent hint without one.
+/// Offset of the inode's checksum; without checksums, a word of the extent there.
 const CHECKSUM: usize = I_CHKSUM_OFFSET;
 
-/// A volume that lost power after fsyncs, and where its chain is.
+/// A volume that lost power after fsyncs, and the place of its chain.
 struct Crashed {
     device: Arc<MemoryDevice>,
     chain: Vec<u32>,
@@ -33,7 +33,7 @@ fn put(v: &Arc<Vfs>, path: &str) -> File {
     f
 }
 
-/// Where the chain begins, and what its nodes carry.
+/// The first block of the chain, and the stamp that its nodes carry.
 fn start(device: &Arc<MemoryDevice>) -> (u32, Vec<u8>) {
     let sb = superblock(device);
     let dynamic: Arc<dyn Device> = device.clone();
@@ -69,8 +69,8 @@ fn crashed(features: &'static str) -> Crashed {
     Crashed { device: cut, chain }
 }
 
-/// A volume that was unmounted, mounted by another and lost power after an old file was fsynced four times:
-/// its checkpoint is one of a clean unmount.
+/// A volume that was unmounted, then mounted by another system, and lost power after an old file was fsynced
+/// four times: its checkpoint is of a clean unmount.
 fn crashed_clean(features: &'static str) -> Crashed {
     let device = template(64, features).device();
     let v = mount(device.clone()).unwrap();
@@ -95,7 +95,8 @@ fn crashed_clean(features: &'static str) -> Crashed {
 
 type Damage = (&'static str, fn(&mut Vec<(u32, usize, u32)>, &[u32]));
 
-/// Words to set: block, place in it, value. Direct nodes are even, inodes odd.
+/// Words to set: block of the chain, offset in it, value. Even blocks are direct nodes, odd blocks are
+/// inodes.
 const DAMAGES: &[Damage] = &[
     ("none", |_, _| ()),
     ("loop to the start", |w, c| w.push((c[3], NEXT, c[0]))),

@@ -1,4 +1,4 @@
-//! Contents that nothing but a reader of them would look at: attributes, ACLs, targets of links, the root.
+//! Contents that only their reader looks at: attributes, ACLs, targets of symbolic links, the root.
 
 use crate::agree::rig::*;
 use crate::common::volume::{FEATURES, Image, template};
@@ -60,7 +60,7 @@ fn scene(features: &'static str) -> Scene {
 }
 
 impl Scene {
-    /// Blocks of the main area that the predicate holds of.
+    /// Blocks of the main area for which the predicate is true.
     fn find(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<u32> {
         let end = self.sb.main_blkaddr + self.sb.main_segments * BLOCKS_PER_SEG;
         (self.sb.main_blkaddr..end).filter(|n| wanted(&block(&self.device, *n))).collect()
@@ -84,7 +84,7 @@ impl Scene {
         Scene { device: copy(&self.device), sb: self.sb.clone() }
     }
 
-    /// Changes an inode, and has its checksum right.
+    /// Changes an inode, and corrects its checksum.
     fn inode(&self, name: &str, change: impl Fn(&mut [u8])) {
         for n in self.inodes(name) {
             let mut b = block(&self.device, n);
@@ -94,7 +94,7 @@ impl Scene {
         }
     }
 
-    /// Changes the blocks with `needle` in them.
+    /// Changes the blocks that contain `needle`.
     fn holding(&self, needle: &[u8], change: impl Fn(&mut [u8], usize)) {
         let at = |b: &[u8]| b.windows(needle.len()).position(|w| w == needle);
         let found = self.find(|b| at(b).is_some());
@@ -110,7 +110,7 @@ impl Scene {
         }
     }
 
-    /// The first address of a link that is not inline.
+    /// The first address of a symbolic link that is not inline.
     fn target(&self) -> u32 {
         let b = block(&self.device, self.inodes("long-link")[0]);
         assert_eq!(b[3] & inline::DATA, 0, "the link is inline");
@@ -120,7 +120,7 @@ impl Scene {
 
 type Damage = (&'static str, fn(&Scene));
 
-/// The ACL's first entries, as they are on disk behind the entry's head: version 1, then tag and permissions.
+/// The beginning of the ACL on disk, behind the entry's head: version 1, then tag and permissions.
 const ACL_HEAD: [u8; 4] = [1, 0, 0, 0];
 
 fn acl_value(s: &Scene, name: &str, change: fn(&mut [u8])) {
@@ -262,7 +262,7 @@ fn links_that_a_repair_leaves_can_be_followed_with_features() {
     all(FEATURES, LINKS);
 }
 
-/// Nothing stands in for the root: it is not opened for writing, and either mended or refused.
+/// Nothing can replace the root: such a volume is not opened for writing, and is repaired or refused.
 #[test]
 fn a_root_that_is_no_directory_is_refused() {
     if crate::agree::skip() {

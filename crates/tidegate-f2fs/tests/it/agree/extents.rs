@@ -1,4 +1,4 @@
-//! The largest extent that an inode says it has: after a repair, its blocks are where it says, or it is
+//! The largest extent that an inode remembers: after a repair, its blocks are where it says, or there is
 //! none.
 
 use crate::agree::rig::*;
@@ -46,7 +46,7 @@ fn scene(features: &'static str) -> (Arc<MemoryDevice>, Superblock, Tree) {
     (device, sb, tree)
 }
 
-/// Where the inode of file `name` is: the NAT's block, or its journal, says so.
+/// The blocks of file `name`'s inode, as the NAT's block or its journal says.
 fn inodes(device: &Arc<MemoryDevice>, sb: &Superblock, name: &str) -> Vec<u32> {
     let dynamic: Arc<dyn Device> = device.clone();
     let cp = load_checkpoint(&queue(&dynamic), sb).unwrap();
@@ -59,7 +59,7 @@ fn inodes(device: &Arc<MemoryDevice>, sb: &Superblock, name: &str) -> Vec<u32> {
             addrs.insert(n * NAT_ENTRY_PER_BLOCK as u32 + i as u32, get32(&b, i * 9 + 5));
         }
     }
-    // The journal: a count, then number, version, inode, address.
+    // A journal has a count, then entries of number, version, inode, address.
     let sums = block(device, cp.start + cp.raw.cp_pack_start_sum.get());
     let at = if cp.flags.contains(CpFlags::COMPACT_SUM) { 0 } else { 512 * 7 };
     for i in 0..usize::from(u16::from_le_bytes([sums[at], sums[at + 1]])) {
@@ -78,7 +78,7 @@ fn inodes(device: &Arc<MemoryDevice>, sb: &Superblock, name: &str) -> Vec<u32> {
     found
 }
 
-/// An inode's extent, if it is one that its block map does not have.
+/// An inode's extent, if its block map does not have it.
 fn wrong(b: &[u8]) -> Option<String> {
     let [first, at, len] = [0, 4, 8].map(|n| get32(b, EXT + n));
     let is_inline = b[3] & inline::DATA != 0;
@@ -127,7 +127,7 @@ const DAMAGES: &[Damage] = &[
         put32(b, I_NID_OFFSET, y);
         put32(b, I_NID_OFFSET + 4, x);
     }),
-    // A change of the map by the repair has to be made to the extent, too.
+    // A repair that changes the block map must change the extent, too.
     ("an address in its middle outside the volume", "a", |b| put32(b, addrs_at(b) + 40, 0x0fff_0000)),
     ("an address in its middle in the metadata", "a", |b| put32(b, addrs_at(b) + 40, 600)),
     ("its first address gone", "a", |b| put32(b, addrs_at(b), 0)),

@@ -1,4 +1,4 @@
-//! A volume made over another and cut short: the old one is there, or none, or the new one.
+//! A mkfs over an old volume is interrupted: then there is the old volume, or none, or the new one.
 
 use crate::agree::rig::*;
 use crate::common::volume::{Image, template};
@@ -22,7 +22,7 @@ fn old() -> (Image, Tree) {
     (Image::of(&device), tree)
 }
 
-/// The state that a cut leaves, if it is none of those allowed.
+/// The state that a cut leaves, if it is not an allowed one.
 fn judge(device: Arc<dyn Device>, before: &Tree, after: &Tree) -> Option<String> {
     let checked = check(&queue(&device), CheckOptions::default());
     let opened = mount(device.clone());

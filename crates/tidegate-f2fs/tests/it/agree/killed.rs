@@ -1,6 +1,6 @@
-//! Repairs that are killed and run again: what they leave is what one leaves that is not.
+//! Repairs that are killed and run again: the result is that of a repair that was not killed.
 //!
-//! `TIDEGATE_SEED` and `TIDEGATE_SEEDS` say where to begin and how many to try.
+//! `TIDEGATE_SEED` is the first seed, `TIDEGATE_SEEDS` the number of seeds.
 
 use crate::agree::rig::*;
 use crate::common::volume::{FEATURES, Image, template};
@@ -14,7 +14,7 @@ use tidegate_vfs::*;
 
 const LINKS: usize = std::mem::offset_of!(RawInode, i_links);
 const BLOCKS: usize = std::mem::offset_of!(RawInode, i_blocks);
-/// Cuts of each repair that lie anywhere, beside those at flushes.
+/// Cuts of each repair at random points, besides the cuts at flushes.
 const CUTS: usize = 4;
 
 fn number(name: &str, or: u64) -> u64 {
@@ -61,7 +61,7 @@ fn scene(features: &'static str, fsynced: bool) -> Arc<MemoryDevice> {
     cut
 }
 
-/// The structures that a repair works with, to damage them by chance.
+/// The structures that a repair works with, for random damage to them.
 struct Victim<'a> {
     device: &'a MemoryDevice,
     sb: &'a Superblock,
@@ -119,7 +119,7 @@ impl Victim<'_> {
         set_block(self.device, n, &b);
     }
 
-    /// One kind of damage; what it was.
+    /// Does one kind of damage and returns its name.
     fn damage(&mut self) -> &'static str {
         match self.below(11) {
             0 => {
@@ -165,7 +165,7 @@ impl Victim<'_> {
                 "garbage for nodes"
             }
             8 => {
-                // Every other entry of both copies.
+                // Every other entry of both copies is damaged.
                 let blocks = self.sb.sit_blkaddr..self.sb.nat_blkaddr;
                 for n in blocks.step_by(BLOCKS_PER_SEG as usize / 2) {
                     self.change(n, |b| b.chunks_exact_mut(74).step_by(2).for_each(|e| e.fill(0)));
@@ -192,7 +192,7 @@ impl Victim<'_> {
     }
 }
 
-/// Repairs; what is there then.
+/// Repairs the volume; returns its content.
 fn finish(device: &Arc<MemoryDevice>) -> std::result::Result<Tree, String> {
     let r = run_repair(device.clone()).map_err(|e| format!("refused: {e}"))?;
     if r.outcome == Outcome::Left {
@@ -204,12 +204,12 @@ fn finish(device: &Arc<MemoryDevice>) -> std::result::Result<Tree, String> {
     tree
 }
 
-/// Where the record may be cut: behind each flush, just before it, and anywhere.
+/// The points at which the record is cut: behind each flush, just before it, and at random.
 fn cuts(records: &[Record], v: &mut Victim<'_>) -> Vec<usize> {
     let flushes = |r: &Record| r.op == Op::Flush || r.flags.intersects(BioFlags::PREFLUSH | BioFlags::FUA);
     let at = (0..records.len()).filter(|i| flushes(&records[*i]));
     let mut all: Vec<usize> = at.flat_map(|i| [i, i + 1]).collect();
-    // A few of many.
+    // If there are many flushes, a few of them are enough.
     while all.len() > 8 {
         all.remove(v.below(all.len()));
     }
@@ -232,7 +232,7 @@ fn brief(a: &Tree, b: &Tree) -> String {
     format!("without a cut {}; after it {}", only(a, b), only(b, a))
 }
 
-/// Judges one seed; what was wrong, and how many cuts were looked at.
+/// Judges one seed; returns the faults, and the number of cuts tried.
 fn one(base: &Image, sb: &Superblock, seed: u64) -> (Vec<String>, usize) {
     let device = base.device();
     let mut v = Victim { device: &device, sb, rng: Rng::new(seed) };

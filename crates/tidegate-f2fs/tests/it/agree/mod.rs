@@ -1,5 +1,5 @@
-//! Check, repair and what follows agree: a volume that a repair calls good opens, fsynced files included,
-//! reads to its end, and is clean for the stock checker. A volume that cannot be brought there is refused.
+//! Check, repair and the engine agree. A volume that a repair calls good opens, with its fsynced files, can
+//! be read to its end, and is clean for the stock checker. A volume that cannot be brought there is refused.
 
 mod chain;
 mod contents;

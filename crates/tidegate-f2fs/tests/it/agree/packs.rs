@@ -1,5 +1,5 @@
-//! The newest checkpoint, whole by its checksums, says what cannot be: that is damage and no power cut.
-//! Nothing is written over it on the word of the one before, and what is said is about the right pack.
+//! The newest checkpoint has correct checksums but impossible values: that is damage and not a power cut.
+//! Nothing is written over it on the word of the older checkpoint, and the messages are about the right pack.
 
 use crate::agree::rig::*;
 use crate::common::volume::{FEATURES, Image, template};
@@ -77,7 +77,7 @@ fn newest(device: &Arc<MemoryDevice>) -> Checkpoint {
     load_checkpoint(&queue(&device), &sb).unwrap()
 }
 
-/// A volume whose two checkpoints differ: the newer one alone has `/new`.
+/// A volume whose two checkpoints differ: only the newer one has `/new`.
 fn scene(features: &'static str) -> Arc<MemoryDevice> {
     let device = template(64, features).device();
     let v = mount(device.clone()).unwrap();
@@ -94,7 +94,7 @@ fn scene(features: &'static str) -> Arc<MemoryDevice> {
     cut
 }
 
-/// Changes a pack's head and tail; their checksums are right.
+/// Changes a pack's head and tail, and corrects their checksums.
 fn change(device: &MemoryDevice, cp: &Checkpoint, damage: impl Fn(&mut [u8])) {
     for n in [cp.start, cp.start + cp.raw.cp_pack_total_block_count.get() - 1] {
         let mut b = block(device, n);
@@ -177,7 +177,7 @@ fn a_newest_checkpoint_that_cannot_be_is_damage_with_features() {
     all(FEATURES);
 }
 
-/// One that was not written to its end is what a power cut leaves: the one before it stands.
+/// A power cut leaves a checkpoint that was not written to its end: the older one counts.
 #[test]
 fn a_newest_checkpoint_without_an_end_is_none() {
     if crate::agree::skip() {
@@ -192,7 +192,7 @@ fn a_newest_checkpoint_without_an_end_is_none() {
     }
 }
 
-/// With neither to go by, nothing is done.
+/// If both checkpoints are impossible, nothing is done.
 #[test]
 fn two_checkpoints_that_cannot_be_are_refused() {
     if crate::agree::skip() {

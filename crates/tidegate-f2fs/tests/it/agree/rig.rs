@@ -1,4 +1,4 @@
-//! A volume in memory to damage, and the judgement of what a repair leaves.
+//! A volume in memory to damage, and the judgement of a repair's result.
 
 use crate::common::volume::{Image, fsck, mount_with};
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use tidegate_vfs::*;
 pub const ROOT: &Cred = &Cred::ROOT;
 pub const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
-/// Errors shown of one walk.
+/// Most errors that a walk reports.
 const SHOWN: usize = 5;
 
 pub fn queue(device: &Arc<dyn Device>) -> Arc<RequestQueue> {
@@ -50,10 +50,10 @@ pub fn caught<T>(
     })
 }
 
-/// The file behind each name: kind, mode, owners, links, size, content or target, attributes.
+/// For each name its file: kind, mode, owners, links, size, content or target, attributes.
 pub type Tree = BTreeMap<String, String>;
 
-/// Reads everything there is.
+/// Reads every file of the volume.
 ///
 /// # Errors
 /// The file that could not be read.
@@ -121,7 +121,7 @@ fn describe(v: &Arc<Vfs>, inode: &Arc<Inode>) -> std::result::Result<String, Str
         }
         text += &format!(" {shown}={:x}", f2fs_crc32(&value));
     }
-    // As extraction asks for them: whether they are listed or not.
+    // The ACLs are read even if they are not listed, as an extraction does.
     for name in ACLS {
         match v.getxattr(ROOT, inode, name) {
             Ok(value) if Acl::parse(&value).is_none() => {
@@ -142,17 +142,17 @@ fn content(v: &Arc<Vfs>, inode: &Arc<Inode>) -> std::result::Result<u32, String>
     if n != data.len() { Err(format!("{n} bytes of {}", data.len())) } else { Ok(f2fs_crc32(&data)) }
 }
 
-/// How a repair that agrees with what follows ended.
+/// The end of a repair that the engine agrees with.
 #[derive(Debug)]
 pub enum End {
     Good(RepairReport, Tree),
     Refused(String),
 }
 
-/// Repairs, and judges what that leaves.
+/// Repairs a volume, and judges the result.
 ///
 /// # Errors
-/// Where the repair ended well and what follows does not.
+/// When the repair ended well but a later step does not.
 pub fn repair_and_follow(device: &Arc<MemoryDevice>) -> std::result::Result<End, String> {
     let report = match caught("repair", || Ok(run_repair(device.clone())))? {
         Err(e) => return Ok(End::Refused(e.to_string())),
@@ -188,7 +188,7 @@ pub fn repair_and_follow(device: &Arc<MemoryDevice>) -> std::result::Result<End,
     if bad.is_empty() { Ok(End::Good(report, tree)) } else { Err(bad.join("\n    ")) }
 }
 
-/// A device of its own with the same content.
+/// A separate device with the same content.
 pub fn copy(device: &MemoryDevice) -> Arc<MemoryDevice> {
     Image::of(device).device()
 }
@@ -215,7 +215,7 @@ pub fn put32(b: &mut [u8], at: usize, v: u32) {
     b[at..at + 4].copy_from_slice(&v.to_le_bytes());
 }
 
-/// Gives an inode the checksum of what it holds now, where inodes have one.
+/// Corrects the checksum of an inode, if inodes have checksums.
 pub fn sign(sb: &Superblock, b: &mut [u8]) {
     let is_inode = get32(b, FOOTER_OFFSET) == get32(b, FOOTER_OFFSET + 4);
     if !sb.features.contains(Features::INODE_CHKSUM) || !is_inode || b[3] & inline::EXTRA_ATTR == 0 {
@@ -231,13 +231,13 @@ pub fn sign(sb: &Superblock, b: &mut [u8]) {
     put32(b, I_CHKSUM_OFFSET, c);
 }
 
-/// Where an inode's addresses or its inline content begin.
+/// The offset of an inode's addresses or inline content.
 pub fn addrs_at(b: &[u8]) -> usize {
     I_ADDR_OFFSET + if b[3] & inline::EXTRA_ATTR != 0 { usize::from(b[I_ADDR_OFFSET]) } else { 0 }
 }
 
-/// The device when power is lost after the requests `done`; what was not flushed arrived where `arrived`
-/// says so.
+/// The device after a power cut behind the requests `done`; `arrived` decides for each write that was not
+/// flushed whether it is there.
 pub fn cut_off(base: &Image, done: &[Record], arrived: &mut impl FnMut() -> bool) -> Arc<MemoryDevice> {
     let device = base.device();
     let flush = |r: &Record| r.op == Op::Flush || r.flags.contains(BioFlags::PREFLUSH);

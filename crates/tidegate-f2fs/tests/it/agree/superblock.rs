@@ -1,5 +1,5 @@
-//! Superblocks with one field changed in both copies: what the stock checker refuses, so do we, and the
-//! error says which field it is.
+//! Superblocks with one field changed in both copies: we refuse every superblock that the stock checker
+//! refuses, and the error names the field.
 
 use crate::agree::rig::{End, caught, mount, queue, repair_and_follow};
 use crate::common::volume::{FEATURES, Image, template};
@@ -13,7 +13,7 @@ use tidegate_block::MemoryDevice;
 use tidegate_f2fs::check::{CheckOptions, check};
 use tidegate_f2fs::raw::*;
 
-/// A field: its name, place, and width in bytes; words that name it, too.
+/// A field: name, offset and width in bytes, and other words that name it in errors.
 type Field = (&'static str, usize, usize, &'static [&'static str]);
 
 macro_rules! field {
@@ -70,7 +70,7 @@ const FIELDS: &[Field] = &[
 ];
 
 const REFUSED: &str = "Can't find a valid F2FS superblock at 0x1";
-/// Seconds that the stock checker gets: it takes a tenth of one, or does not end.
+/// Seconds that the stock checker gets: it needs a tenth of one, or does not end.
 const PATIENCE: &str = "5";
 
 fn values(field: &Field, n: u64) -> Vec<u64> {
@@ -78,7 +78,7 @@ fn values(field: &Field, n: u64) -> Vec<u64> {
     let mut all = vec![0, 1, 2, n.wrapping_sub(1), n.wrapping_add(1), 0x7fff_ffff, 0xffff_ffff, largest];
     match field.0 {
         "feature" => all.extend((0..20).map(|bit| n ^ 1 << bit)),
-        // Inodes that there are, and one that there could be.
+        // Inode numbers that exist, and one that could.
         "qf_ino[0]" | "qf_ino[1]" | "qf_ino[2]" => all.extend([3, 4, 5, 100]),
         _ => {}
     }
@@ -88,8 +88,8 @@ fn values(field: &Field, n: u64) -> Vec<u64> {
     all
 }
 
-/// Both copies with `field` set to `value`, and the right checksum where there is one and it was not it
-/// that was changed.
+/// Both copies with `field` set to `value`. The checksum is corrected where there is one, unless it is the
+/// field that was changed.
 fn blocks(block: &[u8], field: &Field, value: u64) -> Vec<u8> {
     let mut b = block.to_vec();
     let sb = &mut b[SUPER_OFFSET..SUPER_OFFSET + 3072];
@@ -104,9 +104,9 @@ fn blocks(block: &[u8], field: &Field, value: u64) -> Vec<u8> {
 
 enum Stock {
     Good,
-    /// Neither superblock is one.
+    /// It finds neither superblock valid.
     Refuses(String),
-    /// It goes on, and is not content, or does not end.
+    /// It goes on and reports faults, or does not end.
     Objects(String),
 }
 
@@ -130,7 +130,7 @@ fn stock(path: &Path) -> Stock {
     }
 }
 
-/// The outcome of opening, checking and repairing: each error, or none.
+/// The results of opening, checking and repairing: each an error, or none.
 fn ours(device: &MemoryDevice) -> (Vec<(&'static str, Option<String>)>, Option<String>) {
     let own = || crate::agree::rig::copy(device);
     let mut all = Vec::new();
@@ -168,7 +168,8 @@ struct Found {
 }
 
 fn table(features: &'static str) -> Found {
-    // The features change what a checksum says, and not which numbers are possible: fewer of these will do.
+    // The features change the scope of a checksum, not which numbers are possible: fewer numbers are enough
+    // here.
     let every = if features.is_empty() { 1 } else { 3 };
     let image = template(64, features);
     let base = image.device();
@@ -219,7 +220,7 @@ fn judge(what: &str, field: &Field, device: &Arc<MemoryDevice>, path: &Path, fou
                 }
             }
         }
-        // Faults that a check reports as well, a repair may mend.
+        // A repair may correct faults that a check reports as well.
         Stock::Objects(why) if takers.contains(&"check") || disagrees.is_some() => {
             let why: String = why.chars().take(300).collect();
             writeln!(found.disagrees, "  {what}: ours take it: {takers:?}; fsck.f2fs goes on: {why}")
@@ -232,7 +233,7 @@ fn judge(what: &str, field: &Field, device: &Arc<MemoryDevice>, path: &Path, fou
                     writeln!(found.stricter, "  {what}: {who}: {e}").unwrap();
                 }
             }
-            // A feature that is only read is said when it is opened.
+            // The error for a feature that allows only reading comes when the volume is opened.
             if let Some(e) = disagrees.filter(|_| field.0 != "feature") {
                 writeln!(found.disagrees, "  {what}: {e}").unwrap();
             }

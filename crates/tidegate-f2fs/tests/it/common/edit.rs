@@ -1,4 +1,4 @@
-//! Changes to a volume that somebody else filled, and what must have come of them.
+//! Changes to a volume that another system filled, and their expected results.
 
 use crate::common::tree::{ROOT, hash, mount, pattern, put, write};
 use crate::common::tree::{assert_clean, assert_same, describe, describe_image};
@@ -8,13 +8,13 @@ use std::sync::Arc;
 use tidegate_testing::manifest::{Entry, Kind, Manifest, hex, unescape};
 use tidegate_vfs::*;
 
-/// Files each kind of change is made to.
+/// Number of files for each kind of change.
 const EACH: usize = 40;
 /// `FS_IMMUTABLE_FL` and `FS_APPEND_FL`: files that refuse changes.
 const UNCHANGEABLE: u32 = 0x30;
-/// From what size on files are only cut: nobody reads them whole.
+/// Files of at least this size are only truncated: they are never read whole.
 const HUGE: u64 = 1 << 30;
-/// Directory of what is added.
+/// Directory of the added files.
 const ADDED: &str = "tidegate-added";
 /// The attribute that is set.
 const XATTR: &str = "user.tidegate";
@@ -36,7 +36,7 @@ struct Victim {
     inode: Arc<Inode>,
 }
 
-/// Changes the volume in every way, judges it, and returns what it holds then.
+/// Changes the volume in every way, judges it, and returns its new content.
 pub fn edit_and_judge(image: &Path, before: &Manifest) -> Manifest {
     let v = mount(image);
     let mut expected = Expected::default();
@@ -126,7 +126,7 @@ fn overwrite(v: &Arc<Vfs>, f: Victim, expected: &mut Expected) {
     expected.touched.insert(f.path);
 }
 
-/// Cuts and lengthens again: what was cut off must be zeros.
+/// Truncates and lengthens again: the bytes cut off must be zeros.
 fn truncate(v: &Arc<Vfs>, f: Victim, expected: &mut Expected) {
     let mut data = read(v, &f.inode);
     let (full, cut) = (data.len(), data.len() / 3);
@@ -139,7 +139,7 @@ fn truncate(v: &Arc<Vfs>, f: Victim, expected: &mut Expected) {
     expected.touched.insert(f.path);
 }
 
-/// Cuts nearly all away, nodes of every depth with it.
+/// Truncates files to almost nothing, with nodes of every depth.
 fn cut(v: &Arc<Vfs>, f: Victim, expected: &mut Expected) {
     let file = v.open(ROOT, &f.inode, OpenFlags::WRITE).unwrap();
     file.truncate(5000).unwrap();
@@ -170,7 +170,7 @@ impl Expected {
         assert_same("what was left alone", &self.untouched(before), &self.untouched(after));
     }
 
-    /// Files that no change was made to; times of directories follow those of their names.
+    /// Files without a change; times of directories follow the changes of their names.
     fn untouched(&self, all: &Manifest) -> Manifest {
         let alone = |e: &&Entry| {
             let ours = self.touched.contains(&e.path) || self.gone.contains(&e.path);

@@ -16,7 +16,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Reads a device through `read`, which fills a buffer from a position.
+    /// Reads a device through `read`, which fills a buffer from an offset.
     fn gather(size: u64, mut read: impl FnMut(u64, &mut [u8])) -> Image {
         let mut image = Image { size, parts: Vec::new() };
         let mut buf = vec![0; PIECE];
@@ -43,7 +43,7 @@ impl Image {
         Self::gather(size, |at, to| file.read_exact_at(to, at).unwrap())
     }
 
-    /// Writes it to a sparse file.
+    /// Writes the content to a sparse file.
     #[allow(dead_code)]
     pub fn save(&self, path: &Path) {
         let file = File::create(path).unwrap();
@@ -53,7 +53,7 @@ impl Image {
         }
     }
 
-    /// A device of its own with this content.
+    /// A separate device with this content.
     pub fn device(&self) -> Arc<MemoryDevice> {
         let device = MemoryDevice::new(self.size);
         for (at, part) in &self.parts {

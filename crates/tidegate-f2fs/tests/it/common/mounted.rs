@@ -1,4 +1,4 @@
-//! A mounted volume in memory, which is copied at any moment: what a power cut leaves then.
+//! A mounted volume in memory that can be copied at any moment: the copy is what a power cut would leave.
 
 use super::volume::{Image, fsck, mount_with, template};
 use std::sync::Arc;
@@ -22,12 +22,12 @@ impl Mounted {
         let mut options = F2fsOptions::default();
         options.parse(list).unwrap();
         let v = Self::open(template(mib, features).device(), options);
-        // The first fsync after opening takes a checkpoint: no chain of nodes is continued.
+        // The first fsync after a mount makes a checkpoint: no chain of nodes is continued.
         v.file("/first").fsync(false).unwrap();
         v
     }
 
-    /// No page goes out for its age alone: what is on the device is what was asked for.
+    /// No page is written because of its age: only requested writes are on the device.
     pub fn open(device: Arc<MemoryDevice>, options: F2fsOptions) -> Mounted {
         let mount = MountOptions { no_periodic_writeback: true, ..Default::default() };
         let limits = MemoryLimits::default();
@@ -35,7 +35,7 @@ impl Mounted {
         Mounted { device, fs, vfs, options }
     }
 
-    /// The volume as it comes up after the power failed now.
+    /// The volume as it opens after a power cut now.
     pub fn after_crash(&self) -> Mounted {
         Self::open(Image::of(&self.device).device(), self.options.clone())
     }
@@ -74,7 +74,7 @@ impl Mounted {
         self.vfs.rename(ROOT, from, to, RenameFlags::empty()).unwrap();
     }
 
-    /// Ends the volume's use and has it judged.
+    /// Unmounts the volume and has it judged.
     pub fn finish(self) {
         self.vfs.unmount().unwrap();
         fsck(&self.device).unwrap();

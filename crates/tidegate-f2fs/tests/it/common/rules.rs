@@ -1,4 +1,4 @@
-//! Single rules, each broken once: short histories with one answer.
+//! Single rules: short histories, each with one right answer.
 
 use crate::common::posix::acl;
 use crate::common::volume::{self, FEATURES};
@@ -40,7 +40,7 @@ impl Volume {
         self.again();
     }
 
-    /// As after a power cut right behind a sync.
+    /// Leaves the volume as after a power cut right behind a sync.
     fn abandon(&mut self) {
         self.vfs.sync().unwrap();
         self.device = volume::Image::of(&self.device).device();
@@ -115,7 +115,7 @@ fn change_many(count: u32, limits: MemoryLimits) {
     assert_eq!(lost, 0, "changes lost");
 }
 
-/// The node table forgets clean entries when it has many, but not of nodes that are in memory still.
+/// The node table drops clean entries when it has many, but not entries of nodes that are still in memory.
 #[test]
 fn nodes_outlive_their_table_entries() {
     if skip() {
@@ -125,7 +125,7 @@ fn nodes_outlive_their_table_entries() {
     within(Duration::from_secs(30), "changing 70,000 files", move || change_many(70_000, limits));
 }
 
-/// A cache full of dirty nodes gets room by writing them, not by dropping what was just read.
+/// A cache full of dirty nodes gets room by writing them, not by dropping nodes that were just read.
 #[test]
 fn more_dirty_nodes_than_the_cache_holds() {
     if skip() {
@@ -185,7 +185,8 @@ fn create_does_not_open_a_directory() {
     assert_eq!(kind(r), Some(ErrorKind::IsADirectory));
 }
 
-/// open(2) with O_CREAT makes what a dangling link points to; with O_EXCL it does not look there.
+/// open(2) with O_CREAT creates the file that a dangling link points to; with O_EXCL it does not follow the
+/// link.
 #[test]
 fn create_follows_a_dangling_link() {
     if skip() {
@@ -201,7 +202,7 @@ fn create_follows_a_dangling_link() {
     assert_eq!(f.inode().ino, v.find("/dir/made").ino);
 }
 
-/// Names in a directory without search permission are nobody's business.
+/// A directory without search permission does not tell whether a name exists.
 #[test]
 fn a_closed_directory_tells_no_names() {
     if skip() {
@@ -217,7 +218,7 @@ fn a_closed_directory_tells_no_names() {
     }
 }
 
-/// A caller that may not keep privileges takes the set-id bits off by changing content.
+/// A caller without privileges clears the set-id bits by a change of content.
 #[test]
 fn content_changes_drop_set_id_bits() {
     if skip() {
@@ -239,7 +240,7 @@ fn content_changes_drop_set_id_bits() {
     }
 }
 
-/// utimensat(2) with times of one's choice is for the owner alone.
+/// Only the owner may set arbitrary times with utimensat(2).
 #[test]
 fn only_the_owner_chooses_times() {
     if skip() {
@@ -251,7 +252,7 @@ fn only_the_owner_chooses_times() {
     assert_eq!(kind(v.vfs.setattr(&ann(), &inode, &set)), Some(ErrorKind::NotPermitted));
 }
 
-/// acl(5): which lists are valid, as posix_acl_valid() has it.
+/// acl(5): the lists that are valid, as in posix_acl_valid().
 #[test]
 fn malformed_access_lists_are_refused() {
     if skip() {
@@ -277,7 +278,7 @@ fn malformed_access_lists_are_refused() {
     }
 }
 
-/// A list without entries is no list: setting it takes the access list away and leaves the mode.
+/// A list without entries is no list: setting it removes the access list and leaves the mode.
 #[test]
 fn an_empty_access_list_is_none() {
     if skip() {
@@ -295,7 +296,7 @@ fn an_empty_access_list_is_none() {
     assert_eq!(kind(v.vfs.getxattr(ROOT, &inode, acl::ACCESS)), Some(ErrorKind::NoData));
 }
 
-/// POSIX.1e: of the group entries that match, one must allow all that is asked for.
+/// POSIX.1e: one of the matching group entries must allow everything that is asked for.
 #[test]
 fn group_entries_do_not_add_up() {
     if skip() {
@@ -311,8 +312,8 @@ fn group_entries_do_not_add_up() {
     assert_eq!(kind(v.vfs.open(&ann(), &inode, RW)), Some(ErrorKind::PermissionDenied));
 }
 
-/// Linux takes no attribute name of more than 255 bytes, its namespace included: a longer one could be
-/// listed there and neither read nor removed.
+/// Linux accepts no attribute name of more than 255 bytes, its namespace included: Linux could list a longer
+/// name, but neither read nor remove it.
 #[test]
 fn attribute_names_end_at_255_bytes() {
     if skip() {

@@ -1,4 +1,4 @@
-//! A volume of ours described, changed and judged in the terms of the kernel's manifests.
+//! Describes, changes and judges a volume of ours in the terms of the kernel's manifests.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use tidegate_testing::manifest::{ContentHash, Manifest, Options};
 use tidegate_testing::tree::assert_same_but;
 use tidegate_vfs::*;
 
-/// The one who does everything here.
+/// The user of all operations here.
 pub const ROOT: &Cred = &Cred::ROOT;
 
-/// Differences shown of one comparison.
+/// Most differences that one comparison reports.
 const SHOWN: usize = 20;
 
 /// The device behind an image.
@@ -21,7 +21,7 @@ pub fn queue(path: &Path, read_only: bool) -> Arc<RequestQueue> {
     Arc::new(RequestQueue::new(file::open(path, options).unwrap(), QueueLimits::default()))
 }
 
-/// Mounts an image, or says why not.
+/// Mounts an image, or returns the reason why not.
 pub fn try_mount(path: &Path, read_only: bool) -> Result<Arc<Vfs>> {
     let bdi = Bdi::new(MemoryLimits::default());
     let options = F2fsOptions { read_only, ..Default::default() };

@@ -14,16 +14,16 @@ use tidegate_f2fs::{F2fs, F2fsOptions};
 use tidegate_rt::Timespec;
 use tidegate_vfs::{Bdi, FileSystem, MemoryLimits, MountOptions, Result, Vfs};
 
-/// Every feature that is written.
+/// Every feature that Tidegate writes.
 pub const FEATURES: &str =
     "extra_attr,inode_checksum,flexible_inline_xattr,inode_crtime,sb_checksum,lost_found";
 
-/// Seconds that times may have.
+/// The range of seconds in times.
 pub const SECONDS: std::ops::RangeInclusive<i64> = i64::MIN..=i64::MAX;
-/// Bytes of attributes that an inode has room for in any case.
+/// Bytes of attributes that every inode has room for.
 pub const XATTRS: usize = 1 << 30;
 
-/// Positions of switches that leave files as they are.
+/// Switch settings that do not change files.
 pub const SWITCHES: [&str; 7] = [
     "writepages=submit_locked,min_seq_blocks=0",
     "writepages=unlocked,nocheckpoint_merge",
@@ -46,7 +46,7 @@ pub fn mkfs(path: &Path, mib: u64, features: &str) {
     assert!(out.status.success(), "mkfs.f2fs: {}", String::from_utf8_lossy(&out.stderr));
 }
 
-/// A fresh volume as the reference tool makes it; made once for each size and set of features.
+/// A fresh volume made by the reference tool; made once for each size and set of features.
 pub fn template(mib: u64, features: &'static str) -> Image {
     static MADE: Mutex<Option<HashMap<(u64, &'static str), Image>>> = Mutex::new(None);
     let mut made = MADE.lock().unwrap();
@@ -62,7 +62,7 @@ pub fn template(mib: u64, features: &'static str) -> Image {
         .clone()
 }
 
-/// A fresh volume of our own making: the smallest there is.
+/// A fresh volume made by our mkfs: the smallest possible.
 pub fn smallest(features: Features) -> Arc<MemoryDevice> {
     let options = MkfsOptions {
         uuid: Some([7; 16]),
@@ -77,7 +77,7 @@ pub fn smallest(features: Features) -> Arc<MemoryDevice> {
     device
 }
 
-/// Opens and mounts what a device holds.
+/// Opens and mounts the volume on a device.
 pub fn mount_with(
     device: Arc<dyn Device>,
     limits: MemoryLimits,
@@ -91,12 +91,12 @@ pub fn mount_with(
     Ok((fs, vfs))
 }
 
-/// Mounts a volume that must come up for writing, with every change at `time`.
+/// Mounts a volume that must open for writing, with every change at `time`.
 pub fn mount_rw(device: Arc<dyn Device>, limits: MemoryLimits, time: Timespec) -> Result<Arc<Vfs>> {
     open_rw(device, limits, time).map(|v| v.1)
 }
 
-/// Mounts a volume for writing, and gives the volume itself, too.
+/// Mounts a volume for writing, and returns the volume itself, too.
 pub fn open_rw(
     device: Arc<dyn Device>,
     limits: MemoryLimits,
@@ -114,7 +114,7 @@ pub fn fsck(device: &MemoryDevice) -> std::result::Result<(), String> {
     let path = dir.path().join("checked.img");
     Image::of(device).save(&path);
     tidegate_testing::golden::fsck_f2fs(&path).map_err(|e| {
-        // A failing volume is worth keeping when somebody asks for it.
+        // A failing volume is kept on request.
         if let Some(keep) = std::env::var_os("TIDEGATE_KEEP") {
             std::fs::copy(&path, keep).unwrap();
         }

@@ -1,14 +1,14 @@
-//! A deadline for what must come to an end.
+//! A deadline for code that must end.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// How much slower than an idle machine one that is busy may be before `f` counts as hanging.
+/// A busy machine may take this many times as long as an idle one before `f` counts as hanging.
 const BUSY: u32 = 10;
 
-/// Runs `f`, which an idle machine does within `limit`, in a thread of its own, and fails when it hangs. A
-/// panic in it goes on here; a thread that hangs is left behind, since nothing can end it.
+/// Runs `f`, which takes an idle machine at most `limit`, in a thread of its own, and fails when it hangs. A
+/// panic in `f` is passed on; a thread that hangs is left behind, since nothing can end it.
 pub fn within<T: Send + 'static>(limit: Duration, what: &str, f: impl FnOnce() -> T + Send + 'static) -> T {
     let limit = limit * BUSY;
     let (send, done) = channel();

@@ -36,7 +36,7 @@ impl Bed {
         Bed { memory, device, spec }
     }
 
-    /// Zones as they are, over a copy of the bytes: what a power cut leaves that loses nothing.
+    /// A copy of the device with its zones: the state after a power cut that loses nothing.
     pub fn copy(&self) -> Bed {
         let memory = Image::of(&self.memory).device();
         let mut zones = Zones::new(self.spec, memory.size());

@@ -9,7 +9,7 @@ use tidegate_testing::manifest::Manifest;
 use tidegate_testing::zoned::Devices;
 use tidegate_vfs::{MemoryLimits, MountOptions, Vfs};
 
-/// Mounts what is on a device, with these options.
+/// Mounts the volume on a device, with these options.
 pub fn mount(device: Arc<dyn Device>, list: &str) -> Arc<Vfs> {
     let mut o = F2fsOptions::default();
     o.parse(list).unwrap();
@@ -17,10 +17,10 @@ pub fn mount(device: Arc<dyn Device>, list: &str) -> Arc<Vfs> {
     mount_with(device, MemoryLimits::default(), o, mount).unwrap().1
 }
 
-/// Has the kernel and its checker judge a volume, and `more` be run while it is mounted; what the kernel
-/// finds in it. `dir` is a directory that the guest may write to, as `$DIR`. The checker sees a volume that
-/// is not `clean` only when the kernel has recovered it: in dry runs it complains of each log whose zone was
-/// written to behind the last checkpoint.
+/// Lets the kernel and its checker judge a volume, and runs `more` in the guest while it is mounted; returns
+/// what the kernel finds in the volume. `dir` is a directory that the guest may write to, as `$DIR`. The
+/// checker gets a volume that is not `clean` only when the kernel has recovered it: in dry runs it complains
+/// of each log whose zone was written to behind the last checkpoint.
 pub fn by_the_kernel(devices: &Devices, dir: &Path, clean: bool, more: &str) -> Manifest {
     const FSCK: &str = "fsck.f2fs -f --dry-run $DEV > /run/fsck || { cat /run/fsck; exit 1; }
         grep -e Fail -e ASSERT -e FIX /run/fsck || true\n";

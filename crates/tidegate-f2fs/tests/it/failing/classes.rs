@@ -18,7 +18,7 @@ const FAULTS: [Fault; 5] = [
     Fault::Short(3 * 4096, Errno::TIMEDOUT),
 ];
 
-/// One class, one fault, which of its writes.
+/// One class, one fault, and the writes of the class that fail.
 #[derive(Clone, Debug)]
 struct Case {
     class: Class,
@@ -28,7 +28,7 @@ struct Case {
 }
 
 impl Case {
-    /// Runs it; how many requests failed.
+    /// Runs the case; returns the number of requests that failed.
     fn run(self, stock: bool) -> u64 {
         let name = format!("{self:?}");
         if !wanted(&name) {
@@ -49,7 +49,7 @@ impl Case {
         match (self.class, rig.why_stopped()) {
             (_, None) if failed == 0 => assert!(m.errors.is_empty(), "{name}: {:?}", m.errors),
             (Class::Data, None) => {
-                // In memory it was all along, and now it can be written.
+                // The content was in memory all along, and now it can be written.
                 rig.vfs.sync().unwrap_or_else(|e| panic!("{name}: {e}"));
                 m.promise_all();
             }
@@ -70,7 +70,7 @@ impl Case {
             let what = format!("{name}, {}", ["all written", "only what was flushed"][i]);
             reopen(image, stock && i == 0, &what, |v| m.check(v, &what));
         }
-        // Letting go of it changes nothing.
+        // An unmount changes nothing.
         let _ = rig.vfs.unmount();
         let what = format!("{name}, unmounted");
         reopen(rig.images()[0].clone(), false, &what, |v| m.check(v, &what));
@@ -94,11 +94,11 @@ fn refuses(rig: &FailingVolume, why: &Error, name: &str) {
         assert_eq!(e.stopped_by(), why.errno(), "{name}");
     }
     assert!(["writing", "written", "flushing"].iter().any(|w| why.what().contains(w)), "{why}");
-    // Files that are there can still be read.
+    // Existing files can still be read.
     rig.vfs.entries(&top).unwrap();
 }
 
-/// Each fault, once early, once late and from some write on.
+/// Each fault once early, once late, and from some write on.
 fn all(class: Class) {
     let mut failed = 0;
     for (i, fault) in FAULTS.into_iter().enumerate() {

@@ -1,4 +1,5 @@
-//! File data that cannot be written: who is told, where it goes instead, and what may vouch for it.
+//! File data that cannot be written: the threads that get the error, the place where the data goes instead,
+//! and the writes that may vouch for it.
 
 use crate::common::watch::within;
 use crate::failing::load::Rng;
@@ -27,7 +28,7 @@ fn with_file(pages: u64) -> (FailingVolume, File) {
     (rig, f)
 }
 
-/// The versions found after a power cut, of every page of `/f`.
+/// Checks the versions of every page of `/f` after a power cut.
 fn after_cut(rig: &FailingVolume, pages: u64, allowed: &[u32], what: &str) {
     for image in rig.images() {
         reopen(image, true, what, |v| {
@@ -40,15 +41,15 @@ fn after_cut(rig: &FailingVolume, pages: u64, allowed: &[u32], what: &str) {
     }
 }
 
-/// Has the flusher's work done at once.
+/// Lets the flusher do its work at once.
 fn write_back(rig: &FailingVolume, f: &File) {
     rig.fs.writepages(f.inode(), &mut WritebackControl::background(u64::MAX)).unwrap();
     rig.vfs.bdi().submit_pending();
     f.inode().mapping.wait_writeback(0, u64::MAX);
 }
 
-/// Each open file hears of it once; the pages go to another address with the next try, whether they were
-/// to stay in place (few) or to move (many); who opens the file afterwards hears nothing.
+/// Each open file gets the error once. The next try writes the pages to another address, whether they were to
+/// stay in place (few) or to move (many). A file that is opened afterwards gets no error.
 #[test]
 fn each_open_file_is_told_once() {
     for (pages, errno, kind) in [
@@ -90,8 +91,8 @@ fn each_open_file_is_told_once() {
     }
 }
 
-/// The write of pages to a new place fails, then somebody else's checkpoint is written: it has the pages
-/// at a third place.
+/// The write of pages to a new place fails, then another thread's checkpoint is written: it has the pages at
+/// a third place.
 #[test]
 fn no_checkpoint_vouches_for_a_page_that_failed() {
     for fault in [IO, Fault::Short(4096, Errno::IO), Fault::Short(512, Errno::TIMEDOUT)] {
@@ -108,7 +109,7 @@ fn no_checkpoint_vouches_for_a_page_that_failed() {
     }
 }
 
-/// Several places are bad, one behind the other: it goes on trying, in another segment.
+/// Several places are bad, one behind the other: the checkpoint goes on trying, in another segment.
 #[test]
 fn a_checkpoint_tries_several_places() {
     let (rig, f) = with_file(1);
@@ -121,7 +122,7 @@ fn a_checkpoint_tries_several_places() {
 }
 
 /// The pages cannot be written anywhere: the checkpoint that would have to vouch for them stops the volume
-/// and says why, and what the one before had is still there.
+/// with the reason. The content of the checkpoint before is still there.
 #[test]
 fn a_page_that_finds_no_place_stops_the_volume() {
     let (rig, f) = with_file(40);
@@ -139,24 +140,25 @@ fn a_page_that_finds_no_place_stops_the_volume() {
     after_cut(&rig, 40, &[1], "after the volume stopped");
 }
 
-/// An fsync whose own pages are written must not write nodes that name others which failed meanwhile.
+/// An fsync whose own pages are written must not write nodes that name other pages whose write failed
+/// meanwhile.
 #[test]
 fn no_fsync_vouches_for_a_page_that_failed() {
     for ceases in [true, false] {
         let (rig, f) = with_file(40);
-        // From here on an fsync is no checkpoint.
+        // From here on an fsync needs no checkpoint.
         rig.file("/other").fsync(false).unwrap();
         write(&f, 7, 40, 2);
         rig.faulty.set([rig.rule(Class::Data, IO).which(0..if ceases { 1 } else { u64::MAX })]);
         write_back(&rig, &f);
-        // As fsync does it once the pages it found are written.
+        // Fsync does the same once the pages that it found are written.
         let r = rig.fs.fsync(f.inode(), false);
         assert_eq!(r.is_ok(), ceases, "{r:?}");
         after_cut(&rig, 40, &[if ceases { 2 } else { 1 }], "after the fsync");
     }
 }
 
-/// Pages that are cut from the file take the error of their write along.
+/// When pages are cut from the file, the error of their write goes with them.
 #[test]
 fn pages_that_were_cut_off_need_no_place() {
     type Cut = fn(&FailingVolume, &File);
@@ -167,7 +169,7 @@ fn pages_that_were_cut_off_need_no_place() {
             f.fallocate(how, 8 * PAGE as u64, 32 * PAGE as u64).unwrap();
         },
         |rig, _| rig.vfs.unlink(ROOT, &rig.vfs.root().unwrap(), b"f").unwrap(),
-        // A checkpoint comes between what these do to memory and what they do to the volume.
+        // A checkpoint comes between the operation's change of memory and its change of the volume.
         |rig, f| {
             f.inode().mapping.remove(8, u64::MAX);
             rig.fs.write_checkpoint(true).unwrap();
@@ -192,7 +194,7 @@ fn pages_that_were_cut_off_need_no_place() {
     }
 }
 
-/// A file that nobody has open any more: sync says what could not be written, and so does unmounting.
+/// No process has the file open any more: sync returns the error of its write, and so does unmount.
 #[test]
 fn sync_and_unmount_tell_what_nobody_else_is_told() {
     for unmount in [false, true] {
@@ -204,7 +206,7 @@ fn sync_and_unmount_tell_what_nobody_else_is_told() {
         assert_eq!(r.unwrap_err().kind(), ErrorKind::Io);
         after_cut(&rig, 4, &[1], "never written");
     }
-    // Once it can be written, both are content.
+    // Once the pages can be written, both succeed.
     let (rig, f) = with_file(4);
     write(&f, 7, 4, 2);
     drop(f);
@@ -214,8 +216,8 @@ fn sync_and_unmount_tell_what_nobody_else_is_told() {
     rig.vfs.unmount().unwrap();
 }
 
-/// Nothing can be written for a while: memory stays within its bounds and writers are told, and then all
-/// is written after all.
+/// Nothing can be written for a while: memory stays within its bounds and writers get errors. Later
+/// everything is written after all.
 #[test]
 fn memory_is_bounded_while_nothing_can_be_written() {
     within(LIMIT, "a writer", || {
@@ -248,7 +250,7 @@ fn memory_is_bounded_while_nothing_can_be_written() {
     });
 }
 
-/// A full volume of pages in pieces, so that cleaning has to move them; version of each.
+/// A full volume of fragmented pages, so that cleaning has to move them; with the version of each.
 fn in_pieces() -> (FailingVolume, Vec<Vec<u32>>) {
     let rig = FailingVolume::new(64, "background_gc=off");
     let mut versions = Vec::new();
@@ -275,8 +277,8 @@ fn in_pieces() -> (FailingVolume, Vec<Vec<u32>>) {
     (rig, versions)
 }
 
-/// Cleaning moves pages that are durable where they are: a move that fails loses none, whether it is
-/// made good or not.
+/// Cleaning moves pages that are durable in their old place: a failed move loses none, whether it is repeated
+/// or not.
 #[test]
 fn cleaning_loses_no_page_it_cannot_move() {
     for which in [0..1, 1..2, 2..6, 0..u64::MAX] {

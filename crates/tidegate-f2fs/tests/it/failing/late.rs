@@ -1,5 +1,5 @@
-//! Completions that come late and in another order: the same tree in the end, and at each power cut what
-//! was promised.
+//! Completions that come late and in another order: the final tree is the same, and each power cut leaves
+//! what was promised.
 
 use crate::common::watch::within;
 use crate::failing::load::{prepare, run};
@@ -8,15 +8,15 @@ use crate::failing::wanted;
 use std::time::Duration;
 use tidegate_block::*;
 
-/// All kinds of requests, late by up to this.
+/// The longest delay of a request of any kind.
 const MOST: Duration = Duration::from_millis(3);
 
 fn shuffled(seed: u64, op: Op) -> Rule {
     Rule::new(Fault::Shuffled(MOST)).op(op).chance(400, seed)
 }
 
-/// Threads on a device that does its requests in an order of its own. Then the power fails while some
-/// are still under way.
+/// Threads work on a device that reorders its requests. Then the power fails while some requests are still
+/// under way.
 #[test]
 fn the_order_of_completions_does_not_matter() {
     for (seed, list) in
@@ -53,7 +53,7 @@ fn the_order_of_completions_does_not_matter() {
     }
 }
 
-/// Late and failing at once: the device is what devices are on a bad day.
+/// Requests are late, and some fail.
 #[test]
 fn late_requests_may_fail() {
     for seed in 0..12 {
@@ -67,7 +67,7 @@ fn late_requests_may_fail() {
             let mut m = prepare(&rig);
             let fails = [Fault::Fail(Errno::IO), Fault::Short(4096, Errno::IO), Fault::Fail(Errno::NOSPC)];
             let fault = fails[seed as usize % 3];
-            // Metadata too, with every second seed.
+            // With every second seed, metadata fails, too.
             let writes = match seed % 2 {
                 0 => rig.rule(Class::Data, fault).chance(100, seed),
                 _ => Rule::new(fault).op(Op::Write).chance(3, seed),

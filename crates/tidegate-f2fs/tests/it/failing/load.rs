@@ -1,4 +1,4 @@
-//! Threads that write, fsync, make and remove files, and know what they were promised.
+//! Threads that write, fsync, create and remove files, and record what they were promised.
 
 use crate::failing::rig::*;
 use std::collections::BTreeMap;
@@ -9,9 +9,9 @@ use tidegate_vfs::*;
 
 const THREADS: u64 = 3;
 const FILES: u64 = 5;
-/// Pages of a file at most.
+/// Most pages of a file.
 const PAGES: u64 = 90;
-/// Names in a directory that mean nothing.
+/// Names in a directory that only fill it.
 const NAMES: u32 = 130;
 /// Failures in a row after which a thread gives up.
 const PATIENCE: u32 = 4;
@@ -26,20 +26,20 @@ impl Rng {
     }
 }
 
-/// The state of a file: the version of each page that was promised, the last that was taken, and the last
-/// that somebody tried to write. Version 0 is no page, or zeros.
+/// The state of a file: the version of each page that was promised, the last that was accepted, and the last
+/// that a thread tried to write. Version 0 is no page, or zeros.
 #[derive(Clone)]
 pub struct Known {
     pub id: u64,
     pub acked: Vec<u32>,
     taken: Vec<u32>,
     pub latest: Vec<u32>,
-    /// Whether it was made for certain, and whether its name is promised.
+    /// Whether the file was created for certain, and whether its name is promised.
     made: bool,
     named: bool,
 }
 
-/// All of it, by path.
+/// The states of all files, by path.
 #[derive(Default)]
 pub struct Model {
     pub files: BTreeMap<String, Known>,
@@ -49,7 +49,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// Looks whether everything promised is there and nothing is that nobody wrote.
+    /// Checks that everything promised is there, and that nothing is there that was never written.
     pub fn check(&self, v: &Arc<Vfs>, what: &str) {
         for dir in &self.dirs {
             v.resolve(ROOT, dir.as_bytes(), true).unwrap_or_else(|e| panic!("{what}: {dir}: {e}"));
@@ -65,7 +65,7 @@ impl Model {
         }
     }
 
-    /// All content so far is promised.
+    /// Notes all content so far as promised.
     pub fn promise_all(&mut self) {
         for k in self.files.values_mut() {
             k.acked.clone_from(&k.taken);
@@ -103,7 +103,7 @@ struct Worker {
 }
 
 impl Worker {
-    /// Notes whether an operation went well. Every failure is in the device's terms.
+    /// Notes whether an operation succeeded. Every error must be in the device's terms.
     fn saw<T>(&mut self, r: Result<T>) -> Option<T> {
         match r {
             Ok(v) => {
@@ -161,7 +161,7 @@ impl Worker {
         }
     }
 
-    /// A page reads as it was written, unless writing it failed.
+    /// A page must read as it was written, unless the write failed.
     fn read(&mut self, i: usize) {
         let at = self.r.below(PAGES);
         let (path, f) = &self.open[i];
@@ -191,7 +191,7 @@ impl Worker {
     fn create(&mut self, n: u64) {
         let path = format!("/t{}/n{n}", self.t);
         let r = self.vfs.open_path(ROOT, path.as_bytes(), RW | OpenFlags::CREATE, 0o644);
-        // It may be there although making it was reported as failed.
+        // The file may exist although its creation was reported as failed.
         self.m.files.insert(path.clone(), Known::new(self.t * 100_000 + n));
         if let Some(f) = self.saw(r) {
             self.m.files.get_mut(&path).unwrap().made = true;
@@ -227,13 +227,13 @@ impl Worker {
     }
 }
 
-/// A tree to begin with, all of it promised.
+/// The tree at the start, all of it promised.
 pub fn prepare(rig: &FailingVolume) -> Model {
     let mut m = Model::default();
     for t in 0..THREADS {
         rig.vfs.mkdir(ROOT, &rig.vfs.root().unwrap(), format!("t{t}").as_bytes(), 0o755).unwrap();
         m.dirs.push(format!("/t{t}"));
-        // So many that the directory has blocks of its own.
+        // There are so many that the directory has blocks of its own.
         (0..NAMES).for_each(|n| drop(rig.file(&format!("/t{t}/just-a-name-{n}"))));
         for i in 0..FILES {
             let path = format!("/t{t}/f{i}");
@@ -251,7 +251,8 @@ pub fn prepare(rig: &FailingVolume) -> Model {
     m
 }
 
-/// All threads, `steps` each, as `seed` says, while the device keeps to `rules`; what they know afterwards.
+/// Runs all threads, `steps` operations each, with this `seed`, while the device follows `rules`; returns
+/// what they know afterwards.
 pub fn run(
     rig: &FailingVolume,
     m: Model,

@@ -1,5 +1,5 @@
-//! Reads that fail within a change of names: nothing of it was done, or the volume has stopped and nothing
-//! of it is ever written.
+//! Reads that fail within a change of names: either nothing of the change was done, or the volume has stopped
+//! and nothing of the change is ever written.
 
 use crate::failing::rig::*;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ const OPS: [&str; 10] = [
     "mkdir",
     "rmdir",
 ];
-/// Reads that one of them may do, and more.
+/// More reads than any of the operations does.
 const READS: u64 = 12;
 
 fn long(dir: char, n: u32) -> Vec<u8> {
@@ -49,7 +49,7 @@ fn volume() -> Arc<MemoryDevice> {
     rig.memory.clone()
 }
 
-/// Every name, with its inode and how many names that thinks it has.
+/// Every name, with its inode and the inode's link count.
 fn names(v: &Arc<Vfs>) -> BTreeMap<Vec<u8>, (Ino, u32)> {
     let mut all = BTreeMap::new();
     for dir in [&b"/"[..], b"/a", b"/b", b"/c"] {
@@ -62,7 +62,7 @@ fn names(v: &Arc<Vfs>) -> BTreeMap<Vec<u8>, (Ino, u32)> {
     all
 }
 
-/// Pushes what is clean out of memory.
+/// Drops clean pages from memory.
 pub fn push_out(v: &Arc<Vfs>) {
     let f = v.open_path(ROOT, b"/big", OpenFlags::READ, 0).unwrap();
     for _ in 0..3 {
@@ -86,11 +86,11 @@ fn change(v: &Vfs, op: &str, [a, b, c]: &[Arc<Inode>; 3]) -> Result<()> {
     }
 }
 
-/// Does `op` and has reads fail that it needs; whether any failed, and whether the volume stopped.
+/// Runs `op` and fails reads that it needs; returns whether any read failed, and whether the volume stopped.
 fn one(memory: &MemoryDevice, op: &str, rule: impl FnOnce(&FailingVolume) -> Rule) -> (bool, bool) {
     let rig = FailingVolume::open(Arc::new(memory.copy()), TIGHT, "");
     let v = &rig.vfs;
-    // Names are known, their pages are not.
+    // The names are known, but their pages are not in memory.
     let before = names(v);
     let dirs = [b"/a", b"/b", b"/c"].map(|d| v.resolve(ROOT, d, true).unwrap());
     for n in [&b"new"[..], b"d"] {
@@ -121,7 +121,7 @@ fn a_change_of_names_is_not_done_by_half() {
     for op in OPS {
         let mut failed = 0;
         for k in 0..READS {
-            // And those after it: of several blocks read at once, the one that is needed is tried again.
+            // The reads after it fail, too: of several blocks read at once, the needed one is tried again.
             let r = one(&memory, op, |_| Rule::new(Fault::Fail(Errno::IO)).op(Op::Read).which(k..u64::MAX));
             if !r.0 {
                 break;
@@ -135,7 +135,7 @@ fn a_change_of_names_is_not_done_by_half() {
     }
 }
 
-/// A change of names where memory is so short that pages read before it are gone again when they are needed.
+/// Memory is so short that pages read before a change of names are gone again when the change needs them.
 #[test]
 fn a_change_of_names_that_breaks_off_stops_the_volume() {
     let memory = volume();

@@ -1,4 +1,4 @@
-//! Checkpoint packs that break off anywhere: the pack before them counts.
+//! Checkpoint packs that are cut off at any point: the pack before them counts.
 
 use crate::common::watch::within;
 use crate::failing::load::{Model, prepare, run};
@@ -10,10 +10,10 @@ use tidegate_f2fs::raw::RawSuperblock;
 use tidegate_vfs::*;
 use zerocopy::FromBytes;
 
-/// Blocks of head, payload, orphans and summaries that may get written, and more than there are.
+/// Number of blocks of head, payload, orphans and summaries that may be written; more than a pack has.
 const BLOCKS: u64 = 9;
 
-/// Fails the next pack after `blocks` of its blocks, or its tail; the volume stops and has lost nothing.
+/// Fails the next pack after `blocks` of its blocks, or its tail; the volume must stop without loss.
 fn broken(rig: FailingVolume, m: &Model, class: Class, fault: Fault, unmount: bool, stock: bool) {
     let name = format!("{class:?} {fault:?} unmount {unmount}");
     rig.faulty.set([rig.rule(class, fault)]);
@@ -39,7 +39,7 @@ fn packs_that_break_off() {
                 within(LIMIT, "a broken pack", move || {
                     let rig = FailingVolume::new(72, "");
                     let m = prepare(&rig);
-                    // Orphans among them, and nodes that were fsynced.
+                    // There are orphans among them, and fsynced nodes.
                     let m = run(&rig, m, i as u64, 40, []);
                     assert!(m.errors.is_empty());
                     broken(rig, &m, class, fault, unmount, i % 3 == 0);
@@ -49,7 +49,7 @@ fn packs_that_break_off() {
     }
 }
 
-/// The SIT's bitmap of so large a volume fills blocks behind the head.
+/// The volume is so large that its SIT bitmap fills blocks behind the head.
 #[test]
 fn packs_with_payload_that_break_off() {
     let make = || FailingVolume::make(4 << 20, &MkfsOptions { discard: false, ..Default::default() });

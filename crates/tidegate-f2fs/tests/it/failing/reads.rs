@@ -1,5 +1,5 @@
-//! Reads that fail or end short: who asked is told, what was read in part counts as nothing, and what is on
-//! the volume stays good.
+//! Reads that fail or end short: the reader gets the error, a partial read counts as nothing, and the volume
+//! stays good.
 
 use crate::common::watch::within;
 use crate::failing::load::{prepare, run};
@@ -13,7 +13,7 @@ use tidegate_f2fs::raw::BLOCKS_PER_SEG;
 use tidegate_f2fs::repair::{RepairOptions, repair};
 use tidegate_vfs::*;
 
-/// Pages, nodes and metadata cannot be read now and then, under threads that do everything.
+/// Reads of pages, nodes and metadata fail now and then, under threads that do everything.
 #[test]
 fn reads_fail_now_and_then() {
     let faults = [Fault::Fail(Errno::IO), Fault::Short(512, Errno::IO), Fault::Short(4096, Errno::TIMEDOUT)];
@@ -50,7 +50,8 @@ fn reads_fail_now_and_then() {
     assert!(failed > 20 || std::env::var_os("TIDEGATE_CASE").is_some(), "{failed} reads failed");
 }
 
-/// One page cannot be read: the reader is told each time, others are not, and afterwards it can be.
+/// One page cannot be read: its reader gets the error each time, others do not, and later the page can be
+/// read.
 #[test]
 fn a_failed_read_leaves_nothing_behind() {
     let memory = {
@@ -75,7 +76,7 @@ fn a_failed_read_leaves_nothing_behind() {
     }
 }
 
-/// A write needs a page or a node that cannot be read: the file is what it was.
+/// A write needs a page or a node that cannot be read: the file is unchanged.
 #[test]
 fn a_write_that_breaks_off_leaves_the_file_as_it_was() {
     const END: usize = 3 * PAGE + 100;
@@ -100,7 +101,7 @@ fn a_write_that_breaks_off_leaves_the_file_as_it_was() {
         for k in 0.. {
             let rig = FailingVolume::open(Arc::new(memory.copy()), TIGHT, "");
             let f = rig.file("/f");
-            // Where its blocks are is known, but neither they nor its inode are in memory.
+            // The places of the file's blocks are known, but neither the blocks nor the inode are in memory.
             assert!(whole(&rig.vfs) == [7; END]);
             rig.vfs.sync().unwrap();
             push_out(&rig.vfs);
@@ -123,7 +124,7 @@ fn a_write_that_breaks_off_leaves_the_file_as_it_was() {
     }
 }
 
-/// Roll-forward that fails for a reason which may pass is no reason to give up what it would recover.
+/// When roll-forward fails for a reason that may pass, repair must not give up what it would recover.
 #[test]
 fn repair_gives_up_no_file_for_a_read_that_fails() {
     let rig = FailingVolume::new(64, "");
@@ -146,7 +147,7 @@ fn repair_gives_up_no_file_for_a_read_that_fails() {
         all
     };
     let before = contents();
-    // The check reads there, too, but not from there on.
+    // The check reads the block, too, but does not read on from there.
     let rule = Rule::new(Fault::Fail(Errno::IO)).op(Op::Read).when(move |rq| rq.sector.bytes() == chain);
     faulty.set([rule]);
     let e = repair(&queue, RepairOptions::default(), &mut |_| ()).unwrap_err();

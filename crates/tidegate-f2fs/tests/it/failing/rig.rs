@@ -1,4 +1,4 @@
-//! A volume on a device that fails by rule, and what a power cut would leave of it.
+//! A volume on a device that fails by rule, and the states that a power cut would leave.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tidegate_vfs::*;
 pub const ROOT: &Cred = &Cred::ROOT;
 pub const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 pub const PAGE: usize = 4096;
-/// Every page of file data begins with this.
+/// Every page of file data begins with these bytes.
 pub const MAGIC: &[u8; 8] = b"file-dat";
 
 static CACHE: LockClass = LockClass::new("test->cache", 989);
@@ -55,13 +55,13 @@ impl Areas {
     }
 }
 
-/// A device with a cache: what a flush has not made durable may go with the power.
+/// A device with a cache: a power cut may lose what no flush has made durable.
 struct Cached {
     memory: Arc<MemoryDevice>,
     state: Mutex<(MemoryDevice, Writes)>,
 }
 
-/// Where something was written, and what.
+/// Writes: offset and bytes.
 type Writes = Vec<(u64, Vec<u8>)>;
 
 impl Cached {
@@ -110,7 +110,7 @@ pub struct FailingVolume {
     pub areas: Areas,
 }
 
-/// Memory that forces pages out and back in.
+/// Limits of memory that force pages out and back in.
 pub const TIGHT: MemoryLimits =
     MemoryLimits { cache: 6 << 20, dirty: 3 << 20, background: 1 << 20, inodes: 64 };
 
@@ -142,7 +142,7 @@ impl FailingVolume {
         Rule::new(fault).when(move |rq| areas.class(rq) == Some(class))
     }
 
-    /// The images after a power cut now: with all writes done, and with those alone that flushes forced.
+    /// The images after a power cut now: with all writes done, and with only those that a flush made durable.
     pub fn images(&self) -> [Arc<MemoryDevice>; 2] {
         let state = self.cached.state.lock();
         [Arc::new(self.memory.copy()), Arc::new(state.0.copy())]
@@ -174,7 +174,7 @@ pub fn mount(device: Arc<dyn Device>, limits: MemoryLimits, options: &str) -> Re
     Ok((fs, vfs))
 }
 
-/// Both checkers find nothing; the stock one only where `stock` says so, since it is slow.
+/// Asserts that both checkers find nothing; the stock checker runs only if `stock` is set, since it is slow.
 pub fn judge(device: &Arc<MemoryDevice>, stock: bool, what: &str) {
     let report = check(&queue(device.clone()), CheckOptions::default()).unwrap();
     if !report.is_clean()
@@ -188,7 +188,7 @@ pub fn judge(device: &Arc<MemoryDevice>, stock: bool, what: &str) {
     }
 }
 
-/// Opens what a power cut left, has `look` see it, unmounts and judges.
+/// Opens the state after a power cut, calls `look`, unmounts and judges.
 pub fn reopen(image: Arc<MemoryDevice>, stock: bool, what: &str, look: impl FnOnce(&Arc<Vfs>)) {
     let (fs, vfs) = mount(image.clone(), MemoryLimits::default(), "").unwrap();
     assert_eq!(FileSystem::read_only(&*fs), None);
@@ -198,7 +198,7 @@ pub fn reopen(image: Arc<MemoryDevice>, stock: bool, what: &str, look: impl FnOn
     judge(&image, stock, what);
 }
 
-/// A page's bytes: who it is and which version.
+/// A page's bytes: its identity and its version.
 pub fn page(file: u64, index: u64, version: u32) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     let word = (file << 48 ^ index << 20).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ version as u64;
@@ -208,11 +208,11 @@ pub fn page(file: u64, index: u64, version: u32) -> Vec<u8> {
     out
 }
 
-/// The least and the greatest version that parts of a page are of: a page that is overwritten where it is
-/// may be so in part. 0 for zeros.
+/// The lowest and the highest version among the parts of a page: a page that is overwritten in place may be
+/// partly new. 0 for zeros.
 ///
 /// # Panics
-/// When a part is of no version of this page.
+/// When a part belongs to no version of this page.
 pub fn versions_of(file: u64, index: u64, bytes: &[u8], what: &str) -> (u32, u32) {
     if bytes.iter().all(|b| *b == 0) {
         return (0, 0);

@@ -1,4 +1,4 @@
-//! The workers' steps on a volume of ours, and looking at what is left.
+//! The workers' steps on a volume of ours, and the check of its state afterwards.
 
 use crate::common::tree::queue;
 use crate::power::options;
@@ -55,7 +55,7 @@ impl Tree {
         Tree { vfs, top: top.to_owned() }
     }
 
-    /// Makes it.
+    /// Makes the directory.
     pub fn make_top(&self) {
         self.vfs.mkdir(ROOT, &self.vfs.root().unwrap(), self.top.as_bytes(), 0o755).unwrap();
     }

@@ -1,4 +1,4 @@
-//! The kernel is killed in mid-write.
+//! The kernel is killed in the middle of writes.
 
 use crate::common::tree::{assert_clean, assert_same, describe_image, mount};
 use crate::power::{FEATURES, assert_kept, kills, lacking, make_image, recovered_by_us};
@@ -14,7 +14,7 @@ use tidegate_testing::uml;
 
 /// Processes that write.
 const WORKERS: u32 = 4;
-/// A line may still be on its way when the next operation begins.
+/// A worker's line may still be on its way when its next operation begins.
 const AHEAD: u32 = 3;
 /// Time for a guest, on a slow machine.
 pub const PATIENCE: Duration = Duration::from_secs(300);
@@ -56,7 +56,7 @@ fn kill_and_judge(i: u32, features: &str, options: &str, rng: &mut Rng) {
     let what = format!("kill {i} ({features:?}, {options}, seed {seed}, {} promises)", promises.len());
     let mut broken = recovered_by_us(&image, &promises);
     if !broken.is_empty() {
-        // Content that its own recovery does not bring back was not promised.
+        // Content that the kernel's own recovery does not bring back was not promised.
         let theirs = recovered_by_the_kernel(&image, &promises);
         let by_kernel = |b: &String| theirs.iter().any(|t| b.ends_with(t.as_str()));
         broken.iter().filter(|b| by_kernel(b)).for_each(|b| println!("{what}: so does the kernel: {b}"));
@@ -66,7 +66,7 @@ fn kill_and_judge(i: u32, features: &str, options: &str, rng: &mut Rng) {
     println!("{what}: kept");
 }
 
-/// Pages of a file change places, once they were promised and before any checkpoint.
+/// Pages of a file exchange places after they were promised and before any checkpoint.
 const MOVES: &str = "
     mount -t f2fs $DEV $MNT; cd $MNT
     for f in a b; do dd if=/dev/urandom of=$f bs=4096 count=1200; done 2>&1
@@ -100,7 +100,7 @@ fn pages_that_changed_places_are_recovered() {
     }
 }
 
-/// Lets the workers write until they printed that many lines, and a little longer.
+/// Lets the workers write until they have printed `lines` lines, and `ms` milliseconds longer.
 fn run_and_kill(image: &Path, options: &str, seed: u64, lines: usize, ms: u64) -> Promises {
     let guest = uml::guest(image).timeout(PATIENCE).env("OPTIONS", options).env("SEED", seed.to_string());
     let mut running = guest.spawn(WRITERS).unwrap();
@@ -114,7 +114,7 @@ fn run_and_kill(image: &Path, options: &str, seed: u64, lines: usize, ms: u64) -
     sleep(Duration::from_millis(ms));
     running.cut().unwrap();
     while let Some(line) = running.next_line().unwrap() {
-        // The last line may be cut off, too.
+        // The last line may be incomplete.
         let _ = promises.hear(&line);
     }
     promises

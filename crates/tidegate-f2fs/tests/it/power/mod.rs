@@ -1,9 +1,10 @@
-//! Power cuts for real: a writer with files in many states of change is killed, and every fsync that had
-//! returned must hold. The kernel's volumes are recovered by us, ours by the kernel and by us.
+//! Real power cuts: a writer with files in many states of change is killed, and every fsync that had returned
+//! must hold. We recover the kernel's volumes; the kernel and we recover ours.
 //!
-//! `TIDEGATE_KILLS` sets how often (3 unless told), `TIDEGATE_SEED` what is done, `TIDEGATE_KEEP` names a
-//! directory that gets the image of what fails, `TIDEGATE_REPLAY` one whose image is to be judged again. A seed gives
-//! the same operations; when the writer dies is a matter of chance as well.
+//! `TIDEGATE_KILLS` sets the number of kills (3 by default), and `TIDEGATE_SEED` the operations.
+//! `TIDEGATE_KEEP` names a directory that gets the image of a failure, `TIDEGATE_REPLAY` a directory whose
+//! image is to be judged again. A seed gives the same operations, but the moment of the kill is also a matter
+//! of chance.
 
 mod engine;
 mod kernel_killed;
@@ -18,14 +19,14 @@ use tidegate_testing::golden::{fsck_f2fs, sparse_copy};
 use tidegate_testing::oracle;
 use tidegate_testing::power::Promises;
 
-/// Every feature that is written, in the words of mkfs.f2fs.
+/// Every feature that Tidegate writes, in the words of mkfs.f2fs.
 const FEATURES: &str = "extra_attr,inode_checksum,flexible_inline_xattr,inode_crtime,sb_checksum,lost_found";
 
 fn lacking() -> bool {
     ["linux.uml", "f2fs.ko", "mkfs.f2fs", "fsck.f2fs"].iter().any(|o| oracle::skip_or_fail(o))
 }
 
-/// How many kills, and a generator for them.
+/// The number of kills, and a generator for them.
 fn kills(what: &str) -> (u32, Rng) {
     let number = |name| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
     let seed = number("TIDEGATE_SEED").unwrap_or_else(tidegate_rt::clock::entropy);
@@ -46,7 +47,7 @@ fn make_image(dir: &Path, mib: u64, features: &str) -> PathBuf {
     image
 }
 
-/// Has a copy of `image` recovered by us: as it is for who only reads, and for good.
+/// Recovers a copy of `image` with our engine, for a reader and for a writer. Returns the broken promises.
 fn recovered_by_us(image: &Path, promises: &Promises) -> Vec<String> {
     let before = std::fs::read(image).unwrap();
     let copy = image.with_extension("ours");
@@ -63,13 +64,13 @@ fn recovered_by_us(image: &Path, promises: &Promises) -> Vec<String> {
     out.extend(fsck_f2fs(&copy).err().map(|e| format!("recovered by us: {e:#}")));
     let report = tidegate_f2fs::check::check(&tree::queue(&copy, true), Default::default()).unwrap();
     out.extend(report.problems.iter().take(10).map(|p| format!("our check: {p:?}")));
-    // The content that the first recovery left is found by a second opening as well.
+    // A second opening must find the content that the first recovery left.
     let again = engine::verify(&copy, false, promises);
     out.extend(again.unwrap_or_else(|e| vec![format!("{e:#}")]).iter().map(|b| format!("opened again: {b}")));
     out
 }
 
-/// Fails, keeping the image, when something is broken.
+/// Fails, and keeps the image, when a promise is broken.
 fn assert_kept(what: &str, image: &Path, promises: &Promises, broken: &[String]) {
     if broken.is_empty() {
         return;

@@ -12,16 +12,16 @@ use tidegate_testing::power::{Promises, Worker, plan};
 use tidegate_testing::temp::TempDir;
 
 const WORKERS: u32 = 4;
-/// A line is out before the next operation begins.
+/// A line is printed before the next operation begins.
 const AHEAD: u32 = 1;
-/// Tells the test executable to be the writer: image, seed, options, bytes to leave free.
+/// Makes the test executable the writer: image, seed, options, bytes to leave free.
 const WRITE: &str = "TIDEGATE_POWER_WRITE";
 
 struct Case {
     features: &'static str,
     options: &'static str,
     mib: u64,
-    /// The space that is left free at the beginning, when that is little.
+    /// The space that is left free at the start, if it is to be little.
     free: Option<u64>,
 }
 
@@ -84,7 +84,7 @@ fn run_and_kill(image: &Path, case: &Case, seed: u64, lines: usize, ms: u64) -> 
         let Some(line) = out.next() else { panic!("the writer ended: {:?}", child.wait()) };
         promises.hear(&line.unwrap()).unwrap();
     }
-    // It goes on meanwhile: what it prints fits into the pipe.
+    // The writer goes on meanwhile: its output fits into the pipe.
     sleep(Duration::from_millis(ms));
     child.kill().unwrap();
     child.wait().unwrap();
@@ -94,13 +94,13 @@ fn run_and_kill(image: &Path, case: &Case, seed: u64, lines: usize, ms: u64) -> 
     promises
 }
 
-/// Not a test of its own: what the test above starts and kills.
+/// Not a test of its own: the test above starts it and kills it.
 #[test]
 fn writer() {
     let Ok(given) = std::env::var(WRITE) else { return };
     let words: Vec<&str> = given.split(';').collect();
     let [image, seed, options, free] = words[..] else { panic!("{given}") };
-    say(""); // ends the line that the test runner has begun
+    say(""); // ends the test runner's unfinished line
     let vfs = engine::mount(Path::new(image), options).unwrap();
     if let Ok(free) = free.parse() {
         engine::fill_up(&vfs, free);
@@ -122,7 +122,7 @@ fn writer() {
     threads.into_iter().for_each(|t| t.join());
 }
 
-/// Prints a line at once and whole.
+/// Prints a line at once and in one piece.
 fn say(line: &str) -> bool {
     let mut out = std::io::stdout().lock();
     out.write_all(format!("{line}\n").as_bytes()).and_then(|()| out.flush()).is_ok()

@@ -1,4 +1,5 @@
-//! A volume of ours on zones whose devices take nothing more from some moment on: the kernel recovers it, and we do.
+//! A volume of ours on zones whose devices take no request from some moment on: the kernel recovers it, and
+//! so do we.
 
 use super::engine::Tree;
 use super::kills;
@@ -26,7 +27,7 @@ const CASES: [(Geometry, &str); 4] = [
     (Geometry::DEFAULT, "writepages=submit_locked"),
 ];
 
-/// Formats devices as the engine does.
+/// Formats devices with our mkfs.
 fn format(devices: &Devices) {
     let opened = devices.open().unwrap();
     let named = devices.named().unwrap();
@@ -38,7 +39,7 @@ fn format(devices: &Devices) {
     opened.save().unwrap();
 }
 
-/// Has workers write until the device takes nothing more: what they were promised.
+/// Lets workers write until the device takes no request any more; returns the promises they got.
 fn write_until_cut(device: Arc<dyn Device>, list: &str, seed: u64) -> Promises {
     let heard = Arc::new(Mutex::new(&HEARD, Promises::new(seed, WORKERS, 1)));
     let v = mount(device, list);

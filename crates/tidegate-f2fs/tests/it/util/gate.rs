@@ -1,4 +1,4 @@
-//! A device in memory whose writes can be held, failed, and copied at one instant.
+//! A device in memory whose writes can be held and failed, and which can be copied at one instant.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
@@ -12,18 +12,18 @@ static NEEDLE: LockClass = LockClass::new("gate->needle", 984);
 
 pub struct Gate {
     inner: MemoryDevice,
-    /// Shared while a write is done, exclusive while the device is copied.
+    /// Held shared during a write, exclusive while the device is copied.
     freeze: RwLock<()>,
-    /// Bytes of the checkpoint area.
+    /// Byte range of the checkpoint area.
     packs: (AtomicU64, AtomicU64),
     hold: AtomicBool,
     held: AtomicU32,
     moved: WaitQueue,
     /// Checkpoints that may still be written.
     packs_left: AtomicU32,
-    /// A write of file or directory data that has this in it fails, once.
+    /// A write of file or directory data that contains this fails, once.
     needle: Mutex<Option<&'static [u8]>>,
-    /// On whose behalf the checkpoint area was written last.
+    /// The I/O context of the last write to the checkpoint area.
     packs_ctx: Mutex<IoContext>,
 }
 
@@ -42,7 +42,7 @@ impl Gate {
         })
     }
 
-    /// Writers to the checkpoint area wait.
+    /// Makes writers to the checkpoint area wait.
     pub fn hold(&self) {
         self.hold.store(true, SeqCst);
     }
@@ -56,7 +56,7 @@ impl Gate {
         self.moved.wake_all();
     }
 
-    /// After `n` more checkpoints the checkpoint area cannot be written.
+    /// Makes writes to the checkpoint area fail after `n` more checkpoints.
     pub fn fail_after(&self, n: u32) {
         self.packs_left.store(n, SeqCst);
     }
@@ -137,7 +137,7 @@ impl Bed {
     }
 }
 
-/// The volume as it would come up from `image`.
+/// The volume as it opens from `image`.
 pub fn reopen(image: &[u8]) -> Arc<Vfs> {
     let device = Arc::new(MemoryDevice::from_bytes(image));
     mount(Arc::new(RequestQueue::new(device, QueueLimits::default())), "").1

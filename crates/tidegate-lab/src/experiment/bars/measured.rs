@@ -1,4 +1,4 @@
-//! Comparisons of measured runs that have to reproduce.
+//! Comparisons of measured runs that must reproduce.
 
 use super::ways::*;
 use crate::experiment::comparison::Verdict::{No, Yes};
@@ -8,7 +8,7 @@ use crate::experiment::{ALONE, Experiment, Plan};
 use crate::workload::Spec;
 use tidegate::observe::why::Cause;
 
-/// Runs the settings of these names as a first look does, `runs` times each, after `smaller` has changed them.
+/// Runs the settings of these names as a first look does, `runs` times each, after a change by `smaller`.
 fn measured(experiment: &str, runs: u32, settings: &[&str], smaller: impl Fn(&mut Setting)) -> Vec<Case> {
     let _alone = ALONE.lock();
     println!("{experiment}: seed 1");
@@ -31,13 +31,13 @@ fn good(cases: &[Case], comparisons: &[&str]) {
     }
 }
 
-/// Runs the settings unchanged, and wants each of the comparisons to reproduce.
+/// Runs the settings unchanged, and requires each of the comparisons to reproduce.
 fn shows(experiment: &str, runs: u32, settings: &[&str], comparisons: &[&str]) {
     good(&measured(experiment, runs, settings, |_| {}), comparisons);
 }
 
-/// Fewer operations than a first look has, for the sake of those who test: one pass of the flusher over what
-/// is 30 s old.
+/// There are fewer operations than in a first look, to keep the test short: one pass of the flusher over data
+/// 30 s old.
 #[test]
 fn a_handle_over_a_congested_queue_costs_commits_what_was_published() {
     let fewer = |s: &mut Setting| {
@@ -50,7 +50,7 @@ fn a_handle_over_a_congested_queue_costs_commits_what_was_published() {
         &cases,
         &["off / on", "mean commit, on, s", "worst commit, on, s", "explained of each commit, off, %"],
     );
-    // No worse, of the same runs.
+    // The other figures of these runs must be no worse.
     good(
         &cases,
         &[
@@ -65,7 +65,7 @@ fn a_handle_over_a_congested_queue_costs_commits_what_was_published() {
     );
     let p99 = cases[0].comparisons.iter().find(|c| c.name == "p99 fdatasync, pipelined / on").unwrap();
     assert!(p99.ours < Some(1.05) && p99.low < Some(1.0), "{p99:?}");
-    // Too few commits for the interval of so high a percentile.
+    // There are too few commits for the interval of so high a percentile.
     let p99 = cases[0].comparisons.iter().find(|c| c.name == "on / pipelined, p99 commit").unwrap();
     assert!(p99.ours > Some(3.0) && p99.low > Some(1.0), "{p99:?}");
     let off = &cases[0].positions[0];
@@ -77,7 +77,7 @@ fn a_handle_over_a_congested_queue_costs_commits_what_was_published() {
     assert!(handle.ns * 10 > slowest.ns * 9 && handle.parts[0].cause == Cause::Room, "{handle:?}");
 }
 
-/// As it is printed, but for the head.
+/// Compares everything that is printed except the head.
 #[test]
 fn equal_seeds_give_equal_bytes() {
     let one_position = |s: &mut Setting| {
@@ -93,7 +93,7 @@ fn equal_seeds_give_equal_bytes() {
 
 #[test]
 fn a_flusher_that_waits_costs_what_was_published() {
-    // The dip is a ratio of two rows of one run: of two runs its interval says nothing.
+    // The dip is a ratio of two rows of one run: with two runs its interval says nothing.
     shows(
         "m3",
         5,
@@ -118,7 +118,7 @@ fn checkpoints_that_are_merged_save_what_was_published() {
     );
 }
 
-/// A checkpoint beside a full queue: fewer of them than a first look has.
+/// A checkpoint runs beside a full queue; there are fewer checkpoints than in a first look.
 #[test]
 fn a_checkpoint_waits_for_no_room_in_the_queue() {
     let fewer = |s: &mut Setting| {
@@ -152,7 +152,7 @@ fn files_on_streams_of_their_own_gain_what_was_published() {
     );
 }
 
-/// Each split costs a bio, and that is less than what was published of them all.
+/// Each split costs a bio, which is less than the published cost of all splits.
 #[test]
 fn writers_that_take_turns_split_bios_and_extents_take_no_turns() {
     let cases = measured("m1", 3, &["16 threads, files of 512 KiB"], |_| {});

@@ -11,12 +11,12 @@ mod ways;
 
 use ways::*;
 
-/// Three rounds around a value, which differ.
+/// Three rounds with different values around `value`.
 fn rounds(value: f64) -> Vec<Option<f64>> {
     [0.999, 1.0, 1.001].map(|noise| Some(value * noise)).to_vec()
 }
 
-/// A slow commit of which so many percent are named.
+/// A slow commit, `percent` percent of whose time has a name.
 fn commit(percent: f64) -> Slow {
     Slow {
         operation: Operation::Commit,
@@ -34,7 +34,7 @@ fn commit(percent: f64) -> Slow {
     }
 }
 
-/// Positions with these figures alone.
+/// Positions with only these figures.
 fn positions(of: &[&str], figures: &[(&str, &str, f64)]) -> Vec<Position> {
     let position = |name: &&str| {
         let mut p = Position { name: (*name).into(), ..Position::default() };
@@ -52,7 +52,7 @@ fn positions(of: &[&str], figures: &[(&str, &str, f64)]) -> Vec<Position> {
     of.iter().map(position).collect()
 }
 
-/// Everything that an experiment compares, when its settings have these figures; `times` those of the third.
+/// All comparisons of an experiment whose settings have these figures; the third setting has `times` as much.
 fn compared(e: &Experiment, figures: &[(&str, &str, f64)], times: f64) -> Vec<Case> {
     let mut cases = Vec::new();
     for (i, s) in (e.settings)(true).iter().enumerate() {
@@ -102,7 +102,7 @@ fn sixteen_syncs_are_held_against_one() {
     }
 }
 
-/// Of commits whose events were lost nobody knows how much has a name.
+/// If events were lost, the named share of commits is unknown.
 #[test]
 fn what_a_recording_lost_is_not_measured() {
     let mut p = positions(&["nomap_first=off"], &[("off", NAMED, 99.0)]).remove(0);

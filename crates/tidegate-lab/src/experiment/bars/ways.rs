@@ -1,8 +1,8 @@
-//! The ways that each experiment may go.
+//! The possible results of each experiment.
 
 use crate::experiment::comparison::Verdict::{self, No, Partly, Yes};
 
-/// One way that an experiment may go: of a comparison, figures by position, and the verdict.
+/// One possible result of an experiment: a comparison, figures by position, and the verdict.
 pub(super) struct Way {
     pub comparison: &'static str,
     /// Position, the counter or (empty) the metric, the figure.
@@ -57,7 +57,7 @@ pub(super) const M2: &[Way] = &[
     way("worst commit, on, s", &[("on", "worst jbd2 commit, ms", 700.0)], No),
     way("on / pipelined, p99 commit", &[("on", COMMIT_P99, 51.0), (THIRD, COMMIT_P99, 8.0)], Yes),
     way("on / pipelined, p99 commit", &[("on", COMMIT_P99, 51.0), (THIRD, COMMIT_P99, 18.0)], No),
-    // The position in between is not the one that is held to it.
+    // The position in between is not the one with the bound.
     way(
         "on / pipelined, p99 commit",
         &[("on", COMMIT_P99, 51.0), ("nomap_first=pipelined", COMMIT_P99, 1.0)],

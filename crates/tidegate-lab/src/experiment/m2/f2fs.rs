@@ -1,4 +1,4 @@
-//! The experiment on F2FS: a checkpoint's waits beside a congested device, which nobody has published.
+//! The experiment on F2FS: a checkpoint's waits beside a congested device, for which nothing is published.
 
 use super::{MEMORY, latency, mean, p99};
 use crate::experiment::Where;
@@ -71,7 +71,7 @@ fn ms(r: &RunResult, step: &str, figure: fn(&StepStats) -> u64) -> Option<f64> {
     r.commits.as_ref()?.steps.iter().find(|s| s.name == step).map(|s| figure(s) as f64 / 1e6)
 }
 
-/// The mean of the work of a thread that wants nothing durable.
+/// The mean time of the work of a thread that wants nothing durable.
 fn bystander(r: &RunResult) -> Option<f64> {
     let (made, gone) = (latency(r, "create")?, latency(r, "unlink")?);
     let sum = made.mean * made.count as f64 + gone.mean * gone.count as f64;
@@ -112,10 +112,11 @@ pub(super) fn setting(quick: bool) -> Setting {
     }
 }
 
-/// A writer of Linux's waits for room with the locks; one that places first, never. A checkpoint waits for the
-/// lock until the page that is being sent has room, as no page is sent before it once it waits, or until a run is
-/// placed, which may read nodes: neither is demanded to be shorter. The work under the freeze is the same in both:
-/// as a whole it is to be no slower, and so are threads that change names.
+/// In Linux's way, a writer waits for room in the queue with the locks held; a writer that places first never
+/// does. A checkpoint waits for the lock. In Linux's way that is until the page being sent has room, as no
+/// further page is sent once the checkpoint waits. In the other way it is until a run is placed, which may
+/// read nodes. Neither wait is required to be shorter. The work with operations frozen is equal in both: as a
+/// whole it must be no slower, and so must threads that change names.
 fn bars(p: &[Position]) -> Vec<Comparison> {
     let held = |position| counter(p, position, HELD);
     let of = |counter| counter_ratio(p, counter, "submit_locked", "extent");

@@ -54,10 +54,10 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 const POSITIONS: &[&str] = &["nomap_first=off", "nomap_first=on", "nomap_first=pipelined", PIPELINED];
-/// The position that the bounds of the third way hold for.
+/// The position for which the bounds of the third way are set.
 const PIPELINED: &str = "nomap_first=pipelined,journal=pipelined";
 
-/// Bytes of the published machine's memory, by the scale of the workload's defaults.
+/// Bytes of the published machine's memory, scaled like the workload's defaults.
 const MEMORY: u64 = 256 << 20;
 
 const P99: &str = "p99 of a jbd2 commit, ms";
@@ -71,7 +71,8 @@ const READ_P99: &str = "p99 of a read, ms";
 const WRITES: &str = "writes/s";
 const FSYNC: &str = "fsync of the data, ms";
 
-/// Figures that are to be no worse in the third way: the comparison, the counter, and whether more of that is better.
+/// Figures that must be no worse in the third way: the comparison, the counter, and whether more of it is
+/// better.
 const NO_WORSE: [(&str, &str, bool); 8] = [
     ("fdatasync, pipelined / on", FDATASYNC, false),
     ("p99 fdatasync, pipelined / on", FDATASYNC_P99, false),
@@ -82,12 +83,12 @@ const NO_WORSE: [(&str, &str, bool); 8] = [
     ("writes/s, on / pipelined", WRITES, true),
     ("reads/s, on / pipelined", READS, true),
 ];
-/// See the notes.
+/// The notes explain it.
 const TOLERANCE: f64 = 1.05;
 
 /// The published mean times, in seconds.
 const MEANS: (f64, f64) = (18.0, 0.1);
-/// The longest that was published with the change.
+/// The longest time published with the change.
 const LONGEST: f64 = 0.563_792;
 
 const COUNTERS: &[Counter] = &[
@@ -110,12 +111,12 @@ fn latency<'a>(r: &'a RunResult, op: &str) -> Option<&'a Latency> {
     r.ops.get(op).map(|o| &o.latency)
 }
 
-/// Milliseconds.
+/// The mean time of an operation in milliseconds.
 fn mean(r: &RunResult, op: &str) -> Option<f64> {
     Some(latency(r, op)?.mean / 1e6)
 }
 
-/// Milliseconds.
+/// The p99 of an operation in milliseconds.
 fn p99(r: &RunResult, op: &str) -> Option<f64> {
     Some(*latency(r, op)?.percentiles.get("99.000000")? as f64 / 1e6)
 }
@@ -160,12 +161,12 @@ fn settings(quick: bool) -> Vec<Setting> {
     ]
 }
 
-/// Why it would be less on the controller.
+/// The reason why the ratio is less on the controller.
 const TURNS: &str = "a handle is kept as long as it takes to send what is dirty, and that is scaled to a 96th: an fsync of 1,041 \
     writes of 8 KiB at any byte sends some 3,100 blocks, one at each turn of the queues of 18 threads, some 70 a second: 44 s. \
     On the published machine it was 100,000 writes, and the longest commit 274 s";
 
-/// Why it is less on a disk.
+/// The reason why the ratio is less on a disk.
 const FLUSH: &str = "a commit's record goes behind a flush, and this disk's cache is volatile: the flush waits until all that was \
     sent before is on the platter, with a handle or without. 1,041 writes of 8 KiB at any byte are some 3,100 blocks, and with \
     8.2 ms for a seek and 4.2 ms for half a turn the disk writes 81 a second: 38 s, if nobody reads meanwhile";

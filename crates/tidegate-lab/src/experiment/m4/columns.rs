@@ -8,7 +8,7 @@ const AMPLIFIED: &str = "bytes written by the device / by the files";
 pub(super) const WAITED: &str = "waited for sbi->writepages, ms";
 pub(super) const P9999: &str = "p99.99 of a write, ms";
 pub(super) const FSYNC: &str = "mean time of an fsync, ms";
-/// Bytes that files are read back by.
+/// Bytes of each read when files are read back.
 pub(super) const READ: u64 = 128 << 10;
 
 const SPEED: Counter = ("MiB/s", mib_per_second);
@@ -24,7 +24,7 @@ const PACKS: Counter = ("KiB of checkpoint packs", |r| written(r, "fs.pack_block
 const SIT: Counter = ("KiB of SIT", |r| written(r, "fs.sit_blocks"));
 const NAT: Counter = ("KiB of NAT", |r| written(r, "fs.nat_blocks"));
 const SSA: Counter = ("KiB of SSA", |r| written(r, "fs.ssa_blocks"));
-// A counter that has not moved is not among them.
+// A counter that has not moved is missing.
 const REFUSALS: Counter = (REFUSED, |r| Some(count(r, "queue.zone_refused").unwrap_or(0.0)));
 const RESETS: Counter = ("zones reset or finished", |r| Some(count(r, "queue.discards").unwrap_or(0.0)));
 const AMPLIFIES: Counter =
@@ -35,7 +35,7 @@ const MOVED: Counter =
 pub(super) const COUNTERS: &[Counter] =
     &[SPEED, SLOWEST, FSYNCED, BIOS, STREAMS, PIECES, READS, PACKS, SIT, NAT, SSA];
 
-/// On zones the queue and the device count what they refuse.
+/// On zones, the queue and the device count refused writes.
 pub(super) const ZONED_COUNTERS: &[Counter] = &[
     SPEED, SLOWEST, FSYNCED, BIOS, STREAMS, READS, PACKS, SIT, NAT, SSA, REFUSALS, RESETS, AMPLIFIES, MOVED,
 ];
@@ -52,7 +52,7 @@ fn of_an_fsync(r: &RunResult, counter: &str) -> Option<f64> {
     Some(count(r, counter)? / r.ops.get("fsync").map(|o| o.latency.count as f64)?)
 }
 
-/// KiB of so many blocks.
+/// A count of blocks in KiB.
 fn written(r: &RunResult, blocks: &str) -> Option<f64> {
     Some(count(r, blocks).unwrap_or(0.0) * 4.0)
 }

@@ -1,4 +1,4 @@
-//! M4: how many data logs are open at once.
+//! M4: the number of data logs that are open at once.
 
 mod columns;
 mod more;
@@ -56,7 +56,7 @@ const ONE: &str = "warm_streams=1";
 const SPF: &str = "spf";
 const SRR: &str = "srr";
 const AUTO: &str = "auto";
-/// As much as one log, of what is opened for the sake of more files.
+/// A position for more files must be at least as fast as one log, with this tolerance.
 const AS_MUCH: f64 = 0.98;
 const POSITIONS: &[&str] = &[
     ONE,
@@ -65,7 +65,7 @@ const POSITIONS: &[&str] = &[
     "stream_policy=auto,warm_streams=9",
 ];
 
-/// With Linux's lock taken by all: one log, the notes' first try, and a lock for each stream.
+/// All take Linux's lock: one log, the first try in the notes, and a lock for each stream.
 const LOCKED: &[&str] = &[
     ONE,
     "stream_flush=all,stream_policy=spf,warm_streams=9",
@@ -79,7 +79,7 @@ const PUBLISHED: [(u64, [f64; 3]); 4] = [
     (9, [668.0, 1167.0, 905.0]),
 ];
 
-/// Published of nine files, in ms, with one log and with spf: p99.99 of a write, the mean of an fsync.
+/// Published for nine files, in ms, with one log and with spf: p99.99 of a write, the mean of an fsync.
 const PUBLISHED_P9999: [f64; 2] = [3.13, 1.04];
 const PUBLISHED_FSYNC: [f64; 2] = [5.06, 2.78];
 
@@ -147,14 +147,13 @@ fn gain(p: &[Position]) -> Vec<f64> {
     ratio(p, ONE, SPF)
 }
 
-/// The gain of auto over one log: at no count of files less than nothing, but for the cost of opening a
-/// stream.
+/// The gain of auto over one log: for no number of files a loss, except for the cost of opening a stream.
 fn auto(p: &[Position], of: usize) -> Comparison {
     let files = PUBLISHED[of].0;
     auto_of(p, &format!("{files} file{}", if files == 1 { "" } else { "s" }))
 }
 
-/// As [`auto`], of another job.
+/// As [`auto`], for another job.
 fn auto_of(p: &[Position], job: &str) -> Comparison {
     let name = format!("auto / one log, MiB/s, {job}");
     Comparison::ratio(&name, Rule::AtLeast(AS_MUCH), &ratio(p, ONE, AUTO))
@@ -205,7 +204,7 @@ const A_STREAM_EACH: &str = "nine files have nine streams with either, so that b
 const ALL_OF_A_ZONE: &str = "one log has nearly all that a zone of the model does, more than was published of it; with \
     streams an fsync ends with nodes in one log for all, and with a flush that waits for every zone";
 
-/// The job as it was published, on zones; and no write that the device would refuse.
+/// The published job on zones; the device must not have to refuse a write.
 fn zoned(p: &[Position]) -> Vec<Comparison> {
     let published = PUBLISHED[3].1;
     let gained = |name, of: f64, rounds: &[f64]| Comparison::reproduces(name, of, rounds, Because::default());
@@ -235,7 +234,7 @@ fn zoned(p: &[Position]) -> Vec<Comparison> {
     all
 }
 
-/// The notes' first try gained nothing: all is sent behind one lock, and more bios than before.
+/// The first try in the notes gained nothing: everything is sent behind one lock, in more bios than before.
 fn locked(p: &[Position]) -> Vec<Comparison> {
     let streams = |name, rule, before, after| Comparison::ratio(name, rule, &ratio(p, before, after));
     vec![

@@ -1,4 +1,4 @@
-//! Jobs beside the main one: a deep queue on one file, files without fsync, and writing beside cleaning.
+//! Jobs beside the main one: a deep queue on one file, files without fsync, and writes beside cleaning.
 
 use super::columns::{READ, ZONED_COUNTERS};
 use super::{AS_MUCH, ONE, auto_of, gain};
@@ -11,9 +11,9 @@ use tidegate_block::Preset;
 
 /// MiB/s of four writers on a volume whose space must be cleaned: one log, spf.
 const CLEANING: [f64; 2] = [383.0, 885.0];
-/// MiB/s of his second data set: one log, spf.
+/// MiB/s with the second published data set: one log, spf.
 const SECOND: [f64; 2] = [847.0, 887.0];
-/// Zones beside cleaning are so many times shorter than the device's; in a first look twice that.
+/// Zones beside cleaning are this many times shorter than the device's; in a first look twice that.
 const SHORTER: u64 = 64;
 /// Zones of that device.
 const ZONES: u64 = 64;
@@ -55,7 +55,7 @@ fn cleaning(quick: bool, like: Setting) -> Setting {
     let shorter = if quick { 2 * SHORTER } else { SHORTER };
     let zones = Preset::Zns.spec().with_shorter_zones(shorter).zones;
     let (zone, capacity) = zones.map_or((0, 0), |z| (z.size, z.capacity));
-    // Seven files fill that share of the zones; four of them make room for as many new ones.
+    // Seven files fill that share of the zones; the removal of four of them makes room for as many new ones.
     let file = ZONES * capacity * FILLED / 100 / 7 / 4096 * 4096;
     Setting {
         name: "4 files beside cleaning, on zones".into(),
@@ -83,7 +83,8 @@ fn cleaning(quick: bool, like: Setting) -> Setting {
 const LITTLE_TO_MOVE: &str = "the volume is filled to half, so that cleaning moves a twentieth of what is written; how full the \
     published one was is not known";
 
-/// Of the device's zones, in percent, what the files before take. With 56 the writers met a full volume.
+/// Share of the device's zones, in percent, that the earlier files take. With 56 the writers found the volume
+/// full.
 const FILLED: u64 = 50;
 
 fn published(of: &str, files: &str, [before, after]: [f64; 2]) -> Published {

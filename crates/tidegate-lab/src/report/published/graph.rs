@@ -13,13 +13,13 @@ const PARTS: [&str; 5] = [
     "f2fs_submit_page_write",
 ];
 
-/// The function that is Linux's pass.
+/// Linux's function for a pass.
 const LINUX: &str = "f2fs_write_cache_pages";
 
 /// Depth, hundredths of a percent of all samples, function.
 type Nodes = [(usize, u64, &'static str)];
 
-/// The kernel 5.19 as it is, by the notes on F2FS's performance; callees of the parts are cut.
+/// The unchanged kernel 5.19, by the notes on F2FS's performance; callees of the parts are cut.
 const PUBLISHED: &Nodes = &[
     (0, 3197, LINUX),
     (1, 2907, "f2fs_write_single_data_page"),
@@ -37,7 +37,7 @@ const PUBLISHED: &Nodes = &[
     (1, 182, "clear_page_dirty_for_io"),
 ];
 
-/// A kernel with its debugging on, by the same.
+/// A kernel with debugging on, by the notes on F2FS's performance.
 const DEBUGGED: &Nodes = &[
     (0, 4323, LINUX),
     (1, 4209, "f2fs_write_single_data_page"),
@@ -53,7 +53,7 @@ const DEBUGGED: &Nodes = &[
     (3, 268, "set_page_writeback"),
 ];
 
-/// Nothing where no call tree was recorded, or nobody called the function.
+/// Empty if no call tree was recorded, or the function was not called.
 pub(super) fn blocks(case: &Case, symbol: &str) -> Vec<Block> {
     let trees: Vec<(&str, Graph)> = (case.positions.iter())
         .filter(|p| !p.call_tree.is_empty())
@@ -89,7 +89,7 @@ fn draw(all: &Graph, symbol: &str, total: u64) -> String {
     all.below(symbol).map_or(NONE.into(), |g| g.draw(total, &PARTS))
 }
 
-/// The share that each part has of the pass, waits left out.
+/// The share of the pass that each part has, without waits.
 fn parts(trees: &[(&str, Graph)]) -> String {
     let published = [("kernel 5.19, published", PUBLISHED), ("with debugging, published", DEBUGGED)];
     let passes = published.iter().map(|(name, nodes)| (*name, Graph::of_shares(nodes).below(LINUX)));

@@ -1,23 +1,23 @@
-//! `/proc/lock_stat`: the part that the notes on F2FS's locks (M6) show, and ours.
+//! `/proc/lock_stat`: the part in the notes on F2FS's locks (M6), and ours.
 
 use super::{Block, Case};
 use crate::result::LockStat;
 use tidegate::observe::lockstat::{CallPoint, Class, Row, Times, write_table};
 
-/// Classes shown of each position: those waited for longest, then those held longest.
+/// Classes shown of each position: those with the longest waits, then those held longest.
 const CLASSES: usize = 8;
 
 /// Hundredths of a microsecond: least, longest, sum, mean.
 type Micros = [u64; 4];
 /// Letter, con-bounces, contentions, times waited; acq-bounces, acquisitions, times held.
 type Figures = (&'static str, [u64; 2], Micros, [u64; 2], Micros);
-/// How often, an address without meaning here, the function.
+/// Count, an address without meaning here, function.
 type Point = (u64, &'static str, &'static str);
 
-/// A class, its rows, where it was waited for, where it was had.
+/// A class, its rows, the functions that waited, the functions that held it.
 type Published = (&'static str, &'static [Figures], &'static [Point], &'static [Point]);
 
-/// As the notes have them, of one writer on a kernel with its checks on.
+/// The figures of the notes, for one writer on a kernel with its checks on.
 const PUBLISHED: [Published; 5] = [
     (
         "&sit_i->sentry_lock",
@@ -84,7 +84,7 @@ const PUBLISHED: [Published; 5] = [
     ),
 ];
 
-/// None where no locks were counted.
+/// None if no locks were counted.
 pub(super) fn block(case: &Case) -> Option<Block> {
     let mut b = Block::new("lock_stat").note(
         "Times in microseconds. Below a class the places that waited for it, then those that had it. Published is of \
@@ -113,7 +113,7 @@ pub(super) fn block(case: &Case) -> Option<Block> {
 
 fn text(classes: &[Class]) -> String {
     let mut text = Vec::new();
-    // Memory takes everything.
+    // A write to memory cannot fail.
     let _ = write_table(classes, &mut text);
     String::from_utf8_lossy(&text).into_owned()
 }

@@ -5,7 +5,8 @@ use crate::cpu::CpuTime;
 use crate::experiment::outcome::Position;
 use tidegate::observe::bios::SentBio;
 
-/// Before the change: thread, processor, microseconds, sector, bytes; whether it is of data, and was split.
+/// Before the change: thread, processor, microseconds, sector, bytes; whether it is of data, and whether it
+/// was split.
 const BIOS: [(u32, u32, u64, u64, u64, bool, bool); 4] = [
     (6535, 2, 2_242_270_230, 5_766_152, 524_288, true, false),
     (6536, 0, 2_242_270_361, 5_767_176, 4096, true, true),

@@ -12,11 +12,11 @@ const COMMITS: [(&str, f64, f64, [f64; 5]); 2] = [
     ("before", 18.0, 41.0, [274.466_639, 126.467_347, 86.992_429, 34.351_563, 31.517_653]),
     ("after", 0.1, 0.15, [0.563_792, 0.519_980, 0.509_841, 0.471_700, 0.469_899]),
 ];
-/// Parts that a run is cut into.
+/// Number of parts that a run is cut into.
 const ROWS: usize = 12;
-/// Commits that are told of, of each position.
+/// Number of commits reported for each position.
 const TOLD: usize = 3;
-/// Parts of each that are.
+/// Number of parts reported for each commit.
 const PARTS: usize = 3;
 
 pub(super) fn blocks(case: &Case) -> Vec<Block> {
@@ -45,7 +45,7 @@ fn text(mean: f64, sd: f64, longest: &[f64]) -> String {
     format!("average {mean:>10.3}s\nstddev  {sd:>10.3}s\ntop 5:\n{rows}")
 }
 
-/// The causes of waiting commits: how much was on its way, and how long submitters waited for room in the
+/// The causes of waiting commits: the load of the device, and the time that submitters waited for room in the
 /// queue.
 fn congestion(case: &Case) -> Block {
     let mut b = Block::new(format!("{}: congestion", case.name)).note(
@@ -81,7 +81,7 @@ fn table(run: &RunResult) -> String {
     out
 }
 
-/// Commits that the page tells of, slowest first, and their waits.
+/// The reported commits, slowest first, and their waits.
 fn causes(case: &Case) -> Block {
     let mut b = Block::new(format!("{}: the slowest commits", case.name)).note(
         "Each phase of the slowest commits, by share of its time: what it waited for, and where that was meanwhile.",
@@ -110,7 +110,7 @@ fn told(p: &Position) -> String {
     }
 }
 
-/// A part, and below it what fills most of it.
+/// A part, and below it the parts that fill most of it.
 fn down(p: &Part, of: u64, depth: usize, out: &mut String) {
     let share = p.ns as f64 * 100.0 / of.max(1) as f64;
     if share < 5.0 {

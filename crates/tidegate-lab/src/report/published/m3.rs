@@ -17,23 +17,24 @@ const FILES: [(u64, f64, u64); 8] = [
     (1_120_000, 43_610.1, 895_647),
     (1_200_000, 40_333.1, 921_048),
 ];
-/// Bytes of each of them.
+/// Bytes of each file.
 const SIZE: u64 = 4096;
 
 /// One sync before and after, in milliseconds: real, user, sys.
 const SYNCS: [(&str, [u64; 3]); 2] = [("before", [52_407, 0, 90]), ("after", [6930, 0, 39])];
 
-/// Rows that a run is cut into at most.
+/// Most rows that a run is cut into.
 const ROWS: u64 = 40;
-/// Rows shown before the slowest one that a sync was in, and after it.
+/// Number of rows shown before and after the slowest row with a sync.
 const AROUND: (usize, usize) = (3, 4);
 
-/// The table of files is of `as_many`, the setting without a rate, where there is one; syncs are of the published one.
+/// The table of files is that of `as_many`, the setting without a rate, if there is one; the syncs are those
+/// of the published setting.
 pub(super) fn blocks(case: &Case, as_many: Option<&Case>) -> Vec<Block> {
     vec![files(as_many.unwrap_or(case)), syncs(case)]
 }
 
-/// A row of fs_mark's: so many files more.
+/// A row of fs_mark's table: a number of further files.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Row {
     /// Files so far.
@@ -51,7 +52,7 @@ fn files(case: &Case) -> Block {
          ours: the first would need statfs at each row, for the second the lab would have to time itself.",
     );
     let published = FILES.map(|(count, per_second, overhead)| {
-        // The two rows far below the others.
+        // These are the two rows far below the others.
         let sync = per_second < 10_000.0;
         Row { count, per_second, overhead: Some(overhead), sync }
     });
@@ -99,7 +100,8 @@ fn around(rows: &[Row]) -> (usize, usize) {
     (from, (from + AROUND.0 + AROUND.1 + 1).min(rows.len()))
 }
 
-/// The files of a run in rows of as many each. Within an interval of the series files are taken to be made evenly.
+/// The files of a run in rows of equal numbers of files. Within an interval of the series, files count as
+/// made evenly.
 fn rows(run: &RunResult) -> Vec<Row> {
     let Some(series) = run.series.ops.get("file").filter(|_| run.series.interval_ns > 0) else {
         return Vec::new();
@@ -108,7 +110,7 @@ fn rows(run: &RunResult) -> Vec<Row> {
     let mut sorted: Vec<u64> = series.iter().map(|i| i.0).collect();
     sorted.sort_unstable();
     let median = sorted.get(sorted.len() / 2).copied().unwrap_or(0);
-    // No finer than an interval's chance would show.
+    // The rows are so coarse that a single interval does not show.
     let step = (total / ROWS).max(3 * median).max(1);
     let (mut rows, mut made, mut began) = (Vec::new(), 0, 0.0);
     for (i, (n, _)) in series.iter().enumerate() {
@@ -150,7 +152,7 @@ fn syncs(case: &Case) -> Block {
     b
 }
 
-/// Mean times of syncs: their length, and the caller's processor time where it is known.
+/// The mean duration of syncs, and the caller's mean processor time if it is known.
 fn mean(events: &[Event]) -> Option<(u64, Option<CpuTime>)> {
     let syncs: Vec<&Event> = events.iter().filter(|e| e.name == "sync").collect();
     let n = syncs.len() as u64;
@@ -171,7 +173,7 @@ mod tests {
 
     #[test]
     fn rows_have_as_many_files_each() {
-        // Ten intervals of 10 ms; in two of them, under a sync, next to nothing is made.
+        // There are ten intervals of 10 ms; in two of them, under a sync, next to nothing is made.
         let made = [100, 100, 100, 100, 10, 10, 180, 100, 100, 100];
         let series = made.map(|n| (n, 0)).to_vec();
         let sync =
@@ -190,7 +192,7 @@ mod tests {
         let counts: Vec<u64> = rows.iter().map(|r| r.count).collect();
         assert_eq!(counts, [300, 600, 900]);
         assert!((rows[0].per_second - 10_000.0).abs() < 0.1, "{rows:?}");
-        // 100 in the fourth interval, 20 in two, then all of the seventh: 40 ms.
+        // The row has 100 files of the fourth interval, 20 of two, then all of the seventh: 40 ms.
         assert!((rows[1].per_second - 7500.0).abs() < 0.1, "{rows:?}");
         assert_eq!(rows.iter().map(|r| r.sync).collect::<Vec<_>>(), [false, true, false]);
         assert_eq!(around(&rows), (0, 3));

@@ -1,11 +1,11 @@
-//! M5 as commit 261eeb9c shows it: how long the thread in the heavy group takes.
+//! M5 as commit 261eeb9c shows it: the duration of the thread in the heavy group.
 
 use super::{Block, Case, NONE};
 use crate::workload::Spec;
 
-/// Times that the thread took, without and with the change, in seconds.
+/// The thread's durations, without and with the change, in seconds.
 const ELAPSED: [(&str, f64); 2] = [("nocheckpoint_merge", 68.0), ("checkpoint_merge", 48.0)];
-/// Times that it touched a file and synced the directory for that.
+/// Number of times that the thread touched a file and synced the directory for that.
 const TIMES: u64 = 1000;
 
 pub(super) fn blocks(case: &Case) -> Vec<Block> {
@@ -34,7 +34,7 @@ fn lines(seconds: impl Fn(usize) -> Option<f64>) -> String {
     ELAPSED.iter().enumerate().map(one).collect()
 }
 
-/// Over the runs of a position that have a figure.
+/// The average over the runs of a position that have a figure.
 fn average(case: &Case, position: &str) -> Option<f64> {
     let values = &case.positions.iter().find(|p| p.name == position)?.values;
     let seconds: Vec<f64> = values.iter().flatten().copied().collect();

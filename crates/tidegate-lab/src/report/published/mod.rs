@@ -1,14 +1,14 @@
-//! Each published table in its own form, ours beside it: of each position the median run.
+//! Each published table in its own form, with ours beside it: the median run of each position.
 //!
-//! It does: lay out text of fixed width, the same for the page and for a terminal. It does not: judge; a
-//! figure that is not measured is a dash, and a note says why.
+//! This module lays out text of fixed width, for both the page and a terminal. It does not judge. A figure
+//! that is not measured is a dash, and a note gives the reason.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `m1`, `m2`, `m3`, `m5` | what was published of each, and ours in the same form |
+//! | `m1`, `m2`, `m3`, `m5` | each published table, and ours in its form |
 //! | `locks` | `/proc/lock_stat` |
-//! | `graph` | what lies below `f2fs_writepages`, as `perf report` shows it |
-//! | `time` | what time(1) prints |
+//! | `graph` | the calls below `f2fs_writepages`, as `perf report` shows them |
+//! | `time` | the lines that time(1) prints |
 
 mod graph;
 mod locks;
@@ -24,27 +24,27 @@ use super::{Case, Outcome};
 use std::fmt::Write;
 use tidegate::observe::graph::Graph;
 
-/// The function whose callees are shown unless told.
+/// The default function whose callees are shown.
 pub const SYMBOL: &str = "f2fs_writepages";
 
-/// The sign for a figure that there is none of.
+/// The sign for a missing figure.
 const NONE: &str = "–";
 
-/// Text of fixed width, and whose it is.
+/// Text of fixed width, and its source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Pane {
     whose: String,
     text: String,
 }
 
-/// One table: as it was published, and of each position.
+/// One table: the published one, and one for each position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Block {
     title: String,
     /// Notes on how to read it.
     notes: Vec<String>,
     panes: Vec<Pane>,
-    /// Lines are long: on the page it is behind a click.
+    /// Its lines are long: on the page it is behind a click.
     wide: bool,
 }
 
@@ -68,7 +68,7 @@ fn published(o: &Outcome) -> Option<&Case> {
     o.cases.iter().find(|c| c.published.is_some())
 }
 
-/// All tables of an outcome; of one that repeats nothing published, the calls below `symbol`, if that was
+/// All tables of an outcome; for an outcome that repeats no published setting, the calls below `symbol`, if
 /// asked for.
 fn blocks(o: &Outcome, symbol: Option<&str>) -> Vec<Block> {
     let below = symbol.unwrap_or(SYMBOL);
@@ -86,13 +86,13 @@ fn blocks(o: &Outcome, symbol: Option<&str>) -> Vec<Block> {
     own.into_iter().chain(locks::block(case)).chain(graph::blocks(case, below)).collect()
 }
 
-/// Whether a call tree of these has the function in it.
+/// Whether a call tree of these contains the function.
 pub fn is_called(outcomes: &[Outcome], symbol: &str) -> bool {
     let positions = outcomes.iter().flat_map(|o| &o.cases).flat_map(|c| &c.positions);
     positions.into_iter().any(|p| Graph::of(&p.call_tree).below(symbol).is_some())
 }
 
-/// The section of an outcome on the page; nothing where there is none.
+/// The section of an outcome on the page; nothing if the outcome has no tables.
 pub(super) fn html(out: &mut String, o: &Outcome, symbol: Option<&str>) {
     let blocks = blocks(o, symbol);
     if blocks.is_empty() {
@@ -124,9 +124,8 @@ pub(super) fn html(out: &mut String, o: &Outcome, symbol: Option<&str>) {
     out.push_str("</section>");
 }
 
-/// Each published table in its own form with ours below it, for a terminal. Trees of calls show what lies
-/// below `symbol`, unless told below `f2fs_writepages`; of outcomes that repeat nothing published they are
-/// all that there is.
+/// Each published table in its own form with ours below it, for a terminal. Call trees begin below `symbol`,
+/// by default `f2fs_writepages`; for outcomes that repeat no published setting there are only call trees.
 pub fn as_published(outcomes: &[Outcome], symbol: Option<&str>) -> String {
     let mut out = String::new();
     for o in outcomes {

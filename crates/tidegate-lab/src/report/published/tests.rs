@@ -1,4 +1,4 @@
-//! Every table has the published form, and says what was measured.
+//! Every table has the published form, and the measured figures.
 
 use super::*;
 use crate::commit_log::JBD2_COMMIT;
@@ -32,7 +32,7 @@ fn outcome(experiment: &str, spec: &Spec, positions: Vec<Position>) -> Outcome {
     Outcome { experiment: experiment.into(), cases: vec![case], ..Outcome::default() }
 }
 
-/// The text of a pane, by the beginnings of its block's title and its own.
+/// The text of a pane, found by the beginnings of its block's title and its own.
 fn pane(o: &Outcome, title: &str, whose: &str) -> String {
     let blocks = blocks(o, None);
     let block =
@@ -134,7 +134,8 @@ fn files_a_second_stand_as_fs_mark_prints_them() {
     let rows = words(&table);
     assert_eq!(rows[0], ["FSUse%", "Count", "Size", "Files/sec", "App", "Overhead"]);
     assert_eq!((rows[1][0], rows.last().unwrap()[0], rows.len()), (".....", ".....", 1 + 1 + 8 + 1));
-    // 300 files in 30 ms; in the slow one 290 of 29 intervals' end, and those that the sync lets through.
+    // There are 300 files in 30 ms; the slow row has 290 files at the end of 29 intervals, and those made
+    // during the sync.
     assert_eq!(rows[4], ["–", "3000", "8192", "10000.0", "–"]);
     assert_eq!(rows[5][..3], ["–", "3300", "8192"]);
     assert_eq!(
@@ -333,7 +334,7 @@ fn another_function_may_be_asked_for() {
     assert!(!text.contains("allocate"), "{text}");
     let called = |symbol| is_called(std::slice::from_ref(&o), symbol);
     assert!(called("fsync") && !called("fsyn"));
-    // Of what repeats nothing published, that is all.
+    // An outcome that repeats no published setting has nothing else.
     let mut own = o;
     own.cases[0].published = None;
     assert_eq!(as_published(std::slice::from_ref(&own), None), "");

@@ -3,7 +3,7 @@
 use super::NONE;
 use crate::cpu::CpuTime;
 
-/// `real`, `user` and `sys` of so many nanoseconds.
+/// `real`, `user` and `sys` of these durations.
 pub(super) fn text(real_ns: u64, cpu: Option<CpuTime>) -> String {
     let row = |name: &str, ns: Option<u64>| format!("{name:<8}{}\n", ns.map_or(NONE.into(), minutes));
     let (user, sys) = (cpu.and_then(|c| c.user_ns), cpu.map(|c| c.sys_ns));

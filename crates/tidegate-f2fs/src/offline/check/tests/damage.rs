@@ -1,10 +1,10 @@
-//! Each rule broken once, and seen to be broken.
+//! Breaks each rule once; the check must report it.
 
 use super::volume::{ALL_FEATURES, Editor, Volume};
 use crate::format::raw::*;
 use crate::offline::check::rules::{self, *};
 
-/// Whether fsck.f2fs looks at the same thing.
+/// Whether fsck.f2fs reports the damage, too.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Stock {
     Objects,
@@ -18,7 +18,7 @@ fn ino(e: &Editor<'_>, name: &str) -> u32 {
     e.vol.dentry(name).ino
 }
 
-/// The byte of a file's inode.
+/// The byte offset of a file's inode.
 fn at(e: &Editor<'_>, name: &str) -> usize {
     e.vol.node(ino(e, name))
 }
@@ -57,7 +57,7 @@ pub(crate) const CHECKPOINT: &[Damage] = &[
     (CHAIN, Silent, |e| {
         let at = e.vol.cp.chain_start(&e.vol.sb).0 as usize * 4096 + FOOTER_OFFSET;
         let version = e.vol.cp.node_version();
-        // Node and inode 1, written after the checkpoint.
+        // The node and its inode get number 1, written after the checkpoint.
         e.put32(at, 1);
         e.put32(at + 4, 1);
         e.put(at + 12, &version.to_le_bytes());
@@ -192,7 +192,7 @@ fn extra(e: &Editor<'_>, inode: usize) -> usize {
     e.vol.u32(inode + I_ADDR_OFFSET) as usize & 0xffff
 }
 
-/// The byte of the first inode with `size` bytes of content.
+/// The byte offset of the first inode with `size` bytes of content.
 fn file_of(e: &Editor<'_>, size: u32) -> usize {
     let mut inodes = (4..e.vol.sb.max_nid).map(|nid| (nid, e.vol.node(nid))).filter(|n| n.1 != 0);
     let is =
@@ -208,10 +208,10 @@ pub(crate) const WITH_FEATURES: &[Damage] = &[
         let inode = e.vol.node(SOME_FILE);
         e.put32(inode + I_ADDR_OFFSET + extra(e, inode), 5);
     }),
-    // Small, and with an inode full of addresses: where they end must not change.
+    // The file is small, and its inode is full of addresses: the end of the addresses must not change.
     (INODE_XATTR_SIZE, Objects, |e| e.put16(e.vol.node(SOME_FILE) + I_ADDR_OFFSET + 2, 0)),
     (INODE_XATTR_SIZE, Objects, |e| e.put16(file_of(e, 3 << 20) + I_ADDR_OFFSET + 2, 0)),
-    // The content there is no xattrs: the inode has none.
+    // The content there is no xattr list: the inode has no xattrs.
     (INODE_XATTR_SIZE, Objects, |e| {
         let inode = e.vol.node(SOME_FILE);
         e.put16(inode + I_ADDR_OFFSET + 2, 0);
@@ -220,11 +220,11 @@ pub(crate) const WITH_FEATURES: &[Damage] = &[
     (INODE_CASEFOLD, Objects, |e| casefold(e, e.vol.node(SOME_FILE))),
 ];
 
-/// Damage that leaves a checkpoint without any content to fall back on, so that only the check can be held to
-/// it.
+/// Damage that leaves only a checkpoint without content to fall back on, so that only the check can be tested
+/// with it.
 const PACKS: &[Damage] = &[(CP_NEWEST, Silent, |e| e.checkpoint(|r| r.user_block_count.set(0)))];
 
-/// Volumes that only the check knows.
+/// Volumes for the check alone.
 const CASEFOLDED: &[Damage] = &[(INODE_CASEFOLD, Objects, |e| casefold(e, at(e, A)))];
 
 fn try_all(v: &Volume, table: &[Damage]) {

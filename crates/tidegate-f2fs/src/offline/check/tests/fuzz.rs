@@ -1,4 +1,4 @@
-//! Random bytes: never a panic, always an end.
+//! Random bytes: the check never panics and always ends.
 
 use super::volume::{ALL_FEATURES, Volume};
 use crate::offline::check::CheckOptions;
@@ -14,7 +14,8 @@ impl Random {
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % n
     }
 
-    /// `count` small changes within `blocks`, each a few bytes: random, all ones, or copied from elsewhere.
+    /// `count` small changes within `blocks`, each of a few bytes: random, all ones, or copied from another
+    /// block.
     fn edits(&mut self, v: &Volume, blocks: &[usize], count: usize) -> Vec<(usize, Vec<u8>)> {
         let change = |_| {
             let at = blocks[self.below(blocks.len())] * 4096 + self.below(4088);
@@ -33,7 +34,7 @@ impl Random {
     }
 }
 
-/// Blocks from `range` that hold something.
+/// Blocks of `range` that are not all zero.
 fn used(v: &Volume, range: std::ops::Range<usize>) -> Vec<usize> {
     range.filter(|n| v.bytes[n * 4096..][..4096].iter().any(|b| *b != 0)).collect()
 }
@@ -43,7 +44,7 @@ fn try_seeds(v: &Volume, blocks: &[usize], seeds: std::ops::Range<u64>) {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let count = 1 << random.below(9);
         let edits = random.edits(v, blocks, count);
-        // An error is an answer, too.
+        // An error is a valid answer, too.
         if let Ok(report) = v.check_with(&edits, CheckOptions { max_problems: 100, progress: None }) {
             assert!(report.problems.len() <= 100);
             assert!(report.blocks <= (v.bytes.len() / 4096) as u64);
@@ -55,7 +56,7 @@ fn try_seeds(v: &Volume, blocks: &[usize], seeds: std::ops::Range<u64>) {
 fn random_bytes_in_the_metadata_area() {
     let Some(v) = Volume::build("") else { return };
     try_seeds(&v, &used(&v, 0..v.sb.main_blkaddr as usize), 0..200);
-    // Past the superblock and the checkpoints' heads, whose checksums stop most of it.
+    // The superblock and the checkpoints' heads are left out: their checksums would stop most cases.
     try_seeds(&v, &used(&v, v.sb.cp_blkaddr as usize + 1..v.sb.main_blkaddr as usize), 200..400);
 }
 
@@ -64,7 +65,7 @@ fn random_bytes_in_the_main_area() {
     for features in ["", ALL_FEATURES] {
         let Some(v) = Volume::build(features) else { return };
         let end = v.bytes.len() / 4096;
-        // File content is one byte repeated; it is not read anyway.
+        // File content is one byte repeated; the check does not read it anyway.
         let dull = |n: &usize| v.bytes[n * 4096 + 1..][..4095].iter().any(|b| *b != v.bytes[n * 4096]);
         let blocks: Vec<usize> = used(&v, v.sb.main_blkaddr as usize..end).into_iter().filter(dull).collect();
         try_seeds(&v, &blocks, 0..100);
@@ -80,7 +81,7 @@ fn whole_blocks_of_garbage() {
         let garbage = |random: &mut Random| (0..4096).map(|_| random.below(256) as u8).collect();
         let edits: Vec<_> =
             (0..4).map(|_| (blocks[random.below(blocks.len())] * 4096, garbage(&mut random))).collect();
-        // Unused copies may be hit alone, so nothing need be found.
+        // The damage may hit only unused copies, so the check need not find anything.
         let _ = v.check(&edits);
     }
 }

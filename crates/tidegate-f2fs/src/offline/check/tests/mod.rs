@@ -1,4 +1,4 @@
-//! Clean volumes are clean, each kind of damage is found under its rule, and garbage ends in an answer.
+//! Clean volumes are found clean, each kind of damage is found under its rule, and garbage gets an answer.
 
 pub(crate) mod damage;
 mod fuzz;
@@ -44,7 +44,7 @@ fn golden_volumes_are_clean() {
         println!("SKIPPED: no golden volumes in {}", dir.display());
         return;
     };
-    // A volume on zones takes two files, with a list of zones, to be one: `it::zoned_kernel` looks at those.
+    // A volume on zones is two files, with a list of zones: `it::zoned_kernel` tests those volumes.
     let is_zoned =
         |p: &std::path::Path| p.file_name().is_some_and(|n| n.as_encoded_bytes().starts_with(b"zoned-"));
     let is_f2fs = |p: &std::path::PathBuf| {

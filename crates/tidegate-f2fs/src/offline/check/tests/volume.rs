@@ -1,4 +1,4 @@
-//! A volume made by the stock tools, with the means to find things in it and to damage them.
+//! A volume made by the stock tools, with helpers that find structures in it and damage them.
 
 use crate::format::gate::{Checkpoint, Superblock};
 use crate::format::raw::*;
@@ -11,17 +11,17 @@ use tidegate_block::{MemoryDevice, QueueLimits, RequestQueue};
 
 pub const ALL_FEATURES: &str =
     "extra_attr,inode_checksum,flexible_inline_xattr,inode_crtime,sb_checksum,lost_found";
-/// Regular files in the tree, the hard-linked one once.
+/// Regular files in the tree; the hard-linked file counts once.
 pub const FILES: u64 = MANY as u64 + 4;
 /// Directories in the tree, the root included.
 pub const DIRECTORIES: u64 = 5;
 const MANY: usize = 700;
 const SIZE: u64 = 128 << 20;
 
-/// Bytes to put at a place.
+/// Bytes to write at a byte offset.
 pub type Edits = [(usize, Vec<u8>)];
 
-/// Names in `/many`; the longer take three slots.
+/// Names in `/many`; the longer names take three slots.
 pub fn many_names() -> impl Iterator<Item = String> {
     (0..MANY).map(|n| format!("name-of-file-{n:04}"))
 }
@@ -90,7 +90,7 @@ impl Volume {
         if let Some(source) = source {
             let mut sload = oracle("sload.f2fs")?;
             sload.arg("-f").arg(source).arg(&image);
-            // Its status tells of damage of its own making that it has repaired by then.
+            // The exit status reports damage that sload.f2fs itself made and has repaired since.
             sload.output().unwrap();
         }
         let bytes = std::fs::read(&image).unwrap();
@@ -117,7 +117,7 @@ impl Volume {
         report
     }
 
-    /// Whether `fsck.f2fs --dry-run` finds fault with the volume with `edits` made.
+    /// Whether `fsck.f2fs --dry-run` reports a problem of the volume with `edits` made.
     pub fn fsck_objects(&self, edits: &Edits) -> bool {
         let file = std::fs::File::options().write(true).open(&self.image).unwrap();
         for (at, bytes) in edits {
@@ -150,7 +150,7 @@ impl Volume {
         (self.cp.start + self.cp.raw.cp_pack_start_sum.get()) as usize * 4096
     }
 
-    /// Where the NAT's journal (log 0) or the SIT's (log 2) lies.
+    /// The byte offset of the journal of the NAT (log 0) or the SIT (log 2).
     pub fn journal(&self, log: usize) -> usize {
         if self.cp.flags.contains(CpFlags::COMPACT_SUM) {
             self.summaries() + log / 2 * SUM_JOURNAL_SIZE
@@ -159,7 +159,7 @@ impl Volume {
         }
     }
 
-    /// Where the NAT entry of `nid` lies: in the journal or in the table.
+    /// The byte offset of the NAT entry of `nid`, in the journal or in the table.
     pub fn nat_entry(&self, nid: u32) -> usize {
         let journal = self.journal(0);
         let entries = (0..self.u16(journal) as usize).map(|n| journal + 2 + 13 * n);
@@ -172,7 +172,7 @@ impl Volume {
         block as usize * 4096 + (nid % 455) as usize * 9
     }
 
-    /// Where the SIT entry of `segno` lies.
+    /// The byte offset of the SIT entry of `segno`.
     pub fn sit_entry(&self, segno: u32) -> usize {
         let journal = self.journal(2);
         let mut entries = (0..self.u16(journal) as usize).map(|n| journal + 2 + 78 * n);
@@ -185,7 +185,7 @@ impl Volume {
         block as usize * 4096 + (segno % 55) as usize * 74
     }
 
-    /// The byte at which node `nid` lies.
+    /// The byte offset of node `nid`.
     pub fn node(&self, nid: u32) -> usize {
         self.u32(self.nat_entry(nid) + 5) as usize * 4096
     }
@@ -250,7 +250,7 @@ pub struct Dentry {
     pub entry: usize,
     pub name: usize,
     pub slot: usize,
-    /// Which of its directory's mapped blocks it is in.
+    /// Index of the entry's block among the directory's mapped blocks.
     pub index: usize,
     pub ino: u32,
 }
@@ -282,7 +282,7 @@ impl Editor<'_> {
         self.put(at, &[self.vol.bytes[at] ^ 0x10]);
     }
 
-    /// Changes the checkpoint's head and tail, with a checksum that holds.
+    /// Changes the checkpoint's head and tail, and corrects the checksum.
     pub fn checkpoint(&mut self, f: impl FnOnce(&mut RawCheckpoint)) {
         let total = self.vol.cp.raw.cp_pack_total_block_count.get();
         self.checkpoint_of(total, f);
@@ -302,7 +302,7 @@ impl Editor<'_> {
         self.put(start + (total as usize - 1) * 4096, &block);
     }
 
-    /// Puts an orphan block into the pack, in front of the summaries.
+    /// Inserts an orphan block into the pack, in front of the summaries.
     pub fn orphans(&mut self, inos: &[u32], count: u32) {
         let (start, total) = (self.vol.cp.start as usize, self.vol.cp.raw.cp_pack_total_block_count.get());
         let first = start + self.vol.cp.raw.cp_pack_start_sum.get() as usize;

@@ -1,4 +1,4 @@
-//! The parts that every directory must have: "." and "..", and fields that agree with its entries.
+//! The parts that every directory must have: ".", "..", and fields that agree with its entries.
 
 use super::{Dir, Entry, Repair, Where, slots_of};
 use crate::format::raw::*;
@@ -19,7 +19,7 @@ impl Repair<'_, '_> {
                 continue;
             }
             let b = self.disk.block(d.blocks[n].addr)?;
-            // The other one may be in this one's place.
+            // The other of the two may be in this one's slot.
             let slot = [which, 1 - which].into_iter().find(|s| !d.layout.marked(&b[..], *s)).unwrap_or(which);
             self.make_room(d, n, slot)?;
             let (name, ino) = ([&b"."[..], b".."][which], [d.ino, d.parent][which]);
@@ -29,7 +29,7 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// Moves the entry away that takes `slot` of a block.
+    /// Moves the entry in `slot` of a block to another slot.
     fn make_room(&mut self, d: &mut Dir, n: usize, slot: usize) -> Result<()> {
         let takes = |e: &&mut Entry| match e.at {
             Where::Slot { block, slot: s } => block == n && (s..s + slots_of(e.len as usize)).contains(&slot),

@@ -1,4 +1,4 @@
-//! Directories: entries that can be read stay, and lead to their inodes.
+//! Directories: readable entries stay, and lead to their inodes.
 
 mod edit;
 mod fields;
@@ -17,7 +17,7 @@ enum Where {
         block: usize,
         slot: usize,
     },
-    /// Out of its place; its name is this one of the directory's `moved`.
+    /// The entry was taken out of its place; this is the index of its name in the directory's `moved`.
     Moved(usize),
     Gone,
 }
@@ -33,7 +33,7 @@ struct Entry {
 /// A directory under repair.
 struct Dir {
     ino: u32,
-    /// The directory that holds it; 0 while that is not known.
+    /// The parent directory; 0 while it is not known.
     parent: u32,
     layout: Layout,
     level: u32,
@@ -49,7 +49,7 @@ struct Dir {
     subdirs: u32,
 }
 
-/// An entry to be added once it is known which blocks are free.
+/// An entry that is added once the free blocks are known.
 pub(super) struct Insert {
     /// The directory; 0 for lost_found.
     pub(super) dir: u32,
@@ -71,7 +71,7 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// Mends the directory `ino` and takes what it names; subdirectories wait on the stack.
+    /// Repairs the directory `ino` and takes the inodes that it names; subdirectories wait on the stack.
     pub(super) fn mend_dir(&mut self, ino: u32, parent: u32) -> Result<()> {
         let mut i = self.again(ino)?;
         let w = self.walk_tree(&mut i)?;
@@ -110,7 +110,7 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// A level other than 0 is only believed where it explains the entries better than 0 does.
+    /// Keeps a level other than 0 only if it explains the entries better than level 0.
     fn mend_level(&mut self, d: &mut Dir) -> Result<()> {
         if d.level == 0 || d.inline && d.level <= MAX_DIR_HASH_DEPTH {
             return Ok(());
@@ -171,7 +171,7 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// One entry: it stays, is put right, taken out, or taken out to be put elsewhere.
+    /// Judges one entry: it stays, is corrected, is removed, or is removed to be added elsewhere.
     fn judge(&mut self, d: &mut Dir, n: usize, slot: usize, name: &[u8], block: &mut [u8]) {
         let (l, index) = (d.layout, d.blocks[n].index);
         let mut e = l.entry(block, slot);
@@ -270,7 +270,7 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// Takes the inodes that the entries name, in the order in which they lie.
+    /// Takes the inodes that the entries name, in the entries' order.
     fn link_entries(&mut self, d: &mut Dir) -> Result<()> {
         let mut order: Vec<usize> =
             (0..d.entries.len()).filter(|n| d.entries[*n].at != Where::Gone).collect();
@@ -303,7 +303,8 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// Takes inode `ino` for a name in directory `parent`: its file type, or why it cannot be had.
+    /// Takes inode `ino` for a name in directory `parent`. Returns the file type, or the reason why the inode
+    /// cannot be taken.
     pub(super) fn link(
         &mut self,
         ino: u32,

@@ -1,5 +1,5 @@
-//! Each kind of damage that the check knows, repaired: clean for us and for the stock checker, contents as
-//! they were, and nothing left for a second repair.
+//! Each kind of damage that the check knows is repaired: the volume is clean for us and for the stock
+//! checker, contents are unchanged, and a second repair finds nothing to do.
 
 mod random;
 mod scene;
@@ -11,9 +11,9 @@ use crate::offline::repair::dots::BLOCK_LAYOUT;
 use crate::offline::repair::{Outcome, RepairOptions};
 use scene::{Base, Scene};
 
-/// Damage that takes content with it: by rule, the paths that may differ.
+/// Damage that destroys content: for each rule, the paths that may differ.
 const MAY_DIFFER: &[(&str, &[&str])] = &[
-    // The file that pointed elsewhere has a hole there.
+    // The file whose address pointed elsewhere has a hole there.
     ("data-address", &["/mid"]),
     ("block-shared", &["/mid"]),
     // A name that was changed on the volume stays changed or goes to lost_found.
@@ -96,8 +96,8 @@ fn a_dry_run_changes_nothing_and_says_the_same() {
     }
 }
 
-/// A power cut at any write leaves a volume that was not touched yet, or is as good as repaired: the writes
-/// by then are all there, or only some of them.
+/// A power cut at any write leaves a volume that is untouched or as good as repaired, whether all writes up
+/// to then are on the device or only some of them.
 #[test]
 fn a_power_cut_in_the_middle_leaves_old_or_new() {
     let Some(v) = Volume::build("") else { return };
@@ -159,7 +159,8 @@ fn what_has_no_name_is_in_lost_found() {
     for features in ["", ALL_FEATURES] {
         let Some(v) = Volume::build(features) else { return };
         let base = Base::of(&v);
-        // The directory with all the files, and a file, lose their entries, by way of their names' lengths.
+        // The directory with all the files, and a file, lose their entries, as the names' lengths are
+        // damaged.
         let root = v.node(3);
         let extra = if features.is_empty() { 0 } else { v.u32(root + I_ADDR_OFFSET) as usize & 0xffff };
         let block = v.u32(root + I_ADDR_OFFSET + extra) as usize * 4096;

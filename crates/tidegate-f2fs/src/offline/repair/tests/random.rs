@@ -19,7 +19,7 @@ impl Random {
     }
 }
 
-/// Blocks from `range` that hold something.
+/// Blocks of `range` that are not all zero.
 fn used(v: &Volume, range: std::ops::Range<usize>) -> Vec<usize> {
     range.filter(|n| v.bytes[n * 4096..][..4096].iter().any(|b| *b != 0)).collect()
 }
@@ -44,8 +44,8 @@ fn seeds(first: u64) -> Vec<u64> {
     number("TIDEGATE_SEED").map_or((first..first + count).collect(), |n| vec![n])
 }
 
-/// Cases that the stock checker, which takes its time, is asked about: one of so many. All of them when
-/// cases are chosen.
+/// One case in this many is also given to the stock checker, which is slow; every case when cases are chosen
+/// by the environment.
 fn judged_each() -> u64 {
     let chosen = ["TIDEGATE_SEED", "TIDEGATE_CASES"].iter().any(|n| std::env::var_os(n).is_some());
     if chosen { 1 } else { 4 }
@@ -82,7 +82,7 @@ fn try_seeds(v: &Volume, blocks: &[usize], first: u64, judged: bool) {
 #[test]
 fn random_bytes_in_the_metadata_area() {
     let Some(v) = Volume::build("") else { return };
-    // Past the superblock, and without the pack's head and tail, whose checksums stop all of it.
+    // The superblock and the pack's head and tail are left out: their checksums would stop every case.
     let tail = (v.cp.start + v.cp.raw.cp_pack_total_block_count.get() - 1) as usize;
     let mut blocks = used(&v, v.sb.cp_blkaddr as usize + 1..v.sb.main_blkaddr as usize);
     blocks.retain(|n| *n != v.cp.start as usize && *n != tail);
@@ -94,10 +94,10 @@ fn random_bytes_in_nodes_and_directories() {
     for (first, features) in [(1000, ""), (2000, ALL_FEATURES)] {
         let Some(v) = Volume::build(features) else { return };
         let end = v.bytes.len() / 4096;
-        // File content is one byte repeated; it is not looked at anyway.
+        // File content is one byte repeated; the repair does not look at it anyway.
         let dull = |n: &usize| v.bytes[n * 4096 + 1..][..4095].iter().any(|b| *b != v.bytes[n * 4096]);
         let main: Vec<usize> = used(&v, v.sb.main_blkaddr as usize..end).into_iter().filter(dull).collect();
-        // The stock checker knows of fields in inodes that have no rule here.
+        // The stock checker has rules about fields of inodes that the check here does not have.
         try_seeds(&v, &main, first, false);
     }
 }

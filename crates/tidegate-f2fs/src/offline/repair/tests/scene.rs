@@ -1,4 +1,4 @@
-//! A damaged volume of its own, and its judges.
+//! A damaged volume of one test, and its judges.
 
 use crate::offline::check::tests::volume::{Edits, Volume};
 use crate::offline::check::{CheckOptions, CheckReport, check};
@@ -29,7 +29,7 @@ pub struct Scene {
     device: Arc<MemoryDevice>,
     recorder: Arc<Recorder>,
     size: usize,
-    /// Changes, one a line.
+    /// The reported changes, one on each line.
     pub told: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ impl Scene {
         Scene { device, recorder, size: base.size, told: Vec::new() }
     }
 
-    /// Place and bytes of every write since it was asked last.
+    /// Offset and bytes of every write since the last call.
     pub fn writes(&self) -> Vec<(u64, Vec<u8>)> {
         let writes = self.recorder.take().into_iter().filter(|r| r.op == Op::Write);
         writes.map(|r| (r.sector.0 * 512, r.data)).collect()

@@ -1,10 +1,10 @@
 //! Extra streams of data: logs that no checkpoint names.
 //!
-//! A stream is opened by the first block that goes to it and only ever appends. It has a section to itself
-//! where one is free, so that its blocks stay together; closed and opened again, it goes on there. Each
-//! checkpoint puts its summary into the SSA, so that its segment looks like any other after a power cut.
-//! While free segments are short there are no extra streams: the rest of their segments is for logs that fill
-//! holes, and for cleaning.
+//! The first block that goes to a stream opens it. A stream only ever appends. It has a section to itself
+//! where one is free, so that its blocks stay together; a stream that is closed and opened again goes on in
+//! that section. Each checkpoint puts the stream's summary into the SSA, so that its segment looks like any
+//! other after a power cut. While free segments are short there are no extra streams: the rest of their
+//! segments is left to logs that fill holes, and to cleaning.
 
 use super::Curseg;
 use crate::format::raw::RawSummaryBlock;
@@ -17,12 +17,12 @@ use tidegate_rt::MutexGuard;
 use tidegate_vfs::Result;
 use zerocopy::FromZeros;
 
-/// Segments to spare that an extra stream leaves when it is opened, so that it is not closed at once.
+/// Segments that must remain to spare when an extra stream is opened, so that it is not closed at once.
 const SPARE_TO_OPEN: u32 = 2;
 
 impl F2fs {
-    /// Streams of a kind of log that may be open. While several switches are turned one by one, those that are too
-    /// many are not opened: the volume has [`MAX_LOGS`] at most, hot data first.
+    /// Streams of a kind of log that may be open. While several switches are changed one by one, surplus
+    /// streams are not opened: the volume has at most [`MAX_LOGS`] logs, hot data first.
     pub(crate) fn streams(&self, kind: Log) -> u8 {
         let s = &self.switches;
         let mut left = self.most_streams();
@@ -36,13 +36,15 @@ impl F2fs {
         1
     }
 
-    /// Extra streams that there may be at most: on zones, so that all logs and one that is left are open at once.
+    /// Most extra streams: on zones, all logs and one section that a log has left must be able to be open at
+    /// once.
     fn most_streams(&self) -> usize {
         let active = self.sit.zones.as_ref().map_or(usize::MAX, |z| z.max_active);
         (MAX_LOGS - Log::ALL.len()).min(active.saturating_sub(Log::ALL.len() + 1))
     }
 
-    /// Extra streams that could be opened with the free segments there are, each in a section of its own.
+    /// The number of extra streams that could be opened with the present free segments, each in a section of
+    /// its own.
     ///
     /// # Errors
     /// Those of reading the SIT.
@@ -53,13 +55,14 @@ impl F2fs {
         Ok((spare.saturating_sub(beside) / self.sit.segs_per_sec).min(most))
     }
 
-    /// Free segments beyond those that anything is kept for, or at which logs begin to fill holes.
+    /// Free segments beyond those that are kept for a purpose, and beyond the number at which logs begin to
+    /// fill holes.
     fn segments_to_spare(&self) -> u32 {
         let kept = self.ssr_threshold().max(self.gc_threshold()).max(self.kept_free(Reserve::Data));
         self.sit.free_segments().free.saturating_sub(kept)
     }
 
-    /// Closes the extra streams while free segments are short; whether there were any. For callers that hold
+    /// Closes the extra streams while free segments are short; true if there were any. For callers that hold
     /// no `curseg_mutex`, and keep checkpoints away.
     pub(crate) fn close_streams_if_short(&self) -> Result<bool> {
         let close = self.cursegs.open_streams().next().is_some() && self.segments_to_spare() == 0;
@@ -77,9 +80,9 @@ impl F2fs {
         Ok(())
     }
 
-    /// Locks a log that has a segment: of an extra stream that cannot be opened, the log of its kind. A
-    /// stream that was refused once is not tried again before the next checkpoint: that alone makes segments
-    /// free, and looking for one reads all of the SIT.
+    /// Locks a log that has a segment: the log itself, or the log of its kind for an extra stream that cannot
+    /// be opened. A stream that was refused is not tried again before the next checkpoint: only a checkpoint
+    /// frees segments, and a search for one reads the whole SIT.
     pub(super) fn lock_with_room(&self, log: LogId) -> Result<(LogId, MutexGuard<'_, Curseg>)> {
         if log.is_extra() {
             if !self.cursegs.is_refused(log) {
@@ -97,7 +100,7 @@ impl F2fs {
         Ok((log, self.cursegs.lock(log)))
     }
 
-    /// Takes an extra stream on from a full segment, or closes it.
+    /// Moves an extra stream on from a full segment, or closes it.
     pub(crate) fn next_of_stream(&self, c: &mut Curseg, log: LogId) -> Result<()> {
         if self.is_zoned()
             && c.segno != SegNo::NONE
@@ -105,7 +108,7 @@ impl F2fs {
             && !self.write_io.is_bad(self.sit.segment_start(c.segno))
             && let Some(seg) = self.sit.take_free(log, false, true)?
         {
-            // The rest of its section is its own, however short free ones are.
+            // The rest of the stream's section is its own, however short free segments are.
             self.enter(c, log, seg, 0, false, Box::new(RawSummaryBlock::new_zeroed()));
             return Ok(());
         }
@@ -119,8 +122,8 @@ impl F2fs {
         Ok(())
     }
 
-    /// Takes an extra stream to a fresh segment: in its own section, or, where as many sections are to spare as
-    /// streams want, in another.
+    /// Takes an extra stream to a fresh segment: in its own section, or in another if there are as many
+    /// sections to spare as streams want.
     fn open_stream(&self, c: &mut Curseg, log: LogId) -> Result<()> {
         if let Some(zones) = &self.sit.zones
             && self.cursegs.all().count() + self.sit.unfinished() + 1 >= zones.max_active
@@ -142,12 +145,13 @@ impl F2fs {
     /// Leaves an extra stream without a segment.
     ///
     /// # Errors
-    /// Those of reading the SIT; it has its segment still.
+    /// Those of reading the SIT; the stream still has its segment then.
     pub(crate) fn close_stream(&self, c: &mut Curseg, log: LogId) -> Result<()> {
         if c.segno == SegNo::NONE {
             return Ok(());
         }
-        // First: a log that fills holes may go there as soon as the stream is out.
+        // The summary is stored first: a log that fills holes may go to the segment as soon as the stream has
+        // left it.
         self.store_stream(c);
         if self.sit.zones.as_ref().is_some_and(|z| z.left(c.segno, c.next_blkoff) > 0) {
             self.sit.left_early(c.segno);
@@ -161,7 +165,7 @@ impl F2fs {
         Ok(())
     }
 
-    /// Puts the summary of a stream into the SSA, unless it is there: a stream appends only.
+    /// Puts the summary of a stream into the SSA, unless it is there already: a stream only appends.
     fn store_stream(&self, c: &mut Curseg) {
         if c.stored != c.next_blkoff {
             self.store_summary(c);
@@ -169,8 +173,8 @@ impl F2fs {
         }
     }
 
-    /// For the checkpoint: puts the summaries of extra streams into the SSA and closes those that it would take for
-    /// empty, or that nobody may write to any more; at unmount, all.
+    /// For the checkpoint: puts the summaries of extra streams into the SSA. Closes streams whose segments
+    /// the checkpoint would take for empty, and streams that may not be written to any more; at unmount, all.
     pub(super) fn settle_streams(&self, umount: bool) -> Result<()> {
         for log in self.cursegs.open_streams() {
             let mut c = self.cursegs.lock(log);

@@ -8,7 +8,7 @@ use zerocopy::FromZeros;
 
 const STREAM: LogId = LogId { kind: Log::WarmData, stream: 1 };
 
-/// The log that gives a block when one of a stream is asked for.
+/// The log that gives the block when a stream's block is asked for.
 fn giver(fs: &F2fs, log: LogId) -> LogId {
     let _op = fs.cp_rwsem.read();
     fs.allocate_extents(log, Reserve::Data, 1, |_| RawSummary::new_zeroed()).unwrap()[0].log
@@ -27,7 +27,7 @@ fn a_stream_that_was_refused_is_so_until_the_next_checkpoint() {
     assert_eq!(giver(fs, STREAM), STREAM);
 }
 
-/// Blocks of metadata that checkpoints write: the second of two that find streams as they were.
+/// Blocks of metadata that the second of two checkpoints writes, with the streams unchanged since the first.
 fn written_by_an_idle_checkpoint(options: &str) -> u64 {
     let open = new_volume();
     VolumeOps::remount(&*open.fs, options).unwrap();

@@ -1,4 +1,4 @@
-//! POSIX.1e access control lists as Linux applies them, told anew.
+//! POSIX.1e access control lists as Linux applies them, implemented independently.
 
 use tidegate_vfs::Cred;
 
@@ -71,14 +71,14 @@ fn perm_of(list: &[Entry], tag: u16) -> Option<u16> {
     list.iter().find(|e| e.0 == tag).map(|e| e.1)
 }
 
-/// The permission bits it stands for.
+/// The permission bits that the list stands for.
 pub fn mode(list: &[Entry]) -> u32 {
     let group = perm_of(list, MASK).or(perm_of(list, GROUP_OBJ)).unwrap_or(0);
     let bits = |tag| u32::from(perm_of(list, tag).unwrap_or(0));
     bits(USER_OBJ) << 6 | u32::from(group) << 3 | bits(OTHER)
 }
 
-/// Whether it says no more than permission bits can.
+/// Whether the list says no more than permission bits can.
 pub fn is_trivial(list: &[Entry]) -> bool {
     list.iter().all(|e| matches!(e.0, USER_OBJ | GROUP_OBJ | OTHER))
 }
@@ -105,8 +105,8 @@ pub fn inherit(list: &[Entry], mode: u32) -> Vec<Entry> {
     list.iter().map(|&(t, p, i)| (t, bits_for(list, t, mode).map_or(p, |b| p & b), i)).collect()
 }
 
-/// Whether somebody other than the owner may do `want`. Of several matching group entries one must
-/// allow all of it.
+/// Whether a user other than the owner may do `want`. Of several matching group entries one must allow all of
+/// it.
 pub fn permits(list: &[Entry], cred: &Cred, gid: u32, want: u32) -> bool {
     let mask = u32::from(perm_of(list, MASK).unwrap_or(7));
     let grants = |perm: u16, mask: u32| u32::from(perm) & mask & want == want;

@@ -3,8 +3,8 @@
 use super::{Id, Model, R, Verdict, W, acl};
 use tidegate_vfs::{Cred, ErrorKind, FileType, SetAttr, XattrFlags};
 
-/// Bytes every inode has room for, and that no inode has: an attribute node, with and without the
-/// area in the inode.
+/// Bytes of attributes that every inode has room for, and that no inode has room for: an xattr node, without
+/// and with the area in the inode.
 const SURELY_FITS: usize = 4072 - 4;
 const NEVER_FITS: usize = 200 + 4072;
 
@@ -45,7 +45,7 @@ impl Model {
             let same = self.get(id).size == size;
             self.truncate(id, cred, size);
             if same {
-                // Whether setting the size it has counts as a change is left open.
+                // POSIX leaves open whether setting the present size counts as a change.
                 self.get_mut(id).mtime = None;
             }
         }
@@ -74,8 +74,8 @@ impl Model {
         n.mode = mode;
         n.loose_mode = 0;
         if !cred.is_root() && !cred.in_group(n.gid) {
-            // POSIX leaves directories open. Files that are made in one depend on it, so they are as Linux
-            // has them.
+            // POSIX leaves directories open. Files made in a directory depend on the bit, so directories
+            // follow Linux.
             n.mode &= !0o2000;
         }
         if let Some(list) = n.xattrs.get_mut(acl::ACCESS) {
@@ -162,7 +162,7 @@ impl Model {
         let n = self.get_mut(id);
         let keep = if name == acl::ACCESS {
             n.mode = n.mode & !0o777 | acl::mode(&list);
-            // A caller that is not in the group loses the set-group-id bit, on some systems.
+            // On some systems, a caller outside the group loses the set-group-id bit.
             n.loose_mode |= 0o2000 & n.mode;
             !acl::is_trivial(&list)
         } else {
@@ -176,7 +176,7 @@ impl Model {
         self.touch(id, false);
     }
 
-    /// Names `cred` sees.
+    /// The attribute names that `cred` sees.
     pub fn list_xattrs(&self, cred: &Cred, id: Id) -> Vec<Vec<u8>> {
         let hidden = |n: &[u8]| n.starts_with(b"trusted.") && !cred.is_root();
         self.get(id).xattrs.keys().filter(|n| !hidden(n)).cloned().collect()

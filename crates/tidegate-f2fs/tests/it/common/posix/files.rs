@@ -4,7 +4,7 @@ use super::{Id, Model, Verdict};
 use tidegate_vfs::{Cred, ErrorKind, FallocateFlags, FileType, OpenFlags, SeekTarget};
 
 impl Model {
-    /// Errors of doing `what` through a file opened with `flags`.
+    /// Errors of `what` through a file opened with `flags`.
     pub fn can_use(&self, id: Id, flags: OpenFlags, what: OpenFlags) -> Verdict {
         let kind = self.get(id).kind;
         let shut = !flags.contains(what);
@@ -19,7 +19,7 @@ impl Model {
         v.fails(end.is_none_or(|e| e > self.max_size), ErrorKind::FileTooBig)
     }
 
-    /// A change of content by somebody without privilege takes the set-id bits; privilege may keep them.
+    /// A change of content by an unprivileged user clears the set-id bits; a privileged user may keep them.
     fn drop_set_id(&mut self, id: Id, cred: &Cred) {
         let n = self.get_mut(id);
         let drop = if n.mode & 0o010 != 0 { 0o6000 } else { 0o4000 };
@@ -41,7 +41,7 @@ impl Model {
         self.drop_set_id(id, cred);
     }
 
-    /// The bytes that a read gives.
+    /// The bytes that a read returns.
     pub fn read(&self, id: Id, pos: u64, len: usize) -> Vec<u8> {
         let n = self.get(id);
         n.data.read(pos, n.size.saturating_sub(pos).min(len as u64) as usize)
@@ -76,7 +76,7 @@ impl Model {
             n.size = n.size.max(end);
         }
         self.touch(id, true);
-        // Whether allocation counts as a change of content differs between systems.
+        // Systems differ on whether allocation counts as a change of content.
         let _ = cred;
         self.get_mut(id).loose_mode |= 0o6000;
     }

@@ -1,5 +1,5 @@
-//! A plain model of POSIX file semantics in memory: what a volume must hold after a row of operations,
-//! and which errors an operation must end with.
+//! A plain model of POSIX file semantics in memory: the content that a volume must have after a sequence of
+//! operations, and the errors that an operation must return.
 
 pub mod acl;
 mod attrs;
@@ -18,7 +18,7 @@ pub const R: u32 = 4;
 pub const W: u32 = 2;
 pub const X: u32 = 1;
 
-/// An inode of the model; never reused.
+/// An inode of the model; ids are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(pub usize);
 
@@ -27,7 +27,7 @@ pub struct Id(pub usize);
 pub struct Node {
     pub kind: FileType,
     pub mode: u32,
-    /// Mode bits that are not compared: what happens to them is left open.
+    /// Mode bits that are not compared: POSIX leaves open what happens to them.
     pub loose_mode: u32,
     pub uid: u32,
     pub gid: u32,
@@ -43,7 +43,7 @@ pub struct Node {
     pub entries: BTreeMap<Vec<u8>, Id>,
     pub parent: Id,
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Where it is named.
+    /// The names of the inode.
     pub links: BTreeSet<(Id, Vec<u8>)>,
 }
 
@@ -53,8 +53,8 @@ impl Node {
     }
 }
 
-/// Which errors an operation may end with. It must fail when `must` holds any; `may` names those that
-/// are also right when they come.
+/// The errors that an operation may return. It must fail when `must` holds any; errors in `may` are also
+/// right.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
     pub must: Vec<ErrorKind>,
@@ -85,15 +85,15 @@ impl Verdict {
     }
 }
 
-/// The tree.
+/// The model's tree of files.
 #[derive(Clone, Debug)]
 pub struct Model {
     pub nodes: Vec<Node>,
-    /// Time of every change made now.
+    /// Time of every change made from now on.
     pub now: Timespec,
-    /// Largest file.
+    /// Largest file size.
     pub max_size: u64,
-    /// Files can have blocks ahead of their data.
+    /// Files may have blocks allocated beyond their data.
     pub ahead: bool,
 }
 
@@ -144,7 +144,7 @@ impl Model {
         id == ROOT || !self.get(id).links.is_empty()
     }
 
-    /// Every inode that has a name, in order of making.
+    /// Every inode that has a name, in the order of creation.
     pub fn linked(&self) -> Vec<Id> {
         (0..self.nodes.len()).map(Id).filter(|id| self.is_linked(*id)).collect()
     }
@@ -171,7 +171,7 @@ impl Model {
         id == dir || id != ROOT && self.is_within(self.get(id).parent, dir)
     }
 
-    /// Whether `cred` may do `want` with it.
+    /// Whether `cred` may do `want` with the inode.
     pub fn may(&self, cred: &Cred, id: Id, want: u32) -> bool {
         let n = self.get(id);
         if cred.is_root() {
@@ -180,7 +180,7 @@ impl Model {
         if cred.uid == n.uid {
             return n.mode >> 6 & want == want;
         }
-        // The group bits are the list's mask: with none of them set nobody gets more than `other`.
+        // The group bits are the list's mask: if none is set, no entry grants more than `other`.
         if let Some(list) = n.xattrs.get(acl::ACCESS).filter(|_| n.mode & 0o070 != 0) {
             return acl::permits(&acl::decode(list), cred, n.gid, want);
         }

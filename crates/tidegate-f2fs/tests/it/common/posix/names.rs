@@ -1,14 +1,14 @@
-//! Names: making, linking, removing, moving, resolving.
+//! Names: creation, links, removal, renames, path resolution.
 
 use super::{Id, Model, ROOT, Verdict, W, X, acl};
 use tidegate_vfs::{Cred, DeviceNumber, ErrorKind, FileType, RenameFlags};
 
 const SETGID: u32 = 0o2000;
 
-/// Where a path leads.
+/// The result of a path resolution.
 pub enum Resolved {
     Found(Id),
-    /// The last name is missing in a directory that is there.
+    /// The last name is missing in an existing directory.
     Missing(Id, Vec<u8>),
     Fails(ErrorKind),
 }
@@ -73,7 +73,7 @@ impl Model {
         let n = self.get_mut(id);
         n.target = target.to_vec();
         n.size = target.len() as u64;
-        n.loose_mode = 0o7777; // nobody looks at a symbolic link's
+        n.loose_mode = 0o7777; // the mode of a symbolic link is not compared
     }
 
     pub fn set_rdev(&mut self, id: Id, rdev: DeviceNumber) {
@@ -95,7 +95,7 @@ impl Model {
         self.touch(dir, true);
     }
 
-    /// Errors of taking `victim`'s name out of `dir`.
+    /// Errors of removing `victim`'s name from `dir`.
     fn may_delete(&self, v: Verdict, cred: &Cred, dir: Id, victim: Id) -> Verdict {
         let sticky = self.get(dir).mode & 0o1000 != 0;
         let kept = sticky && !self.is_owner(cred, dir) && !self.is_owner(cred, victim);
@@ -115,7 +115,7 @@ impl Model {
             .fails(want_dir && !n.entries.is_empty(), ErrorKind::NotEmpty)
     }
 
-    /// Takes a name away; the inode it bore.
+    /// Removes a name; returns its inode.
     pub fn remove(&mut self, dir: Id, name: &[u8]) -> Id {
         let id = self.get_mut(dir).entries.remove(name).expect("the model was asked first");
         let is_dir = self.get(id).is_dir();
@@ -157,7 +157,7 @@ impl Model {
             None => access.fails(!self.may(cred, new_dir, W | X), ErrorKind::PermissionDenied),
         };
         if target == Some(source) && v.is_ok() {
-            // Nothing is to be done; whether rights are asked for is left open.
+            // Nothing is to be done; POSIX leaves open whether permissions are checked.
             return Verdict { must: Vec::new(), may: access.must };
         }
         let mut v = v;
@@ -165,7 +165,7 @@ impl Model {
         self.rename_shape(v, cred, (old_dir, source), (new_dir, target), exchange)
     }
 
-    /// Errors that come of what the two ends are.
+    /// Errors that follow from the types of the two ends.
     fn rename_shape(
         &self,
         v: Verdict,
@@ -194,7 +194,7 @@ impl Model {
             .might(below_target, ErrorKind::NotEmpty)
     }
 
-    /// Moves a name as [`Model::can_rename`] allows.
+    /// Renames as [`Model::can_rename`] allows.
     pub fn rename(
         &mut self,
         cred: &Cred,
@@ -220,7 +220,7 @@ impl Model {
         self.attach(new_dir, new_name, source, old_dir);
         self.touch(source, false);
         if exchange {
-            self.get_mut(source).ctime = None; // whether an exchange counts as a change differs
+            self.get_mut(source).ctime = None; // systems differ on whether an exchange counts as a change
         }
         self.touch(old_dir, true);
         self.touch(new_dir, true);
@@ -229,7 +229,7 @@ impl Model {
         }
     }
 
-    /// A whiteout gets a name that was just given up.
+    /// Makes a whiteout at a name that was just given up.
     fn leave_whiteout(&mut self, cred: &Cred, dir: Id, name: &[u8]) {
         let d = self.get(dir);
         let gid = if d.mode & SETGID != 0 { d.gid } else { cred.gid };
@@ -258,7 +258,7 @@ impl Model {
         }
         n.parent = dir;
         if from != dir {
-            n.mtime = None; // ".." changed; whether that counts differs
+            n.mtime = None; // ".." changed; systems differ on whether that counts
         }
         self.get_mut(dir).nlink += 1;
     }

@@ -10,7 +10,7 @@ pub struct Sparse {
     pages: BTreeMap<u64, Box<[u8]>>,
 }
 
-/// Splits `len` bytes at `pos` at page boundaries: page, offset in it, range of the caller's bytes.
+/// Splits `len` bytes at `pos` at page boundaries: page, offset in the page, range of the caller's bytes.
 fn pieces(pos: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {

@@ -1,5 +1,5 @@
-//! Threads that are busy on a volume and change no file of it: they sync, commit, clean, reclaim memory, turn
-//! switches.
+//! Threads that are busy on a volume without changing its files: they sync, commit, clean, reclaim memory,
+//! change switches.
 
 use crate::common::volume::SWITCHES;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate_rt::{clock, thread};
 use tidegate_vfs::{SyncWait, Vfs, VolumeOps};
 
-/// They end when this is dropped.
+/// The threads end when this is dropped.
 pub struct Company {
     stop: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<()>>,
@@ -20,8 +20,7 @@ fn any<T>(of: &[T]) -> &T {
     &of[(clock::entropy() % of.len() as u64) as usize]
 }
 
-/// The work that a thread does over and over. An unmounted volume answers with errors, which are nobody's
-/// fault.
+/// The work that a thread repeats. On an unmounted volume it gets errors, which are ignored.
 type Work = fn(&dyn VolumeOps, &Vfs);
 
 const WORKS: [(&str, Work); 5] = [
@@ -37,7 +36,7 @@ const WORKS: [(&str, Work); 5] = [
     }),
     ("reclaim", |_, vfs| {
         let Ok(root) = vfs.root() else { return };
-        // As when memory is short: clean pages go at any moment.
+        // As under memory pressure, clean pages are dropped at any moment.
         for inode in (0..7).filter_map(|n| vfs.lookup(&root, &super::ops::name(n)).ok()) {
             inode.mapping.reclaim(false);
         }
@@ -48,7 +47,7 @@ const WORKS: [(&str, Work); 5] = [
 ];
 
 impl Company {
-    /// Sets them to work.
+    /// Starts the threads.
     pub fn of(fs: &Arc<dyn VolumeOps>, vfs: &Arc<Vfs>) -> Company {
         let stop = Arc::<AtomicBool>::default();
         let start = |(name, work): (&str, Work)| {

@@ -7,7 +7,7 @@ use tidegate_vfs::{Cred, ErrorKind, FileType, Ino, Inode, OpenFlags, SeekTarget,
 
 type Check = Result<(), String>;
 
-/// The inodes that the walk has seen: their numbers stand for the model's inodes one to one.
+/// The inodes that the walk has seen: their numbers correspond to the model's inodes one to one.
 pub struct Comparison<'a> {
     vfs: &'a Arc<Vfs>,
     model: &'a Model,
@@ -21,7 +21,7 @@ impl<'a> Comparison<'a> {
         Comparison { vfs, model, crtime, known: HashMap::new(), taken: HashMap::new() }
     }
 
-    /// Compares everything from `top` down, which is the model's `id`.
+    /// Compares everything from `top` down with the model's `id`.
     pub fn tree(&mut self, top: &Arc<Inode>, id: Id) -> Check {
         if !self.first_visit(top, id)? {
             return Ok(());
@@ -78,7 +78,7 @@ impl<'a> Comparison<'a> {
         Ok(())
     }
 
-    /// One inode: attributes, content, extended attributes.
+    /// Compares one inode: attributes, content, extended attributes.
     pub fn inode(&self, inode: &Arc<Inode>, id: Id) -> Check {
         self.attributes(inode, id)?;
         self.xattrs(inode, id)?;
@@ -128,7 +128,8 @@ impl<'a> Comparison<'a> {
         Ok(())
     }
 
-    /// Every range that the file says is data, and that none of the model's data lies outside.
+    /// Compares every range that the file reports as data, and checks that none of the model's data lies
+    /// outside.
     fn content(&self, inode: &Arc<Inode>, id: Id) -> Check {
         let flags = OpenFlags::READ | OpenFlags::NOATIME;
         let file = self.vfs.open(&Cred::ROOT, inode, flags).map_err(|e| format!("open: {e}"))?;
@@ -148,7 +149,7 @@ impl<'a> Comparison<'a> {
             self.range(&file, id, start, end)?;
             pos = end.max(start + 1);
         }
-        // Around the end and across holes, where only reading tells.
+        // The ranges around the end and across holes are compared by reads, too.
         let tail = size.saturating_sub(5000);
         self.range(&file, id, tail, size)?;
         self.range(&file, id, 0, size.min(10_000))
@@ -176,7 +177,7 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, is: &T, want: &T) -> Check {
     Err(format!("{what} is {}, should be {}", short(is), short(want)))
 }
 
-/// Compares content; says where the first difference lies.
+/// Compares content; the error gives the first difference.
 pub fn bytes(pos: u64, is: &[u8], want: &[u8]) -> Check {
     if is.len() != want.len() {
         return Err(format!("{} bytes at {pos}, should be {}", is.len(), want.len()));

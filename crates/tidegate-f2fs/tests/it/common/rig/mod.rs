@@ -1,4 +1,4 @@
-//! Does operations to a volume and to its model at once, and compares.
+//! Applies operations to a volume and to its model, and compares.
 
 mod company;
 pub mod compare;
@@ -21,7 +21,7 @@ use tidegate_vfs::{
 
 pub type Outcome = Result<(), String>;
 
-/// An open file and what it is in the model.
+/// An open file and its inode in the model.
 pub struct Handle {
     pub file: File,
     pub id: Id,
@@ -35,16 +35,16 @@ pub struct Rig {
     pub vfs: Arc<Vfs>,
     pub model: Model,
     pub handles: Vec<Handle>,
-    /// Directories that are gone but held.
+    /// Directories that are removed but still held.
     ghosts: Vec<Arc<Inode>>,
     limits: MemoryLimits,
     crtime: bool,
     mounts: i64,
-    /// Other threads that are busy on the volume, if there are to be any.
+    /// Other threads that are busy on the volume, if any are wanted.
     company: Option<Company>,
-    /// How often something ended for want of space.
+    /// Number of operations that failed for want of space.
     pub no_space: u32,
-    /// How many operations were allowed to succeed and did.
+    /// Number of operations that were allowed to succeed and did.
     pub done: u32,
 }
 
@@ -56,18 +56,18 @@ fn text<E: std::fmt::Display>(what: &str) -> impl Fn(E) -> String + '_ {
     move |e| format!("{what}: {e}")
 }
 
-/// Memory bounds small enough that reclaim and throttling take part.
+/// Limits of memory that are small enough to involve reclaim and throttling.
 pub fn tight() -> MemoryLimits {
     MemoryLimits { cache: 3 << 20, dirty: 1 << 20, background: 256 << 10, inodes: 40 }
 }
 
 impl Rig {
-    /// A fresh volume, which keeps times of creation or does not, and the model of what it holds.
+    /// A fresh volume, with or without times of creation, and the model of its content.
     pub fn new(device: Arc<MemoryDevice>, crtime: bool, limits: MemoryLimits) -> Result<Rig, String> {
         Self::mounted(device, crtime, limits).map(|r| r.0)
     }
 
-    /// A fresh volume and its model, with threads at work that change no file.
+    /// A fresh volume and its model, with busy threads that change no file.
     pub fn in_company(device: Arc<MemoryDevice>, crtime: bool, limits: MemoryLimits) -> Result<Rig, String> {
         let (mut rig, fs) = Self::mounted(device, crtime, limits)?;
         rig.company = Some(Company::of(&fs, &rig.vfs));
@@ -101,7 +101,7 @@ impl Rig {
         Ok((rig, fs as Arc<dyn VolumeOps>))
     }
 
-    /// Takes over what mkfs made.
+    /// Adopts the files that mkfs made into the model.
     fn adopt(&mut self) -> Outcome {
         let root = self.vfs.root().map_err(text("root"))?;
         let open = SetAttr { mode: Some(0o777), ..Default::default() };
@@ -122,7 +122,7 @@ impl Rig {
         (n.atime, n.mtime, n.ctime, n.crtime) = (Some(a.atime), Some(a.mtime), Some(a.ctime), a.crtime);
     }
 
-    /// The inode of a node that has a name.
+    /// The inode of a model's inode that has a name.
     pub fn inode(&self, id: Id) -> Result<Arc<Inode>, String> {
         if id == ROOT {
             return self.vfs.root().map_err(text("root"));
@@ -132,8 +132,8 @@ impl Rig {
         self.vfs.lookup(&dir, name).map_err(|e| format!("lookup {name:?}: {e}"))
     }
 
-    /// Holds an answer against the verdict. `Some` when it succeeded as it should, `None` when it failed
-    /// as it should. Want of space is an answer only where `blocks` more blocks may not be there.
+    /// Compares an answer with the verdict. `Some` when it succeeded as it should, `None` when it failed as
+    /// it should. Want of space is allowed only where there may be fewer than `blocks` more blocks.
     fn judge<T>(
         &mut self,
         verdict: Verdict,
@@ -162,7 +162,7 @@ impl Rig {
         s.blocks_available * u64::from(s.block_size) / 4096
     }
 
-    /// Does one operation and compares its outcome.
+    /// Applies one operation and compares its outcome.
     pub fn step(&mut self, op: &Op) -> Outcome {
         match op {
             Op::Create { .. } | Op::Mkdir { .. } | Op::Symlink { .. } | Op::Mknod { .. } => self.make(op),
@@ -189,7 +189,7 @@ impl Rig {
         }
     }
 
-    /// Does a row of operations, compares the whole tree at the end and asks the reference checker.
+    /// Applies a sequence of operations, compares the whole tree at the end and runs the reference checker.
     pub fn run(&mut self, ops: &[Op]) -> Outcome {
         for (i, op) in ops.iter().enumerate() {
             self.step(op).map_err(|e| format!("operation {i}, {op:?}: {e}"))?;
@@ -198,7 +198,7 @@ impl Rig {
         self.remount(Remount::Clean).map_err(text("at the end"))
     }
 
-    /// Compares the whole tree, and files that are open but have no name.
+    /// Compares the whole tree, and open files without a name.
     pub fn compare(&self) -> Outcome {
         let root = self.vfs.root().map_err(text("root"))?;
         let mut comparison = Comparison::new(&self.vfs, &self.model, self.crtime);
@@ -209,7 +209,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Lets go of the volume in one way or another, checks it, mounts it anew and compares.
+    /// Ends the use of the volume in one of several ways, checks it, mounts it again and compares.
     pub fn remount(&mut self, how: Remount) -> Outcome {
         match how {
             Remount::Clean => {
@@ -222,7 +222,7 @@ impl Rig {
             }
             Remount::Abandoned => {
                 self.vfs.sync().map_err(text("sync"))?;
-                // A machine that lost power closes nothing, so what closing would do must not count.
+                // A machine that loses power closes no file, so the effects of closing must not count.
                 self.device = volume::Image::of(&self.device).device();
             }
         }
@@ -255,7 +255,7 @@ impl Rig {
     }
 }
 
-/// Bytes that look like nothing else; every eighth seed gives zeros.
+/// Bytes that differ from all others; every eighth seed gives zeros.
 pub fn pattern(seed: u8, len: usize) -> Vec<u8> {
     if seed.is_multiple_of(8) {
         return vec![0; len];

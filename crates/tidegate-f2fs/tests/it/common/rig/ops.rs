@@ -1,5 +1,5 @@
-//! Operations as chance picks them. Numbers choose among what is there when the operation is done, so
-//! that any part of a row of operations is a row of operations too.
+//! Random operations. Their numbers select among the objects that exist when the operation runs, so that any
+//! part of a sequence of operations is a valid sequence, too.
 
 use proptest::prelude::*;
 use tidegate_vfs::{Cred, FallocateFlags, FileType, OpenFlags, RenameFlags, SeekTarget, XattrFlags};
@@ -31,7 +31,7 @@ pub enum Remount {
     Clean,
     /// Unmounted under open files.
     Busy,
-    /// Synced and abandoned: what a power cut leaves after a sync.
+    /// Unmounted with open files.
     Abandoned,
 }
 
@@ -73,7 +73,7 @@ pub enum Op {
     Remount(Remount),
 }
 
-/// Bytes of the names places use; the last is too long.
+/// Bytes of a name with number `n`; the last is too long.
 pub fn name(n: u8) -> Vec<u8> {
     match n % 13 {
         n @ 0..7 => vec![b'a' + n],
@@ -108,8 +108,8 @@ fn mode() -> impl Strategy<Value = u32> {
 
 const PAGE: u64 = 4096;
 
-/// Places in a file where its layout changes: the end of what fits the inode, of its own addresses with
-/// and without attributes in it, of each tree of nodes.
+/// Offsets in a file where its layout changes: the end of the part that fits the inode, the end of the
+/// inode's own addresses with and without attributes in it, the end of each tree of nodes.
 fn position() -> impl Strategy<Value = u64> {
     const BLOCK: u64 = 1018;
     let edges: [u64; 13] = [
@@ -309,7 +309,7 @@ fn volume_op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Operations that use space up, and now and then give some back.
+/// Operations that use up space, and sometimes give some back.
 fn filling_op() -> impl Strategy<Value = Op> {
     let file = any::<u8>();
     let rw = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
@@ -331,7 +331,7 @@ fn filling_op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A row of operations; shown one to a line.
+/// A sequence of operations, printed one per line.
 #[derive(Clone)]
 pub struct History(pub Vec<Op>);
 
@@ -341,14 +341,14 @@ impl std::fmt::Debug for History {
     }
 }
 
-/// A row of operations that fill a small volume and go on in it.
+/// A sequence of operations that fill a small volume and go on in it.
 pub fn filling(len: std::ops::Range<usize>) -> impl Strategy<Value = History> {
     let op =
         prop_oneof![24 => filling_op(), 4 => name_op(), 6 => file_op(), 3 => attr_op(), 1 => volume_op()];
     proptest::collection::vec(op, len).prop_map(History)
 }
 
-/// A row of operations on one volume.
+/// A sequence of operations on one volume.
 pub fn history(len: std::ops::Range<usize>) -> impl Strategy<Value = History> {
     let op = prop_oneof![9 => name_op(), 12 => file_op(), 7 => attr_op(), 1 => volume_op()];
     proptest::collection::vec(op, len).prop_map(History)

@@ -71,7 +71,7 @@ impl Rig {
     fn setattr(&mut self, cred: &Cred, node: u8, set: &SetAttr) -> Outcome {
         let id = self.node(node);
         if self.model.get(id).kind == FileType::Symlink && set.mode.is_some() {
-            return Ok(()); // a symbolic link's mode is nobody's business
+            return Ok(()); // the mode of a symbolic link is not compared
         }
         let verdict = self.model.can_setattr(cred, id, set);
         let inode = self.inode(id)?;

@@ -6,12 +6,12 @@ use super::{Handle, Outcome, Rig, pattern, text};
 use crate::common::posix::{Id, R, Resolved, Verdict, W, X};
 use tidegate_vfs::{Cred, ErrorKind, FallocateFlags, FileType, OpenFlags};
 
-/// Files open at once.
+/// Most files open at once.
 const MOST_OPEN: usize = 6;
-/// Access times older than this follow a read in any case.
+/// A read updates access times older than this in any case, in seconds.
 const DAY: i64 = 24 * 3600;
 
-/// Blocks a write of so many bytes may take at worst: itself, and every node above it.
+/// Blocks that a write of `len` bytes may take at worst: its own, and every node above them.
 fn cost(len: u64) -> u64 {
     let pages = len / 4096 + 2;
     pages + pages / 1018 * 2 + 12
@@ -60,7 +60,7 @@ impl Rig {
         let Some(file) = self.judge(verdict, 4, free, answer)? else { return Ok(()) };
         let id = match found {
             Resolved::Found(id) => {
-                // A file that was just made is not cut, and keeps its set-id bits.
+                // A file that was just made is not truncated, and keeps its set-id bits.
                 if flags.contains(OpenFlags::TRUNC) && self.model.get(id).kind == FileType::Regular {
                     self.model.truncate(id, cred, 0);
                 }
@@ -80,7 +80,7 @@ impl Rig {
         want |= if flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNC) { W } else { 0 };
         let creates = flags.contains(OpenFlags::CREATE);
         let closed = !self.model.may(cred, id, want);
-        // A name that is there may be refused for want of the right to make it.
+        // An open of an existing name may be refused for want of the right to create it.
         let parent_closed = creates && n.links.iter().any(|l| !self.model.may(cred, l.0, W | X));
         let link = n.kind == FileType::Symlink;
         let exclusive = creates && flags.contains(OpenFlags::EXCL);
@@ -134,7 +134,7 @@ impl Rig {
         let at = if flags.contains(OpenFlags::APPEND) { self.model.get(id).size } else { pos };
         let verdict = self.model.can_use(id, flags, OpenFlags::WRITE);
         let verdict = match data.is_empty() {
-            true => verdict.might(true, ErrorKind::FileTooBig), // nothing reaches anywhere
+            true => verdict.might(true, ErrorKind::FileTooBig), // an empty range lies nowhere
             false => self.model.can_reach(verdict, at.checked_add(data.len() as u64)),
         };
         let free = self.free_blocks();
@@ -151,7 +151,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Reads an open file whatever it was opened for, and leaves no trace.
+    /// Reads an open file, however it was opened, without side effects.
     fn peek(&self, h: usize, pos: u64, len: usize) -> Result<Vec<u8>, String> {
         let inode = self.handles[h].file.inode();
         let file = self.vfs.open(&Cred::ROOT, inode, OpenFlags::READ | OpenFlags::NOATIME);
@@ -161,8 +161,8 @@ impl Rig {
         Ok(is)
     }
 
-    /// After a write that ended for want of space, the file holds none of it or its first part, and all
-    /// else as before.
+    /// After a write that failed for want of space, the file has none of it or its first part, and is
+    /// otherwise unchanged.
     fn adopt_prefix(&mut self, h: usize, at: u64, data: &[u8]) -> Outcome {
         let id = self.handles[h].id;
         let is = self.peek(h, at, data.len())?;
@@ -199,8 +199,8 @@ impl Rig {
         Ok(())
     }
 
-    /// Relatime: a read moves the access time when it is not younger than a change, or a day old. For
-    /// reads that give nothing it is left open.
+    /// Relatime: a read updates the access time when it is not younger than a change, or a day old. For reads
+    /// that return nothing POSIX leaves it open.
     fn read_touches(&mut self, id: Id, got_some: bool) {
         let now = self.model.now;
         let n = self.model.get_mut(id);
@@ -240,8 +240,8 @@ impl Rig {
         Ok(())
     }
 
-    /// After an allocation that ended in the middle, each byte of the range is what it was or zero. Set-id
-    /// bits go before.
+    /// After an allocation that failed midway, each byte of the range is unchanged or zero. Set-id bits are
+    /// cleared before.
     fn adopt_zeroed(&mut self, h: usize, pos: u64, len: u64) -> Outcome {
         let id = self.handles[h].id;
         let end = (pos + len).min(self.model.get(id).size);

@@ -5,7 +5,7 @@ use super::{Outcome, Rig, text};
 use crate::common::posix::{Id, Verdict};
 use tidegate_vfs::{Cred, DeviceNumber, ErrorKind, FileType, NewInode, RenameFlags};
 
-/// Directories deeper than this are not made: their paths would not be paths.
+/// No deeper directories are made: their paths would be too long.
 const DEEPEST: usize = 7;
 
 /// An inode that an operation makes.
@@ -33,7 +33,7 @@ impl Rig {
         }
     }
 
-    /// Long or short, to something or to nothing.
+    /// A target that is long or short, and exists or not.
     fn link_target(&self, n: u16, dir: Id) -> Vec<u8> {
         let all = self.model.linked();
         let some = all[n as usize % all.len()];
@@ -131,7 +131,7 @@ impl Rig {
             true => self.vfs.rmdir(cred, &parent, name),
             false => self.vfs.unlink(cred, &parent, name),
         };
-        // Removing must work however full the volume is.
+        // A removal must work however full the volume is.
         if self.judge(verdict, 0, u64::MAX, answer)?.is_some() {
             self.model.remove(dir, name);
             self.ghosts.extend(victim.filter(|_| want_dir));
@@ -155,7 +155,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Enough names that a directory grows out of its inode, and into several levels of blocks.
+    /// Makes so many names that a directory grows out of its inode, and into several levels of blocks.
     pub(super) fn many(&mut self, at: u8, count: u16, long: bool) -> Outcome {
         let dir = self.dir(at);
         let pad = if long { "p".repeat(200) } else { String::new() };
@@ -180,7 +180,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Nothing can be made in a directory that was removed while somebody held it.
+    /// Nothing can be made in a directory that was removed while it was held open.
     pub(super) fn in_removed(&mut self, n: u8) -> Outcome {
         let Some(ghost) = self.ghosts.get(n as usize % self.ghosts.len().max(1)).cloned() else {
             return Ok(());
