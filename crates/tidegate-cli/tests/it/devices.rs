@@ -148,7 +148,7 @@ fn devices_that_make_no_volume_are_refused() {
     assert!(!b.path("a.img").exists());
     b.ok(&["mkfs", "--size", "64M", "v.img", "--quiet"]);
     assert!(mkfs(&["-c", "v.img", "--size", "32M", "a.img"]).contains("v.img: holds an f2fs volume"));
-    // The first device has no whole section, or no segment is left of it.
+    // The second device is shorter than a section, or no segment of the first is left.
     files(&b, &[("short.img", 20)]);
     let by_sections = |zoned, size, other| mkfs(&[zoned, "-c", other, "--size", size, "a.img"]);
     let line = by_sections("--zoned=64M", "1G", "short.img");
