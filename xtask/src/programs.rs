@@ -108,6 +108,7 @@ fn one(
     let dir = TempDir::new("printed")?;
     let path = dir.path().join("printed");
     let printed = File::create(&path).with_context(|| path.display().to_string())?;
+    println!("       Begun {name}");
     let start = Instant::now();
     let mut command = Command::new(&program.file);
     command.args(arguments).current_dir(&program.package).env("CARGO_MANIFEST_DIR", &program.package);
