@@ -1,5 +1,7 @@
-//! Whether all that is built in may be given on under MIT OR Apache-2.0, comes from where it should, and is built in once:
-//! by cargo-deny where that is installed, else here by the same `deny.toml`. Advisories are cargo-deny's alone.
+//! Checks the dependencies that are built in: whether their licences permit distribution under MIT OR
+//! Apache-2.0, whether they come from permitted sources, and whether each is built in once. cargo-deny does
+//! this where it is installed, else this code does it with the same `deny.toml`. Only cargo-deny checks
+//! advisories.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -25,7 +27,7 @@ struct Bans {
     skip: Vec<Skip>,
 }
 
-/// A version that may be there beside another.
+/// A version that is permitted beside another.
 #[derive(Deserialize)]
 struct Skip {
     #[serde(rename = "crate")]
@@ -37,7 +39,7 @@ const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 /// Checks every dependency.
 ///
 /// # Errors
-/// The packages that `deny.toml` does not let in; cargo cannot say what the dependencies are.
+/// Packages that `deny.toml` does not permit; cargo cannot list the dependencies.
 pub fn check() -> Result<()> {
     let deny = |args: &[&str]| {
         let mut command = Command::new(workspace::cargo());
@@ -71,7 +73,7 @@ fn check_here() -> Result<()> {
     Ok(())
 }
 
-/// The packages that the rules do not let in, and the rules that no package needs.
+/// The packages that the rules do not permit, and the rules that no package needs.
 fn wrong(metadata: &Value, deny: &Deny) -> Result<Vec<String>> {
     let packages = metadata["packages"].as_array().context("cargo metadata names no packages")?;
     let mut versions: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
@@ -100,7 +102,7 @@ fn wrong(metadata: &Value, deny: &Deny) -> Result<Vec<String>> {
     Ok(wrong)
 }
 
-/// Whether an SPDX expression leaves a choice that is taken. A slash is an old way to write OR.
+/// Whether an SPDX expression leaves a choice that is permitted. A slash is an old form of OR.
 fn is_taken(expression: &str, allow: &[String]) -> bool {
     let expression = expression.replace('/', " OR ");
     let expression = expression.trim();
@@ -116,7 +118,7 @@ fn is_taken(expression: &str, allow: &[String]) -> bool {
     }
 }
 
-/// The operands of a word outside of all parentheses, if it is there.
+/// The operands of a word outside of all parentheses, if the word occurs there.
 fn apart<'a>(expression: &'a str, word: &str) -> Option<Vec<&'a str>> {
     let (mut parts, mut depth, mut from) = (Vec::new(), 0, 0);
     for (at, c) in expression.char_indices() {

@@ -152,10 +152,11 @@ struct UmlArgs {
     console: bool,
 }
 
-/// Status of a process that SIGPIPE ended, as a shell shows it.
+/// The status that a shell shows for a process that SIGPIPE ended.
 const PIPE: i32 = 141;
 
-/// `println!` panics when its reader has gone (`xtask golden | head`). No trace is wanted then, but a quiet end.
+/// Ends the program quietly when its reader has gone. Otherwise `println!` panics (`xtask golden | head`),
+/// and prints a trace.
 fn end_with_reader() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

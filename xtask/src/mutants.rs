@@ -1,8 +1,8 @@
-//! `cargo xtask mutants`: small changes that each break a promise, and the tests that must notice.
+//! `cargo xtask mutants`: small changes, each of which breaks a promise, and the tests that must notice them.
 //!
-//! `mutants.toml` lists them. Each is made in a copy of the sources, which has a target directory of its own; the
-//! change must compile, and the test that is named must fail. A test that passes beside the change is worth nothing
-//! where it claims most, so a survivor fails the whole run.
+//! `mutants.toml` lists the changes. Each change is made in a copy of the sources, which has a target
+//! directory of its own; the change must compile, and the named test must fail. A test that passes with the
+//! change does not test what it claims to test, so a survivor fails the whole run.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -15,33 +15,34 @@ use anyhow::{Context, Result, bail, ensure};
 
 use tidegate_testing::workspace;
 
-/// The least that a test may take beside a change before it counts as one that waits for ever, and so has noticed.
+/// The shortest time after which a test with a change counts as hanging, and so as having noticed.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// A test hangs when it has taken so many times what it takes unchanged, and `PATIENCE`: less may be a busy machine.
+/// A test hangs when it has taken this many times its time without the change, and also `PATIENCE`: a shorter
+/// delay may come from a busy machine.
 const HANGS: u32 = 10;
 
 /// A change that a test must notice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mutant {
-    /// The promise that it breaks, in a word or two.
+    /// The promise that the change breaks, in a word or two.
     pub name: String,
-    /// Where, from the workspace's root.
+    /// The file, relative to the workspace's root.
     pub file: String,
-    /// The text that stands there, once in the file.
+    /// The original text, which occurs once in the file.
     pub find: String,
-    /// The text that is put there.
+    /// The text that replaces it.
     pub replace: String,
     /// The package of the test.
     pub package: String,
-    /// Which test it is: arguments of `cargo test`, such as `--lib sync::pinned`.
+    /// The arguments of `cargo test` that select the test, such as `--lib sync::pinned`.
     pub test: String,
 }
 
 impl Mutant {
-    /// The file's content with the change made.
+    /// The file's content with the change.
     ///
     /// # Errors
-    /// The text is not there, or more than once, or would be what it was.
+    /// The text is missing, or occurs more than once, or its replacement is equal to it.
     pub fn apply(&self, source: &str) -> Result<String> {
         let n = source.matches(&self.find).count();
         ensure!(n == 1, "{}: what is to be found is {n} times in {}", self.name, self.file);
@@ -58,18 +59,18 @@ impl Mutant {
     }
 }
 
-/// The list that is kept with the sources.
+/// Loads the list that is kept with the sources.
 ///
 /// # Errors
-/// It cannot be read, or an entry lacks something.
+/// The list cannot be read, or an entry lacks a field.
 pub fn load() -> Result<Vec<Mutant>> {
     let path = workspace::root().join("xtask/mutants.toml");
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     parse(&text).with_context(|| path.display().to_string())
 }
 
-/// Reads the part of TOML that the list is written in: tables in an array, and strings without escapes. A crate that
-/// reads all of it would be built with every test that uses this one.
+/// Parses the part of TOML that the list uses: tables in an array, and strings without escapes. A crate for
+/// all of TOML would be built with every test that uses this crate.
 pub fn parse(text: &str) -> Result<Vec<Mutant>> {
     let mut all: Vec<Mutant> = Vec::new();
     let mut lines = text.lines().enumerate();
@@ -116,13 +117,13 @@ pub fn parse(text: &str) -> Result<Vec<Mutant>> {
     Ok(all)
 }
 
-/// Where changes are made.
+/// The directories in which changes are made and built.
 struct Place {
     tree: PathBuf,
     target: PathBuf,
 }
 
-/// Makes each change whose name contains one of `only` (all without any) and runs its test.
+/// Makes each change whose name contains one of `only` (every change if `only` is empty) and runs its test.
 ///
 /// # Errors
 /// Cargo cannot be run.
@@ -154,8 +155,7 @@ pub fn run(only: &[String]) -> Result<ExitCode> {
     Ok(if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Brings a copy of the sources up to date. A file that has not changed is left alone, so that little is
-/// built again.
+/// Updates a copy of the sources. Unchanged files are left alone, so that little is built again.
 fn copy_sources(tree: &Path) -> Result<()> {
     let root = workspace::root();
     let out = Command::new("git")
@@ -180,7 +180,8 @@ fn copy_sources(tree: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The time that a test takes to pass without any change. One that does not pass says nothing of changes.
+/// The time that a test takes to pass without any change. A test that does not pass says nothing about
+/// changes.
 fn passes_unchanged(m: &Mutant, place: &Place) -> Result<Option<Duration>> {
     m.command(place).arg("--no-run").output().context("running cargo test --no-run")?;
     let began = Instant::now();
@@ -195,8 +196,8 @@ fn passes_unchanged(m: &Mutant, place: &Place) -> Result<Option<Duration>> {
     Ok(passes.then(|| began.elapsed()))
 }
 
-/// Makes the change, runs its test, and takes the change back; what to say of it. A result in capitals is
-/// bad.
+/// Makes the change, runs its test, and reverts the change; returns the result in words. A result in capitals
+/// is bad.
 fn judge(m: &Mutant, place: &Place, unchanged: Duration) -> Result<&'static str> {
     let path = place.tree.join(&m.file);
     let source = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -212,7 +213,7 @@ fn judge_changed(m: &Mutant, place: &Place, long: Duration) -> Result<&'static s
         eprintln!("{}", String::from_utf8_lossy(&built.stderr));
         return Ok("NOT BUILT");
     }
-    // In a group of its own: processes that the test started are ended with it.
+    // A process group of its own: processes that the test started are killed with it.
     let mut test = m.command(place).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0).spawn()?;
     let began = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: tests that are short elsewhere, at length.
+//! `cargo xtask soak`: long runs of tests that are otherwise short.
 
 use std::process::Command;
 use std::time::Instant;
@@ -19,28 +19,28 @@ struct Long {
 const MOUNT: (&str, &str) = ("tidegate-fuse", "mount");
 
 const LONG: &[Long] = &[
-    // Thousands of volumes damaged by chance: check, repair and stock fsck agree, and reading ends.
+    // Thousands of volumes with random damage: check, repair and the reference fsck agree, and reading ends.
     Long { of: ("tidegate-f2fs", "corrupt"), name: "chance::", settings: &[("TIDEGATE_DAMAGED", "20000")] },
     Long { of: ("tidegate-ext4", "it"), name: "repaired::", settings: &[("TIDEGATE_DAMAGED", "2000")] },
     Long { of: ("tidegate-ext4", "it"), name: "fuzzed::", settings: &[("TIDEGATE_DAMAGED", "20000")] },
     Long { of: ("tidegate-ext4", "it"), name: "damaged", settings: &[("TIDEGATE_DAMAGED", "1000")] },
-    // Work by chance on volumes of many kinds, judged by e2fsck, Linux and a model in memory.
+    // Random work on volumes of many kinds, judged by e2fsck, Linux and a model in memory.
     Long { of: ("tidegate-ext4", "it"), name: "soaked::", settings: &[("TIDEGATE_SOAK", "900")] },
-    // Random rows of operations on a volume and on a plain model.
+    // Random series of operations on a volume and on a plain model.
     Long { of: ("tidegate-ext4", "it"), name: "model::", settings: &[("PROPTEST_CASES", "2000")] },
     Long { of: ("tidegate-f2fs", "it"), name: "model::", settings: &[("PROPTEST_CASES", "2000")] },
-    // Power cuts of volumes of F2FS, on zones, too, and of ext4.
+    // Power cuts of F2FS volumes, also on zones, and of ext4 volumes.
     Long {
         of: ("tidegate-crash", "explore"),
         name: "power_cuts",
         settings: &[("TIDEGATE_CRASH_STATES", "100000")],
     },
-    // The serving process killed at 200 random moments of a mixed load.
+    // The serving process is killed at 200 random moments of a mixed load.
     Long { of: MOUNT, name: "kill::", settings: &[("TIDEGATE_KILLS", "200")] },
-    // A full volume, 50 times.
+    // A volume is filled up 50 times.
     Long { of: MOUNT, name: "full::a_full", settings: &[("TIDEGATE_FULL_ROUNDS", "50")] },
     Long { of: MOUNT, name: "fsx::", settings: &[("TIDEGATE_FSX_OPS", "2000000")] },
-    // A million inodes looked up with `cache=256M`.
+    // A million inodes are looked up with `cache=256M`.
     Long {
         of: MOUNT,
         name: "memory::",
@@ -53,7 +53,7 @@ const LONG: &[Long] = &[
         name: "programs::",
         settings: &[("TIDEGATE_SQLITE_ROWS", "1000"), ("TIDEGATE_KILLS", "20")],
     },
-    // Everything that is shared by programs of the machine, into a volume and out of one.
+    // All of /usr/share is copied into a volume and out of it.
     Long { of: ("tidegate-cli", "it"), name: "system::", settings: &[("TIDEGATE_TREE", "/usr/share")] },
     Long { of: MOUNT, name: "trees::a_tree", settings: &[("TIDEGATE_TREE", "/usr")] },
     Long { of: MOUNT, name: "exercise::", settings: &[("TIDEGATE_FUSE_ROUNDS", "100")] },
@@ -76,7 +76,7 @@ pub struct SoakArgs {
     list: bool,
 }
 
-/// Runs the long tests one after the other, built for speed; needs root. Goes on after a failure.
+/// Runs the long tests one after the other, built with optimisation; needs root. Continues after a failure.
 pub fn run(args: &SoakArgs) -> Result<()> {
     let wanted = |l: &&Long| args.only.is_empty() || args.only.iter().any(|o| l.name.contains(o.as_str()));
     let chosen: Vec<&Long> = LONG.iter().filter(wanted).collect();
@@ -116,7 +116,7 @@ fn shown(l: &Long) -> String {
     l.settings.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Whether it passes. A missing tool is a failure: a soak wants everything.
+/// Whether a test passes. A missing tool is a failure: a soak needs every tool.
 fn test(l: &Long, args: &SoakArgs) -> Result<bool> {
     let mut cargo = Command::new(workspace::cargo());
     cargo

@@ -1,7 +1,7 @@
-//! A command under a watchdog: a child that never ends is told of and killed, so that the rest is still run.
+//! A command under a watchdog: a child that hangs is reported and killed, so that the rest still runs.
 //!
-//! `cargo test` has no limit of its own. One test that waits for ever would take the whole run with it, and
-//! say nothing of where it waits.
+//! `cargo test` has no limit of its own. One hanging test would stop the whole run, and nothing would show
+//! where it waits.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,24 +12,24 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// How often the children are looked at.
+/// How often the children are checked.
 const LOOK: Duration = Duration::from_millis(500);
-/// How long a killed process may take to be gone; one that the kernel does not let go takes longer.
+/// How long a killed process may take to disappear; a process that the kernel holds takes longer.
 const GONE: Duration = Duration::from_secs(30);
 
-/// How long things may take.
+/// The time limits.
 pub struct Limits {
-    /// A process that the command itself starts (a test program, a compiler).
+    /// The limit of a process that the command itself starts (a test program, a compiler).
     pub child: Duration,
-    /// The command.
+    /// The limit of the command.
     pub whole: Duration,
 }
 
-/// Runs a command without standard input. A child of it over its limit is described on standard output and
-/// killed with everything below it; the command goes on, and fails as it sees fit.
+/// Runs a command without standard input. A child over its limit is described on standard output and killed
+/// with all its descendants. The command goes on and decides itself whether to fail.
 ///
 /// # Errors
-/// The command cannot be started or is over its own limit (then it is described and killed likewise).
+/// The command cannot be started or is over its own limit (then it is described and killed, too).
 pub fn run(command: &mut Command, limits: &Limits) -> Result<ExitStatus> {
     let start = Instant::now();
     let mut child = command.stdin(Stdio::null()).spawn().context("starting it")?;
@@ -61,7 +61,7 @@ pub fn run(command: &mut Command, limits: &Limits) -> Result<ExitStatus> {
     }
 }
 
-/// Waits for a killed child, but not for ever: the kernel may hold it.
+/// Waits a limited time for a killed child: the kernel may hold it.
 fn gone(child: &mut Child) {
     let start = Instant::now();
     while matches!(child.try_wait(), Ok(None)) && start.elapsed() < GONE {
@@ -86,7 +86,7 @@ fn threads(pid: u32) -> Vec<(u32, String)> {
     tids.map(|tid| (tid, read(&format!("/proc/{pid}/task/{tid}/comm")))).collect()
 }
 
-/// A process and all below it.
+/// A process and all its descendants.
 fn tree(pid: u32) -> Vec<u32> {
     let mut all = vec![pid];
     let mut at = 0;
@@ -97,7 +97,7 @@ fn tree(pid: u32) -> Vec<u32> {
     all
 }
 
-/// Each process below `pid` with its command, and where in the kernel each of its threads is.
+/// Each descendant of `pid` with its command, and where in the kernel each of its threads is.
 fn describe(pid: u32) -> String {
     let mut text = String::new();
     for process in tree(pid) {
@@ -115,13 +115,13 @@ fn describe(pid: u32) -> String {
     text
 }
 
-/// A file below `/proc`, without its last line end; empty when it cannot be read (the process is gone, or
-/// another user's).
+/// A file below `/proc`, without the final newline; empty when it cannot be read (the process is gone, or
+/// belongs to another user).
 fn read(path: &str) -> String {
     fs::read(path).map(|b| String::from_utf8_lossy(&b).trim_end().to_owned()).unwrap_or_default()
 }
 
-/// Kills a process and all below it.
+/// Kills a process and all its descendants.
 fn kill(pid: u32) {
     for process in tree(pid) {
         if let Some(process) = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw)

@@ -45,10 +45,10 @@ pub struct ZonedArgs {
     timeout: u64,
 }
 
-/// Runs the script, prints what it prints, ends as it ends.
+/// Runs the script, prints its output, and returns its exit status.
 ///
 /// # Errors
-/// An oracle is missing; an image is none; the guest dies or runs out of time.
+/// An oracle is missing; a file is not a valid image; the guest dies or runs out of time.
 pub fn run(args: &ZonedArgs) -> Result<ExitCode> {
     let geometry = Geometry {
         zones: args.zones,

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 #[test]
 fn a_reader_that_goes_away_is_no_panic() {
-    // Gone before anything is printed: a pipe would take all of it.
+    // The reader is dropped before anything is printed: the pipe's buffer would hold all of the output.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let child = Command::new(env!("CARGO_BIN_EXE_xtask"))

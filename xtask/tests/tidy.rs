@@ -1,4 +1,4 @@
-//! The documents' and comments' promises about the sources.
+//! Checks of the sources against rules in the documents and comments.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tidegate_testing::workspace;
 
-/// Sources of the crates that are shipped, tests left out; each with its path.
+/// Sources of the shipped crates without their tests, each with its path.
 fn sources() -> Vec<(PathBuf, String)> {
     let mut all = Vec::new();
     for entry in fs::read_dir(workspace::root().join("crates")).unwrap() {
@@ -28,7 +28,7 @@ fn collect(dir: &Path, all: &mut Vec<(PathBuf, String)>) {
     }
 }
 
-/// The files of modules that only tests have, by what declares them.
+/// The files of test-only modules, according to their declarations.
 fn of_tests(all: &[(PathBuf, String)]) -> BTreeSet<PathBuf> {
     let mut files = BTreeSet::new();
     for (path, text) in all {
@@ -81,7 +81,8 @@ fn every_lock_has_its_row() {
     assert!(missing.is_empty() && gone.is_empty(), "without a row: {missing:?}; without a lock: {gone:?}");
 }
 
-/// The head of a folder's `mod.rs`, or of the file named as the folder is, has the locks that are declared in it.
+/// The head of a folder's `mod.rs`, or of the file with the folder's name, lists the locks that are declared
+/// in the folder.
 #[test]
 fn each_folder_names_its_locks() {
     let all = sources();
@@ -128,7 +129,7 @@ fn comments_say_what_they_describe() {
     }
 }
 
-/// All files below `dir` whose names end in `ending`, with their texts; build directories left out.
+/// All files below `dir` whose names end in `ending`, with their texts; build directories are left out.
 fn texts(dir: &Path, ending: &str, all: &mut Vec<(PathBuf, String)>) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
@@ -164,7 +165,7 @@ fn no_comment_begins_with_who() {
     }
 }
 
-/// Documents keep the same rule where a paragraph or an item of a list begins; tables, headings and blocks are free.
+/// Documents keep this rule where a paragraph or a list item begins; tables, headings and blocks are exempt.
 #[test]
 fn no_paragraph_begins_with_who() {
     let mut all = Vec::new();
@@ -185,12 +186,12 @@ fn no_paragraph_begins_with_who() {
     }
 }
 
-/// Above the file systems only the facade knows which there are.
+/// Of the crates above the file systems, only the facade knows which formats there are.
 #[test]
 fn formats_are_named_by_the_facade_alone() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let formats = ["tidegate-f2fs", "tidegate-ext4"];
-    // The fuzzer runs the body of a test of the format.
+    // The fuzzer uses the body of a format's test.
     let may = ["crates/tidegate", "crates/tidegate-f2fs", "crates/tidegate-ext4", "fuzz"];
     let mut wrong = Vec::new();
     let manifests = std::fs::read_dir(root.join("crates")).unwrap().map(|d| d.unwrap().path());
@@ -204,7 +205,7 @@ fn formats_are_named_by_the_facade_alone() {
     assert!(wrong.is_empty(), "these depend on a format, and should go through tidegate: {wrong:?}");
 }
 
-/// Files `x.rs` beside a folder `x`, in a folder and all below it.
+/// Files `x.rs` beside a folder `x`, in a folder and all folders below it.
 fn beside_their_folders(dir: &Path, found: &mut Vec<PathBuf>) {
     for path in fs::read_dir(dir).into_iter().flatten().map(|entry| entry.unwrap().path()) {
         if path.is_dir() {
@@ -215,7 +216,7 @@ fn beside_their_folders(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// A module with modules below it is `x/mod.rs`.
+/// A module with submodules is in `x/mod.rs`.
 #[test]
 fn modules_have_one_style() {
     let root = workspace::root();
@@ -229,8 +230,9 @@ fn modules_have_one_style() {
     assert!(found.is_empty(), "these should be mod.rs in their folders: {found:?}");
 }
 
-/// Lines in which a test judges an error by the whole of its text, where there is nothing else to go by: errors of
-/// tars, of the host and of our tools have no kind, rule or place. The list may only become shorter.
+/// The number of lines in which a test judges an error by the whole of its text, since there is nothing else:
+/// errors of tars, of the host and of our tools have no kind, rule or place. The list may only become
+/// shorter.
 const BY_TEXT: [(&str, usize); 6] = [
     ("tidegate/src/tar/header.rs", 1),
     ("tidegate-lab/tests/fio.rs", 1),
@@ -256,7 +258,7 @@ fn errors_are_judged_by_their_data() {
     let mut all = Vec::new();
     ["crates", "xtask"].iter().for_each(|dir| all_sources(&workspace::root().join(dir), &mut all));
     assert!(all.len() > 700, "only {} sources", all.len());
-    // In two parts, so that this file is not found.
+    // The text is in two parts, so that this file is not found.
     let direct = ["to_string()", ".contains("].concat();
     let mut found = BTreeSet::new();
     for path in all {
@@ -269,10 +271,12 @@ fn errors_are_judged_by_their_data() {
     assert_eq!(found.len(), BY_TEXT.len(), "one that is gone need not be named: {found:?}");
 }
 
-/// Tasks of a simulated world share a thread, so a thread's own is not theirs: `tidegate_rt::thread::local!` is.
+/// The tasks of a simulated world share a thread, so thread-locals are not theirs:
+/// `tidegate_rt::thread::local!` is.
 #[test]
 fn tasks_have_their_own_of_what_threads_have() {
-    // The macro itself; the current task and coroutine, an account of the kernel's and a number, which are a thread's.
+    // Thread-locals that really belong to threads: the macro itself, the number of a thread, the current
+    // task, the kernel's statistics of a thread, the current coroutine.
     const OF_THREADS: [&str; 5] = [
         "tidegate-rt/src/thread/local.rs",
         "tidegate-rt/src/thread/mod.rs",

@@ -1,8 +1,8 @@
 //! Several threads at once, each in a directory of its own, with all threads of the volume.
 //!
-//! Which operation comes before which is chosen by the seed, in the simulated world. Each thread by itself
-//! does its operations in order, and to its files nobody else does anything, so its tree is judged as if it
-//! were alone. A sync of one is a promise to all.
+//! The seed chooses the order of the operations, in the simulated world. Each thread does its own operations
+//! in order, and no other thread changes its files, so its tree is judged as if the thread were alone. A sync
+//! by one thread is a promise to all.
 
 use crate::base::Base;
 use crate::generate::{Profile, generate};

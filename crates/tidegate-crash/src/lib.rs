@@ -7,15 +7,15 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`ops`], [`generate`], [`stamp`] | operations, runs of them, bytes that tell whose they are |
-//! | [`plan`] | what a seed stands for: a profile, a volume, mount options, a device's manners |
+//! | [`ops`], [`generate`], [`stamp`] | operations, runs of operations, bytes that identify their origin |
+//! | [`plan`] | the meaning of a seed: a profile, a volume, mount options, the behaviour of the device |
 //! | [`base`], [`age`] | volumes that runs begin with: empty ones, and full and fragmented ones |
 //! | [`run`], [`late`] | doing a run on a recorded device, which may answer late |
 //! | [`crowd`], [`slow`] | several threads at once, on a device with a thread of its own |
-//! | [`model`], [`history`] | what the tree should have been after each operation |
-//! | [`tape`], [`state`] | what was written, and what of it a power cut leaves |
-//! | [`zones`] | the same of devices with zones: a beginning of each |
-//! | [`recover`], [`walk`] | opening a state; the tree that is found |
+//! | [`model`], [`history`] | the expected tree after each operation |
+//! | [`tape`], [`state`] | what was written, and what a power cut leaves of that |
+//! | [`zones`] | the states of devices with zones: a beginning of each zone |
+//! | [`recover`], [`walk`] | opening a state; the recovered tree |
 //! | [`judge`] | the promises |
 //! | [`explore`](mod@explore), [`shrink`] | many runs on all processors; a failure made short |
 #![forbid(unsafe_code)]

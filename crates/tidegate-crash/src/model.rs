@@ -1,7 +1,7 @@
 //! The tree that the operations of a run make from an empty one, with its whole history.
 //!
-//! State `n` is the tree after `n` operations. An object's number is that of the operation that made it;
-//! on the volume it stands in the owner's user id, which nothing changes.
+//! State `n` is the tree after `n` operations. An object's number is that of the operation that made it; on
+//! the volume, it is the owner's user id, which no operation changes.
 
 use crate::history::History;
 use crate::ops::{CrashOp, Place, SLOTS, Step, Target, xattr};

@@ -1,9 +1,9 @@
 //! The requests to the device, block by block, and the part of them that a power cut leaves.
 //!
-//! A write is durable once a flush that began after the write's completion has completed, or with FUA
-//! once it has completed itself. Every other write, in flight or not, may be on the medium or not, each
-//! block of it by itself. Of two to the same block that were in flight together, either may come to
-//! lie on top, even if only the other is durable. A PREFLUSH write reaches the medium only after its flush.
+//! A write is durable once a flush that began after the write's completion has completed, or with FUA once it
+//! has completed itself. Every other write, in flight or not, may be on the medium or not, each block of it
+//! by itself. Of two writes to one block that were in flight together, either may end up on the medium, even
+//! if only the other is durable. A PREFLUSH write reaches the medium only after its flush.
 
 use crate::zones::OnZones;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Devices with zones, and their states after a power cut.
 //!
 //! A zone is written in order, so a write that is lost takes all later ones of its zone with it, and so does
-//! a reset. The rest of a zone is a beginning of the writes to it, at least as long as the durable ones; the
-//! write pointer is where that ends.
+//! a reset. So a power cut leaves a beginning of the writes to a zone, with at least the durable ones; the
+//! write pointer is at its end.
 
 use crate::Fault;
 use crate::tape::{Tape, Unit};

@@ -101,7 +101,7 @@ impl Seen {
         self.keep(v.setxattr(ROOT, file.inode(), attr.0, Some(&attr.1), XattrFlags::empty()));
     }
 
-    /// Makes, changes and removes something in each directory.
+    /// Makes, changes and removes files of each layout, and entries of each kind of directory.
     fn change(&mut self, v: &Arc<Vfs>, top: &Arc<Inode>) {
         if let Some(inode) = self.keep(v.create(ROOT, top, b"new", 0o600))
             && let Some(file) = self.keep(v.open(ROOT, &inode, RW))

@@ -1,6 +1,7 @@
-//! Mounts a file system that only answers: what FUSE itself takes on this machine.
+//! Mounts a file system that only answers: it shows the cost of FUSE itself on this machine.
 //!
-//! `floor DIR [OPTIONS [contents]]`; serves until it is unmounted. With `contents` it also keeps what is written.
+//! `floor DIR [OPTIONS [contents]]`; serves until it is unmounted. With `contents` it also keeps written
+//! data.
 
 mod tree;
 

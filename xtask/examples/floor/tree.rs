@@ -1,6 +1,6 @@
-//! A server that only answers: names and sizes in memory, contents nowhere, or in memory, too, for programs
-//! that read what they wrote. The time of a mount of it is that of the protocol, the transport and the
-//! kernel; no file system on them is faster.
+//! A server that only answers. Names and sizes are in memory; contents are dropped, or kept in memory, too,
+//! for programs that read back their data. The time of a mount of it is the time of the protocol, the
+//! transport and the kernel; no file system on them is faster.
 
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -18,20 +18,20 @@ static TREE: LockClass = LockClass::new("floor->tree", 2);
 
 struct Node {
     attr: Attr,
-    /// Names in the order they came; one that went leaves a gap.
+    /// Names in the order of their creation; a removed name leaves a gap.
     names: Vec<Option<(Vec<u8>, u64)>>,
     places: HashMap<Vec<u8>, usize>,
     contents: Vec<u8>,
 }
 
-/// All files. A node's number is its place, and one.
+/// All files. The number of a node is its index plus one.
 pub struct Tree {
     nodes: Vec<Node>,
     keeps_contents: bool,
 }
 
 impl Tree {
-    /// An empty directory.
+    /// A tree that is an empty directory.
     pub fn new(keeps_contents: bool) -> Arc<Mutex<Tree>> {
         let mut tree = Tree { nodes: Vec::new(), keeps_contents };
         tree.add(FileType::Directory, 0o755, (0, 0));
@@ -84,7 +84,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The file that the name was of.
+    /// Removes a name and returns its file.
     fn remove(&mut self, dir: u64, name: &[u8]) -> Result<u64> {
         let dir = self.node(dir)?;
         let at = dir.places.remove(name).ok_or(Errno::NOENT)?;
@@ -104,7 +104,7 @@ impl Tree {
         Ok(())
     }
 
-    /// How many bytes of `to` the file fills.
+    /// Returns how many bytes of `to` the file fills.
     fn read(&mut self, node: u64, pos: u64, to: &mut [u8]) -> Result<usize> {
         let keeps = self.keeps_contents;
         let node = self.node(node)?;
@@ -231,7 +231,7 @@ fn attrs(tree: &mut Tree, h: &Head, mut r: Reader<'_>) -> Outcome {
             with(|w| w.attr_out(&x, TTL))
         }
         GETXATTR => Err(Errno::NODATA),
-        // There are none; without room for them it is their length that is wanted.
+        // There are no attributes; a request without room for the list asks for its length.
         LISTXATTR if r.u32()? == 0 => with(|w| w.zeros(8)),
         LISTXATTR => empty(),
         STATFS => with(|w| {

@@ -1,8 +1,8 @@
-//! Which file of a crate calls which, and where such arrows form a cycle.
+//! Finds which file of a crate calls which, and where such arrows form a cycle.
 //!
-//! A call is followed where the text tells the receiver's type: `self`, parameters, locals with a type or from a
-//! function of the crate, fields of each, and what a lock, an `Option` or a `Result` holds. Calls by a closure's
-//! parameter and through a trait are not followed. Tests are left out.
+//! A call is followed where the text tells the receiver's type: `self`, parameters, locals with a type or
+//! from a function of the crate, fields of each, and the content of a lock, an `Option` or a `Result`. Calls
+//! on a closure's parameter and through a trait are not followed. Tests are left out.
 
 mod types;
 
@@ -18,24 +18,24 @@ use syn::{
 };
 use types::Told;
 
-/// Files called, each with the functions, by the file that calls; paths below the crate's `src`.
+/// For each calling file, the called files with the functions; paths are below the crate's `src`.
 pub type Arrows = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
-/// Definitions by their files.
+/// Definitions and their files.
 #[derive(Default)]
 struct Names {
-    /// The files of a type's function, or of a module's.
+    /// The files that define a function of a type or module.
     functions: HashMap<(String, String), BTreeSet<String>>,
     /// The type of a struct's field.
     fields: HashMap<(String, String), Told>,
-    /// The type of what a function of a type or a module returns.
+    /// The type that a function of a type or module returns.
     returned: HashMap<(String, String), Told>,
 }
 
 /// All arrows between the files below `src`.
 ///
 /// # Errors
-/// A file that cannot be read or is no Rust.
+/// A file cannot be read or is not Rust.
 pub fn of(src: &Path) -> Result<Arrows> {
     let mut files = Vec::new();
     collect(src, src, &mut files)?;
@@ -53,7 +53,7 @@ pub fn of(src: &Path) -> Result<Arrows> {
     Ok(arrows)
 }
 
-/// Groups of files in which each leads to each other one.
+/// Groups of files in which each file leads to every other.
 pub fn cycles(arrows: &Arrows) -> Vec<BTreeSet<String>> {
     let reach: BTreeMap<&String, BTreeSet<&String>> =
         arrows.keys().map(|f| (f, reached(arrows, f))).collect();
@@ -95,7 +95,7 @@ fn collect(root: &Path, dir: &Path, files: &mut Vec<(String, syn::File)>) -> Res
     Ok(())
 }
 
-/// The name of the module that a file holds.
+/// The name of the module in a file.
 fn module(file: &str) -> String {
     let path = file.trim_end_matches(".rs").trim_end_matches("/mod");
     path.rsplit('/').next().unwrap_or_default().to_owned()
@@ -160,7 +160,7 @@ struct Calls<'a> {
     names: &'a Names,
     /// The type of `self`.
     of: String,
-    /// Types of the parameters and locals that are known here.
+    /// The known types of parameters and locals.
     types: HashMap<String, Told>,
     to: BTreeMap<String, BTreeSet<String>>,
 }
@@ -192,14 +192,14 @@ impl Calls<'_> {
         }
     }
 
-    /// The type or module that a path names, and what of it.
+    /// The type or module in a path, and the function in it.
     fn function(&self, path: &syn::Path) -> Option<(String, String)> {
         let mut names = path.segments.iter().rev().map(|s| s.ident.to_string());
         let (function, of) = (names.next()?, names.next().unwrap_or_default());
         Some((if of == "Self" { self.of.clone() } else { of }, function))
     }
 
-    /// Gives the names of a pattern the type `told`, or none.
+    /// Gives the names of a pattern the type `told`, or no type.
     fn bind(&mut self, pat: &Pat, told: Option<Told>) {
         match (pat, told) {
             (Pat::Ident(name), Some(told)) => drop(self.types.insert(name.ident.to_string(), told)),
@@ -210,7 +210,7 @@ impl Calls<'_> {
         }
     }
 
-    /// Visits what sees more names than what follows it.
+    /// Visits a scope; the names bound in it are unknown after it.
     fn scope(&mut self, inside: impl FnOnce(&mut Self)) {
         let outer = self.types.clone();
         inside(self);
@@ -220,7 +220,7 @@ impl Calls<'_> {
     fn call(&mut self, of: String, function: String) {
         let shown = format!("{of}::{function}");
         let Some(files) = self.names.functions.get(&(of, function)) else { return };
-        // Of types with one name, the one in the nearest folder.
+        // Of several types with this name, the type in the nearest folder.
         let near =
             |file: &String| file.split('/').zip(self.file.split('/')).take_while(|(a, b)| a == b).count();
         let Some(file) = files.iter().max_by_key(|f| near(f)).filter(|f| *f != self.file) else { return };
@@ -321,7 +321,7 @@ impl<'ast> Visit<'ast> for Calls<'_> {
 
     fn visit_macro(&mut self, m: &'ast syn::Macro) {
         if let Ok(args) = m.parse_body_with(Punctuated::<Expr, syn::Token![,]>::parse_terminated) {
-            // They do not live as long as what is visited.
+            // The parsed arguments do not live as long as the visited text, so they have their own visitor.
             let mut calls = Calls {
                 to: std::mem::take(&mut self.to),
                 types: self.types.clone(),

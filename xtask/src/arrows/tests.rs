@@ -85,10 +85,11 @@ fn locals_are_followed_where_the_text_tells_their_type() {
     }
 }
 
-/// Calls that lead upwards as yet, one on a line: `crate: from -> to: call`. The list may only become shorter.
+/// Calls that still lead upwards, one per line: `crate: from -> to: call`. The list may only become shorter.
 const UPWARD: &str = include_str!("../../upward.txt");
 
-/// The lines of [`UPWARD`] and the entries of [`UP`]. A list that became shorter takes its number along.
+/// The number of lines of [`UPWARD`], and below it the number of entries of [`UP`]. When a list becomes
+/// shorter, its number has to be lowered.
 const UPWARD_LINES: usize = 65;
 const UP_ENTRIES: usize = 24;
 
@@ -123,13 +124,13 @@ fn files_call_downwards() {
     }
 }
 
-/// The folders of tidegate-f2fs, each above those that it calls.
+/// The folders of tidegate-f2fs, each above the folders that it calls.
 const FOLDERS: [&str; 12] = [
     "vfs_impl", "offline", "gc", "durable", "dir", "file", "inode", "node", "segment", "tables", "volume",
     "format",
 ];
 
-/// Calls that go up all the same: from, to, and why.
+/// Calls that lead upwards on purpose: from, to, and why.
 const UP: &[(&str, &str, &str)] = &[
     ("volume/assemble.rs", "", "it makes the parts of a volume"),
     ("volume/open.rs", "", "it reads the parts of a volume, recovers, and begins the first checkpoint"),

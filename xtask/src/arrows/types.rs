@@ -1,21 +1,21 @@
-//! Types as far as the text tells them.
+//! Types, as far as the text tells them.
 
 use syn::visit::Visit;
 use syn::{Pat, Type};
 
-/// A type behind references and what only holds it.
+/// A type without references and smart pointers around it.
 #[derive(Clone, Debug)]
 pub enum Told {
-    /// One with this name.
+    /// A type with this name.
     Named(String),
-    /// A lock around it.
+    /// A lock around a type.
     Locked(Box<Told>),
-    /// An `Option` or a `Result` of it.
+    /// An `Option` or a `Result` of a type.
     Maybe(Box<Told>),
 }
 
 impl Told {
-    /// The type that `t` says; `of` is the one that `Self` is there.
+    /// The type that `t` names; `of` is the type that `Self` stands for there.
     pub fn of(t: &Type, of: &str) -> Option<Told> {
         match t {
             Type::Reference(r) => Told::of(&r.elem, of),
@@ -41,17 +41,17 @@ impl Told {
         }
     }
 
-    /// Its name, unless something is around it.
+    /// The name of the type, unless a lock, an `Option` or a `Result` is around it.
     pub fn named(self) -> Option<String> {
         if let Told::Named(name) = self { Some(name) } else { None }
     }
 
-    /// The content that `?` or a pattern takes out of it.
+    /// The content that `?` or a pattern takes out of the type.
     pub fn content(self) -> Option<Told> {
         if let Told::Maybe(told) = self { Some(*told) } else { None }
     }
 
-    /// The result of a method of the standard library or of a lock.
+    /// The result type of a method of the standard library or of a lock.
     pub fn after(&self, method: &str) -> Option<Told> {
         match (self, method) {
             (Told::Locked(told), "lock" | "read" | "write" | "get_mut" | "into_inner") => {
@@ -69,7 +69,7 @@ impl Told {
     }
 }
 
-/// The last name of a type.
+/// The last name in a type's path.
 pub fn name_of(t: &Type) -> Option<String> {
     Told::of(t, "")?.named()
 }

@@ -1,4 +1,4 @@
-//! The commands that are measured.
+//! The measured commands.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -20,7 +20,7 @@ pub struct Bench {
     pub large: u64,
 }
 
-/// Ample for the tree in every format.
+/// Enough for the tree in every format.
 const VOLUME: u64 = 2 << 30;
 
 impl Bench {
@@ -50,13 +50,13 @@ impl Bench {
         Ok(path)
     }
 
-    /// A volume from the tree, by the binary under test; it is left in place.
+    /// Makes a volume from the tree with the binary under test, and leaves it in place.
     pub fn populate(&self) -> Result<Cost> {
         let _ = fs::remove_file(self.path("tidegate.img"));
         run(&mut self.tidegate(&["mkfs", "--from", "src", "tidegate.img"]))
     }
 
-    /// A volume from the tree, by the reference tools.
+    /// Makes a volume from the tree with the reference tools.
     pub fn populate_f2fs_tools(&self) -> Result<Cost> {
         let image = self.fresh("peer.img", VOLUME)?;
         let made = run(Command::new(oracle::require("mkfs.f2fs")?).args(["-q", "-f"]).arg(&image))?;
@@ -66,14 +66,14 @@ impl Bench {
         Ok(cost)
     }
 
-    /// An ext4 volume from the tree, as large as that of mke2fs, by us.
+    /// Makes an ext4 volume from the tree with our binary, as large as the volume of mke2fs.
     pub fn populate_own_ext4(&self) -> Result<Cost> {
         let cost = self.own_ext4("own.ext4")?;
         fs::remove_file(self.path("own.ext4"))?;
         Ok(cost)
     }
 
-    /// Makes it, with all that is up to chance given.
+    /// Makes such a volume; everything random is given.
     fn own_ext4(&self, name: &str) -> Result<Cost> {
         let _ = fs::remove_file(self.path(name));
         let same = ["--uuid", "74696465-6761-7465-2063-726173686573"];
@@ -81,7 +81,7 @@ impl Bench {
         run(command.args(same).env("SOURCE_DATE_EPOCH", "1600000000"))
     }
 
-    /// Bytes in which two such volumes differ.
+    /// The number of bytes in which two such volumes differ.
     pub fn differing_ext4(&self) -> Result<u64> {
         let names = ["own.ext4", "again.ext4"];
         names.iter().try_for_each(|name| self.own_ext4(name).map(drop))?;
@@ -90,7 +90,7 @@ impl Bench {
         differing
     }
 
-    /// An ext4 volume from the tree.
+    /// Makes an ext4 volume from the tree with mke2fs.
     pub fn populate_ext4(&self) -> Result<Cost> {
         let image = self.path("peer.img");
         let _ = fs::remove_file(&image);
@@ -101,7 +101,7 @@ impl Bench {
         Ok(cost)
     }
 
-    /// The tree out of the volume that [`Bench::populate`] left.
+    /// Copies the tree out of the volume that [`Bench::populate`] left.
     pub fn copy_out(&self) -> Result<Cost> {
         self.empty_dir("out")?;
         let cost = run(&mut self.tidegate(&["cp", "-r", "tidegate.img:/", "out"]))?;
@@ -109,7 +109,7 @@ impl Bench {
         Ok(cost)
     }
 
-    /// The tree read from the kernel into one archive.
+    /// Reads the tree from the kernel into one archive.
     pub fn tar_archive(&self) -> Result<Cost> {
         let archive = self.path("out.tar");
         let _ = fs::remove_file(&archive);
@@ -119,7 +119,7 @@ impl Bench {
         Ok(cost)
     }
 
-    /// The tree copied from the kernel by two tars.
+    /// Copies the tree from the kernel with two tars.
     pub fn tar_copy(&self) -> Result<Cost> {
         let out = self.empty_dir("out")?;
         fs::create_dir(&out)?;
@@ -129,7 +129,7 @@ impl Bench {
         Ok(cost)
     }
 
-    /// The large file into a new volume.
+    /// Copies the large file into a new volume.
     pub fn large_in(&self) -> Result<Cost> {
         let size = (self.large / 4 * 5).to_string();
         let image = self.path("large.img");
@@ -141,15 +141,15 @@ impl Bench {
         cost
     }
 
-    /// Touches as much memory as the large file takes, and the file. A virtual machine's host takes memory
-    /// away that nobody uses for a while; the first program to come would pay for getting it back.
+    /// Touches as much memory as the large file needs, and the file. The host of a virtual machine takes away
+    /// memory that was unused for a while; without this, the first program would pay for getting it back.
     fn touch_memory(&self) -> Result<()> {
         let path = self.path("touched");
         std::io::copy(&mut File::open(self.path("large.dat"))?, &mut File::create(&path)?)?;
         fs::remove_file(path).context("removing what was touched")
     }
 
-    /// As many bytes written straight into the same backing file.
+    /// Writes as many bytes directly into such a backing file.
     pub fn large_fio(&self) -> Result<Cost> {
         let fio = oracle::require("fio")?;
         let attempt = |direct: u32| -> Result<Cost> {
@@ -166,23 +166,23 @@ impl Bench {
                 .arg(&report);
             let cost = run(&mut command);
             let _ = fs::remove_file(&image);
-            // Its start-up is not what is compared.
+            // The start-up of fio is not compared.
             Ok(Cost { wall: fio_seconds(&report)?, ..cost? })
         };
         attempt(1).or_else(|_| attempt(0))
     }
 
-    /// Opening a volume of 1 TiB to see how full it is.
+    /// Opens a volume of 1 TiB to see how full it is.
     pub fn open_large(&self) -> Result<Cost> {
         self.open_empty("tera.img", "f2fs", "1T")
     }
 
-    /// Opening an ext4 volume as large as there are, to see how full it is.
+    /// Opens an ext4 volume of the largest size to see how full it is.
     pub fn open_large_ext4(&self) -> Result<Cost> {
         self.open_empty("largest.ext4", "ext4", "16T")
     }
 
-    /// Says how full an empty volume is, which is made where it is missing.
+    /// Prints how full an empty volume is; the volume is made if it is missing.
     fn open_empty(&self, name: &str, format: &str, size: &str) -> Result<Cost> {
         if !self.path(name).exists() {
             run(&mut self.tidegate(&["mkfs", "-t", format, "--size", size, name]))?;
@@ -191,7 +191,7 @@ impl Bench {
     }
 }
 
-/// Bytes in which two files of one size differ.
+/// The number of bytes in which two files of equal size differ.
 fn differing(a: &Path, b: &Path) -> Result<u64> {
     let (mut a, mut b) = (File::open(a)?, File::open(b)?);
     let size = a.metadata()?.len();

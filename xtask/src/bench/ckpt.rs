@@ -1,5 +1,5 @@
 //! `bench ckpt`: many fsyncs of a directory beside unimportant ones and a stream, with `checkpoint_merge` and
-//! without. It is the lab's m5 in real time, on a device in memory that takes as long as its model says.
+//! without. It is the lab's m5 in real time, on a device in memory with the delays of its model.
 
 use std::process::Command;
 
@@ -19,8 +19,8 @@ pub struct CkptPlan {
     pub json: bool,
 }
 
-/// Runs both positions in turn, round by round, and reports. The results that are kept, `tidegate lab report`
-/// draws, with the checkpoints' steps.
+/// Runs both positions in turn, round by round, and reports. `tidegate lab report` draws the kept results,
+/// with the steps of the checkpoints.
 pub fn ckpt(plan: &CkptPlan) -> Result<()> {
     let tidegate = workspace::build_tidegate()?;
     let kept = workspace::target_dir().join("bench/ckpt");

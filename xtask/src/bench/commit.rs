@@ -1,5 +1,5 @@
-//! `bench commit`: the cost of an fsync beside a stream of writes, and of a read beside random ones, of ext4
-//! by us and by the kernel.
+//! `bench commit`: the cost of an fsync beside a stream of writes, and of a read beside random reads, for our
+//! ext4 and the kernel's.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,13 +18,14 @@ const VOLUME: u64 = 2 << 30;
 /// Seconds of each run.
 const SECONDS: f64 = 15.0;
 
-/// The work, and the example's name for it.
+/// The work, and the arguments of the example for it.
 const APPEND: (&str, &str) = ("append 4 KiB + fsync", "append --threads 4");
 const READ: (&str, &str) = ("read 4 KiB", "read --threads 16");
-/// Bytes of our page cache: those of the large file, and as many again.
+/// The bytes of our page cache: twice those of the large file.
 const CACHE: u64 = 512 << 20;
-/// The bytes that may be dirty in it: a fifth, as `vm.dirty_ratio` is of the machine's memory. The kernel is
-/// bound to as much, or it would write nothing of the stream in the time that is measured.
+/// The bytes that may be dirty in our page cache: a fifth, as `vm.dirty_ratio` is a fifth of the machine's
+/// memory. The kernel gets this bound, too; otherwise it would write nothing of the stream during the
+/// measurement.
 const DIRTY: u64 = CACHE / 5;
 
 const OURS: &str = "tidegate";
@@ -43,17 +44,17 @@ fn p99(r: &Report) -> Option<f64> {
     Some(r.count("p99_us")? / 1e3)
 }
 
-/// Pages appended or read in a second.
+/// Pages appended or read per second.
 fn rate(r: &Report) -> Option<f64> {
     (r.seconds > 0.0).then(|| r.bytes as f64 / 4096.0 / r.seconds)
 }
 
-/// Measures and reports; `disk` is where the image is made.
+/// Measures and reports; the image is made in `disk`.
 pub fn run(plan: &Plan, disk: &Path) -> Result<()> {
     let workload = Workload::build(Duration::from_secs(60))?;
     let tidegate = workspace::build_tidegate()?;
     let image = Image::new(disk, VOLUME)?;
-    // Memory is touched below it.
+    // The benchmark touches memory through files in this directory.
     std::fs::create_dir_all(&plan.dir).with_context(|| plan.dir.display().to_string())?;
     let seconds = (SECONDS * plan.scale.clamp(0.05, 1.0)).max(1.0);
     let mut cases = Vec::new();
@@ -116,8 +117,8 @@ fn add_cases<'a>(
     }
 }
 
-/// The longest waits of 4 threads that fsync, against each of ext4's two, and the least speed of 16 that
-/// read, against the better.
+/// Bars for the longest waits of 4 threads that fsync, against each of the two ext4 peers, and for the lowest
+/// speed of 16 threads that read, against the better peer.
 fn bars(all: &[Series]) -> Vec<Bar> {
     let value = |label: &str, who: &str, of: fn(&Report) -> Option<f64>| {
         Some(named(all, &format!("{label} {who}"))?.spread(of)?.median)

@@ -1,4 +1,5 @@
-//! `bench fsync`: small files by sixteen threads, each durable before the next; and the same without fsync.
+//! `bench fsync`: sixteen threads make small files, each file durable before the next; and they make files
+//! without fsync.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,20 +15,21 @@ use super::workload::{Report, Workload, words};
 use tidegate_testing::oracle;
 
 const THREADS: u64 = 16;
-/// Repetitions on one volume. The first finds caches, logs and buffers empty.
+/// Repetitions on one volume. Caches, logs and buffers are empty in the first.
 const LOOPS: u64 = 6;
 const VOLUME: u64 = 1 << 30;
 
-/// Files of each thread, their bytes, and the name for that.
+/// The number of files per thread, their size in bytes, and a name for the size.
 const SIZES: [(u64, u64, &str); 2] = [(100, 4 << 10, "4 KiB"), (8, 512 << 10, "512 KiB")];
-/// The devices, and by how much ours is to beat the kernel's file system of the same format there.
+/// The devices, and the factor by which ours is to beat the kernel's file system of the same format there.
 const DEVICES: [(&str, f64); 2] = [("memory", 2.0), ("disk", 1.2)];
-/// Files of each thread without fsync, and how much faster than the kernel these are to be made.
+/// The number of files per thread without fsync, their size in bytes, and the factor by which making them is
+/// to be faster than with the kernel.
 const UNSYNCED: [(u64, u64, &str); 2] =
     [(1000, 4 << 10, "4 KiB, no fsync"), (16, 512 << 10, "512 KiB, no fsync")];
 const UNSYNCED_BAR: f64 = 1.5;
-/// Bytes of our page cache without fsync: as in the kernel's, which has the machine's memory, no write-back begins before
-/// the files are made.
+/// The bytes of our page cache without fsync: large enough that no write-back begins before the files are
+/// made, as with the kernel's cache, which has the machine's memory.
 const UNSYNCED_CACHE: u64 = 2 << 30;
 
 const OURS: &str = "tidegate";
@@ -43,17 +45,17 @@ const COLUMNS: &[Column] = &[
     Column { head: "KiB/bio", digits: 1, of: |r| Some(r.per("written_bytes", "writes")? / 1024.0) },
 ];
 
-/// Part of a run, by name.
+/// A part of a run, with its name.
 type Phase = (&'static str, fn(&Report) -> Option<f64>);
 
 const PHASES: [Phase; 2] = [("steady", steady), ("first", first)];
 
-/// Files a second in the first repetition.
+/// Files per second in the first repetition.
 fn first(r: &Report) -> Option<f64> {
     speed(r, *r.loops.first()?)
 }
 
-/// Files a second in the later repetitions: their median.
+/// The median of the files per second in the later repetitions.
 fn steady(r: &Report) -> Option<f64> {
     speed(r, Spread::of(r.loops.iter().skip(1).copied())?.median)
 }
@@ -68,7 +70,7 @@ pub fn run(plan: &Plan, disk: &Path, only: Option<&str>) -> Result<()> {
     let images = [Image::new(&plan.dir, VOLUME)?, Image::new(disk, VOLUME)?];
     let mut cases = Vec::new();
     for (image, (device, _)) in images.iter().zip(DEVICES) {
-        // Without fsync nothing waits for the device.
+        // Without fsync, no thread waits for the device, so one device is enough.
         let unsynced = UNSYNCED.iter().filter(|_| device == DEVICES[0].0);
         for (sync, (files, bytes, size)) in
             SIZES.iter().map(|s| ("each", s)).chain(unsynced.map(|s| ("never", s)))
@@ -157,8 +159,8 @@ fn add_cases<'a>(
     cases.push(Case::new(format!("{label} {KERNEL}"), kernel).unless(no_guest));
 }
 
-/// F2FS by us above both peers, and ext4 by us so many times the kernel's, for each device and size; of
-/// ext4's two, the better counts.
+/// Bars for each device and size: our F2FS faster than both peers, and our ext4 faster by a factor than the
+/// better of the two ext4 peers.
 fn bars(all: &[Series]) -> Vec<Bar> {
     let mut bars = Vec::new();
     for (device, times) in DEVICES {
@@ -180,7 +182,7 @@ fn bars_of(all: &[Series], case: &str, phase: Phase, times: f64) -> [Bar; 3] {
     [above(&EXT4), above(&[KERNEL]), bar(all, case, phase, (OURS_EXT4, &EXT4), times)]
 }
 
-/// Ours beside the best of its peers: at least so many times as fast, and faster where that is once.
+/// Ours beside the best of its peers: at least `times` as fast, and faster where that is 1.
 fn bar(all: &[Series], case: &str, (phase, speed): Phase, (ours, peers): (&str, &[&str]), times: f64) -> Bar {
     let rate = |who: &str| Some(named(all, &format!("{case} {who}"))?.spread(speed)?.median);
     let best = peers.iter().filter_map(|p| rate(p)).reduce(f64::max);

@@ -1,4 +1,4 @@
-//! `bench gc`: random overwrites where there is hardly any room.
+//! `bench gc`: random overwrites of a volume with hardly any free space.
 
 use std::time::Duration;
 
@@ -16,16 +16,16 @@ const SHARE: f64 = 0.95;
 const SECONDS: f64 = 60.0;
 const FSYNC_EVERY: u64 = 1000;
 
-/// Ours, by mount options.
+/// Our variants: name and mount options.
 const OURS: [(&str, &str); 2] = [("tidegate", ""), ("tidegate lfs", "mode=lfs")];
-/// The kernel's, by mount options and a value for `ipu_policy`.
+/// The kernel's variants: name, mount options and a value for `ipu_policy`.
 const KERNEL: [(&str, &str, Option<u32>); 3] = [
     ("kernel f2fs", "", None),
-    // The setting that it has by itself on volumes above 16 GiB.
+    // The kernel's default on volumes above 16 GiB.
     ("kernel f2fs, ipu_policy=16", "", Some(16)),
     ("kernel f2fs lfs", "mode=lfs", None),
 ];
-/// The pairs that are held against each other: those that look for new places alike.
+/// The pairs that are compared: both of a pair allocate in the same way.
 const PAIRS: [(&str, &str); 2] =
     [("tidegate", "kernel f2fs, ipu_policy=16"), ("tidegate lfs", "kernel f2fs lfs")];
 
@@ -51,7 +51,7 @@ fn amplification(r: &Report) -> Option<f64> {
     Some(r.count("written_bytes")? / r.bytes as f64)
 }
 
-/// As `VolumeStats::write_amplification` of the measured part.
+/// Corresponds to `VolumeStats::write_amplification` of the measured part.
 fn block_amplification(r: &Report) -> Option<f64> {
     let all = r.count("data_blocks")? + r.count("metadata_blocks")? + r.count("log_blocks")?;
     Some(all / r.count("user_data_blocks").filter(|n| *n > 0.0)?)
@@ -104,7 +104,7 @@ pub fn run(plan: &Plan) -> Result<()> {
     Outcome { title, columns: COLUMNS, series: &series, notes, bars }.print(plan.json)
 }
 
-/// Fills, mounts anew so that both begin with nothing cached, and overwrites.
+/// Fills the volume, mounts it again so that both peers begin with empty caches, and overwrites.
 fn guest_script(workload: &Workload, options: &str, ipu: Option<u32>, steps: [&Vec<String>; 2]) -> String {
     let [fill, overwrite] = steps.map(|s| workload.guest_line(s));
     let options = if options.is_empty() { String::new() } else { format!("-o {options} ") };

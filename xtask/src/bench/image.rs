@@ -1,4 +1,4 @@
-//! The image that workloads run on: made anew for each run, and with no holes for anybody to fill.
+//! The image that workloads run on: made anew for each run, and without holes.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -16,7 +16,7 @@ use tidegate_testing::{golden, oracle};
 
 /// The memory that [`touch_memory`] touches: several times the need of a run.
 const TOUCHED_MIB: u64 = 512;
-/// And what of it in large pages.
+/// How much of this memory is touched in large pages.
 const TOUCHED_LARGE_MIB: usize = 192;
 
 /// An image file; removed when dropped.
@@ -28,7 +28,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// An image of that many bytes in a directory, which is made when it is missing.
+    /// Makes an image of that many bytes in a directory; the directory is made if it is missing.
     pub fn new(dir: &Path, size: u64) -> Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
         let dir = TempDir::new_in(dir, "bench")?;
@@ -37,29 +37,29 @@ impl Image {
         Ok(Image { path, size, _dir: dir })
     }
 
-    /// Where it is.
+    /// The path of the image.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether the file system it is in lets one go around its cache.
+    /// Whether the file system of the image supports direct I/O.
     pub fn takes_direct(&self) -> bool {
         use rustix::fs::{Mode, OFlags};
         rustix::fs::open(&self.path, OFlags::RDWR | OFlags::DIRECT, Mode::empty()).is_ok()
     }
 
-    /// An empty F2FS volume.
+    /// Makes an empty F2FS volume.
     pub fn mkfs_f2fs(&self) -> Result<()> {
         quiet(Command::new(oracle::require("mkfs.f2fs")?).args(["-q", "-f", "-t", "0"]).arg(&self.path))?;
         self.settle()
     }
 
-    /// An empty ext4 volume, with nothing left for its kernel to do later.
+    /// Makes an empty ext4 volume, with nothing left for the kernel to initialise later.
     pub fn mkfs_ext4(&self) -> Result<()> {
         self.mkfs_ext4_with(&[])
     }
 
-    /// An empty ext4 volume with room for that many inodes.
+    /// Makes an empty ext4 volume with room for that many inodes.
     pub fn mkfs_ext4_of(&self, inodes: u64) -> Result<()> {
         self.mkfs_ext4_with(&["-N", &inodes.to_string()])
     }
@@ -71,18 +71,18 @@ impl Image {
         self.settle()
     }
 
-    /// Fails unless `fsck.f2fs` finds nothing wrong.
+    /// Fails if `fsck.f2fs` finds a fault.
     pub fn fsck(&self) -> Result<()> {
         golden::fsck_f2fs(&self.path)
     }
 
-    /// Fails unless `e2fsck` finds nothing wrong.
+    /// Fails if `e2fsck` finds a fault.
     pub fn e2fsck(&self) -> Result<()> {
         quiet(Command::new(oracle::require("e2fsck")?).args(["-f", "-n"]).arg(&self.path)).map(drop)
     }
 
-    /// Writes zeros where the file has holes, and waits for the disk. Holes that tools and discards cut would
-    /// otherwise cost the next user.
+    /// Writes zeros where the file has holes, and waits for the disk. Otherwise the next user would pay for
+    /// the holes that tools and discards made.
     fn settle(&self) -> Result<()> {
         const CHUNK: u64 = 1 << 20;
         let file = File::options().read(true).write(true).open(&self.path)?;
@@ -104,7 +104,7 @@ impl Image {
         file.sync_all().with_context(|| self.path.display().to_string())
     }
 
-    /// Mounts it as ext4 by a loop device; `direct` goes around the cache of what it is in.
+    /// Mounts the image as ext4 through a loop device; with `direct`, the loop device uses direct I/O.
     pub fn mount_ext4(&self, direct: bool) -> Result<Mounted> {
         let dir = TempDir::new("mnt")?;
         let mode = if direct { "on" } else { "off" };
@@ -117,7 +117,7 @@ impl Image {
     }
 }
 
-/// A mounted loop device; unmounted and let go of when dropped.
+/// A mounted loop device; unmounted and detached when dropped.
 #[derive(Debug)]
 pub struct Mounted {
     device: String,
@@ -125,16 +125,16 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Where it is mounted.
+    /// The mount point.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Has the kernel keep at most so many bytes dirty for it: as much as a page cache of a size may have, on
-    /// a machine with more memory.
+    /// Limits the kernel's dirty bytes for this device: to those of a page cache of some size, on a machine
+    /// with more memory.
     ///
     /// # Errors
-    /// Linux before 6.2 has no such bound for one device.
+    /// Linux before 6.2 has no such limit for one device.
     pub fn bound_dirty(&self, bytes: u64) -> Result<()> {
         let set = |file: &str, text: &str| {
             let file = self.bdi().join(file);
@@ -144,7 +144,8 @@ impl Mounted {
         set("strict_limit", "1")
     }
 
-    /// The bound of the device's dirty pages. The next user of the loop device finds it as it was left.
+    /// The sysfs directory with the device's limit of dirty pages. The limit stays for the next user of the
+    /// loop device.
     fn bdi(&self) -> PathBuf {
         let name = Path::new(&self.device).file_name().unwrap_or_default();
         Path::new("/sys/class/block").join(name).join("bdi")
@@ -161,7 +162,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Runs a command to its end; its output, or its complaint.
+/// Runs a command to its end; returns its output, or an error with its messages.
 pub fn quiet(command: &mut Command) -> Result<String> {
     let out = command.stdin(Stdio::null()).output().with_context(|| format!("running {command:?}"))?;
     if !out.status.success() {
@@ -171,9 +172,10 @@ pub fn quiet(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
-/// Touches memory, below a directory in memory: a virtual machine's host takes away memory that nobody uses
-/// for a while, and the first program to come would pay for getting it back. Pages and large pages both: they
-/// come from different ends of what is free, kernels take the one and we the other.
+/// Touches memory through files in a directory in memory. The host of a virtual machine takes away memory
+/// that was unused for a while, and the first program would pay for getting it back. Both pages and large
+/// pages are touched: they come from different ends of the free memory, and kernels use the former, we the
+/// latter.
 pub fn touch_memory(dir: &Path) -> Result<()> {
     touch_large_pages()?;
     let path = dir.join("touched");

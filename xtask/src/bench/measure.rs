@@ -1,4 +1,4 @@
-//! The cost of a process's run.
+//! The cost of running a process.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -10,7 +10,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use serde::Serialize;
 use tidegate_sys::child;
 
-/// Cost of a process and of the children it waited for.
+/// The cost of a process and of the children that it waited for.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Cost {
     /// Seconds from start to end.
@@ -22,13 +22,13 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Cost of one run after the other.
+    /// The total cost of one run followed by another.
     pub fn then(self, next: Cost) -> Cost {
         Cost { wall: self.wall + next.wall, cpu: self.cpu + next.cpu, rss: self.rss.max(next.rss) }
     }
 }
 
-/// Runs a command to its end; one that fails is an error.
+/// Runs a command to its end; it is an error if the command fails.
 pub fn run(command: &mut Command) -> Result<Cost> {
     let name = format!("{command:?}");
     let short: String = name.chars().take(200).collect();
@@ -55,14 +55,14 @@ pub fn run(command: &mut Command) -> Result<Cost> {
 pub struct Spread {
     /// The middle value.
     pub median: f64,
-    /// The least.
+    /// The smallest value.
     pub min: f64,
-    /// The greatest.
+    /// The largest value.
     pub max: f64,
 }
 
 impl Spread {
-    /// The spread of values, none when there are none.
+    /// The spread of the values; `None` without values.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut v: Vec<f64> = values.into_iter().collect();
         v.sort_by(f64::total_cmp);
@@ -71,13 +71,13 @@ impl Spread {
         Some(Spread { median: (low + high) / 2.0, min, max })
     }
 
-    /// The bounds between which the median of all that could be drawn lies with 95 % confidence: by ranks,
-    /// whatever the distribution. As wide as the values where these are few.
+    /// The bounds of the 95 % confidence interval of the median of the distribution. They are computed by
+    /// ranks, so any distribution will do. With few values, the bounds are the extremes.
     pub fn of_median(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut v: Vec<f64> = values.into_iter().collect();
         v.sort_by(f64::total_cmp);
         let n = v.len() as f64;
-        // Half of n, and 1.96 standard deviations of a binomial with p = 1/2.
+        // The rank is n/2 minus 1.96 standard deviations of a binomial distribution with p = 1/2.
         let rank = (n / 2.0 - 0.98 * n.sqrt()).floor().max(0.0) as usize;
         let (min, max) = (*v.get(rank)?, *v.get(v.len() - 1 - rank)?);
         Some(Spread { min, max, ..Spread::of(v)? })
@@ -96,7 +96,7 @@ mod tests {
         assert!(Spread::of_median([]).is_none());
         let s = Spread::of_median([4.0, 1.0, 3.0, 2.0]).unwrap();
         assert_eq!((s.median, s.min, s.max), (2.5, 1.0, 4.0));
-        // Of 100 values, ranks 41 and 60 (any table of the sign test, for one).
+        // Of 100 values, ranks 41 and 60 (as in any table of the sign test).
         let s = Spread::of_median((1..=100).map(f64::from)).unwrap();
         assert_eq!((s.median, s.min, s.max), (50.5, 41.0, 60.0));
     }

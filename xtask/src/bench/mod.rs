@@ -1,4 +1,4 @@
-//! Black-box measurements of what is shipped against its peers.
+//! Black-box measurements of the shipped program against its peers.
 //!
 //! A benchmark only reports: whether a bar is met is printed, never asserted,
 //! since the machine at hand decides as much as the code does.

@@ -29,7 +29,7 @@ const CASES: &[Case] = &[
     ("open 16T tidegate ext4", Bench::open_large_ext4),
 ];
 
-/// Costs by case, or why there are none.
+/// The costs of each case, or why there are none.
 pub(super) type Results = BTreeMap<&'static str, Result<Vec<Cost>, String>>;
 
 /// Runs every case in turn, round by round, and reports.
@@ -51,14 +51,14 @@ pub fn populate(plan: &Plan) -> Result<()> {
     }
 }
 
-/// Sizes of the measured trees, and all else that is the same in each round.
+/// Sizes of the measured trees, and other values that are equal in all rounds.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
 pub(super) struct Sizes {
     pub runs: u32,
     pub files: u64,
     pub tree_bytes: u64,
     pub large_bytes: u64,
-    /// Bytes in which two ext4 volumes from the tree differ.
+    /// The number of bytes in which two ext4 volumes from the tree differ.
     pub differing: Option<u64>,
 }
 

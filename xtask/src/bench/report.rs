@@ -1,4 +1,4 @@
-//! Medians in a table, and the bars they are held against.
+//! Medians in a table, and the bars that they are compared with.
 
 use anyhow::Result;
 use serde::Serialize;

@@ -10,7 +10,7 @@ type Run<'a> = Box<dyn Fn() -> Result<Report> + 'a>;
 /// Something to measure.
 pub(super) struct Case<'a> {
     name: String,
-    /// Or why it cannot be run here.
+    /// The measurement, or why it cannot be run here.
     run: Result<Run<'a>, String>,
 }
 
@@ -19,7 +19,7 @@ impl<'a> Case<'a> {
         Case { name: name.into(), run: Ok(Box::new(run)) }
     }
 
-    /// Skips the case when there is a reason to.
+    /// Skips the case if there is a reason.
     pub fn unless(self, reason: Option<&str>) -> Self {
         match reason {
             Some(why) => Case { run: Err(format!("skipped: {why}")), ..self },
@@ -33,12 +33,12 @@ impl<'a> Case<'a> {
 pub(super) struct Series {
     pub name: String,
     pub reports: Vec<Report>,
-    /// Why there are no more.
+    /// The reason why there are no more reports.
     pub failed: Option<String>,
 }
 
 impl Series {
-    /// A value of all reports; none unless every run was good.
+    /// The spread of a value over all reports; `None` unless every run succeeded.
     pub fn spread(&self, of: impl Fn(&Report) -> Option<f64>) -> Option<Spread> {
         if self.failed.is_some() {
             return None;
@@ -47,7 +47,7 @@ impl Series {
     }
 }
 
-/// Runs each case once in every round, in turn. One that fails is not run again.
+/// Runs each case once in every round, in turn. A failed case is not run again.
 pub(super) fn rounds(runs: u32, cases: &[Case<'_>]) -> Vec<Series> {
     let start = |c: &Case<'_>| Series {
         name: c.name.clone(),
@@ -62,7 +62,7 @@ pub(super) fn rounds(runs: u32, cases: &[Case<'_>]) -> Vec<Series> {
     }
     let runs = runs.max(1);
     for round in 1..=runs {
-        // Each round begins with another case, so that none is always behind the same one.
+        // Each round begins with another case, so that no case always follows the same one.
         let first = (round as usize - 1) % cases.len().max(1);
         let order = (first..cases.len()).chain(0..first);
         for at in order {
@@ -88,7 +88,7 @@ pub(super) fn named<'a>(all: &'a [Series], name: &str) -> Option<&'a Series> {
     all.iter().find(|s| s.name == name)
 }
 
-/// Medians of two series, one by the other.
+/// The median of one series divided by that of another.
 pub(super) fn ratio(
     a: Option<&Series>,
     b: Option<&Series>,

@@ -1,4 +1,4 @@
-//! Tables for people and JSON for programs; the bars that values are held against.
+//! Tables for people and JSON for programs; bars for values.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -10,14 +10,14 @@ use super::workload::Report;
 
 /// A value of a report that is shown.
 pub(super) struct Column {
-    /// Its name, with the unit.
+    /// The column's name, with the unit.
     pub head: &'static str,
     /// Digits behind the point.
     pub digits: usize,
     pub of: fn(&Report) -> Option<f64>,
 }
 
-/// One demand: a measured value and the bound it should keep.
+/// A bar: a measured value and its bound.
 #[derive(Debug, Serialize)]
 pub(super) struct Bar {
     pub what: String,
@@ -67,7 +67,7 @@ pub(super) fn bars(bars: &[Bar]) {
 pub(super) struct Outcome<'a> {
     /// The subject of the run, in a line.
     pub title: String,
-    /// The first is shown with its extremes.
+    /// The columns; the first is shown with its extremes.
     pub columns: &'a [Column],
     pub series: &'a [Series],
     /// Lines below the table.
@@ -76,7 +76,7 @@ pub(super) struct Outcome<'a> {
 }
 
 impl Outcome<'_> {
-    /// Prints it.
+    /// Prints the outcome.
     pub fn print(&self, as_json: bool) -> Result<()> {
         if as_json {
             println!("{}", serde_json::to_string_pretty(&self.json())?);

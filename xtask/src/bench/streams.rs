@@ -1,4 +1,5 @@
-//! `bench streams`: eight writers of files of their own, with one log for their data and with a stream for each.
+//! `bench streams`: eight writers with files of their own, with one log for their data and with a stream for
+//! each writer.
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,7 +23,7 @@ const POSITIONS: [(&str, &str); 3] = [
     ("spf", "stream_policy=spf,warm_streams=8"),
     (AUTO, "stream_policy=auto,warm_streams=8"),
 ];
-/// The gain that is wanted, and the one that is enough where the host is the limit.
+/// The wanted gain, and below it the gain that is enough where the host is the limit.
 const WANTED: f64 = 1.3;
 const ENOUGH: f64 = 0.98;
 

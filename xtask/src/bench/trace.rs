@@ -1,4 +1,4 @@
-//! `bench trace`: the cost of looking into the engine to fs_mark.
+//! `bench trace`: how much observing the engine costs fs_mark.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use super::workload::{Report, Workload, words};
 
 const THREADS: u64 = 16;
 const VOLUME: u64 = 1 << 30;
-/// The share that may be lost, in percent.
+/// The loss that is permitted, in percent.
 const BAR: f64 = 5.0;
-/// Rounds of a process. They are short: moments that are compared lie close together.
+/// Rounds of a process. They are short, so that compared moments are close together.
 const ROUNDS: u64 = 20;
-/// Files of each thread in a round, their bytes, and the name for that.
+/// The number of files per thread and round, their size in bytes, and a name for the size.
 const SIZES: [(u64, u64, &str); 2] = [(100, 4 << 10, "4 KiB"), (8, 512 << 10, "512 KiB")];
 const OFF: &str = "off";
-/// The things that are looked at.
+/// The ways of observing.
 const WAYS: [&str; 4] = ["lockstat", "trace", "profile", "all"];
 
 const COLUMNS: &[Column] = &[
@@ -40,7 +40,7 @@ fn cpu_seconds(r: &Report) -> Option<f64> {
     r.cpu_seconds
 }
 
-/// Measures and reports. One process looks and looks away in turn, on one volume.
+/// Measures and reports. One process switches observation on and off in turn, on one volume.
 pub fn run(plan: &Plan) -> Result<()> {
     let workload = Workload::build(Duration::from_secs(120))?;
     let image = Image::new(&plan.dir, VOLUME)?;
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn the_cost_is_what_is_added() {
-        // A machine that gets slower all the time, which makes medians of all rounds useless.
+        // The machine gets slower all the time, which makes medians of all rounds useless.
         let series = |name: &str, factor: f64| Series {
             name: name.into(),
             reports: (1..=40)

@@ -1,4 +1,4 @@
-//! The source tree of the benchmark, the same on every run.
+//! The source tree of the benchmark, which is the same on every run.
 
 use std::f64::consts::TAU;
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ const SIGMA: f64 = 1.2;
 const FILES_PER_DIR: u64 = 20;
 const LARGEST: f64 = 1_000_000.0;
 
-/// Makes `files` files, twenty to a directory, and returns their bytes.
+/// Makes `files` files, twenty per directory, and returns their total size in bytes.
 ///
 /// Sizes follow a log-normal law, as those of real source trees do.
 pub fn source_tree(dir: &Path, files: u64) -> Result<u64> {
@@ -41,7 +41,7 @@ fn size(rng: &mut Rng) -> usize {
     size.min(LARGEST) as usize
 }
 
-/// Makes one file of that many bytes, none of them compressible.
+/// Makes one file of that many incompressible bytes.
 pub fn large_file(path: &Path, bytes: u64) -> Result<()> {
     const CHUNK: usize = 1 << 20;
     let mut rng = Rng::new(0x6761_7465);

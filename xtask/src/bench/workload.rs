@@ -1,4 +1,4 @@
-//! Running the `workload` example on an image, on a directory, or in a guest.
+//! Runs the `workload` example on an image, on a directory, or in a guest.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Seek};
@@ -18,77 +18,78 @@ use tidegate_testing::{uml, workspace};
 pub struct Report {
     /// Seconds of the measured part.
     pub seconds: f64,
-    /// Of these, the figures of each repetition, if there are several of the same.
+    /// The figures of each repetition in the measured part, if there are several repetitions.
     #[serde(default)]
     pub loops: Vec<f64>,
-    /// Seconds of all CPUs in it, where that was looked at.
+    /// CPU seconds of all CPUs in the measured part, where they were measured.
     #[serde(default)]
     pub cpu_seconds: Option<f64>,
-    /// Files made in it.
+    /// Files made in the measured part.
     pub files: u64,
-    /// Bytes that the workload wrote in it.
+    /// Bytes that the workload wrote in the measured part.
     pub bytes: u64,
-    /// Calls of fsync in it.
+    /// Calls of fsync in the measured part.
     pub fsyncs: u64,
-    /// The growth of counters in it.
+    /// The growth of counters in the measured part.
     pub counts: BTreeMap<String, u64>,
-    /// Pieces of all files afterwards.
+    /// The number of extents of all files afterwards.
     pub fragments: Option<u64>,
-    /// Seconds to read all files after opening the volume anew.
+    /// Seconds to read all files after the volume was opened again.
     pub read_seconds: Option<f64>,
 }
 
 impl Report {
-    /// A counter, where the driver of the volume keeps it.
+    /// A counter, where the volume's driver has it.
     pub fn count(&self, name: &str) -> Option<f64> {
         self.counts.get(name).map(|n| *n as f64)
     }
 
-    /// One counter by another; none while that is 0.
+    /// One counter divided by another; `None` while the divisor is 0.
     pub fn per(&self, name: &str, by: &str) -> Option<f64> {
         Some(self.count(name)? / self.count(by).filter(|n| *n > 0.0)?)
     }
 }
 
-/// The example, built.
+/// The built example.
 #[derive(Debug, Clone)]
 pub struct Workload {
     binary: PathBuf,
-    /// A run that takes longer hangs.
+    /// A run that takes longer is taken to hang.
     limit: Duration,
 }
 
 impl Workload {
-    /// Builds it. `longest` is what one run is expected to take at most.
+    /// Builds the example. `longest` is the expected maximum time of one run.
     pub fn build(longest: Duration) -> Result<Self> {
         workspace::build_release(&["--package", "tidegate", "--example", "workload"])?;
         let binary = workspace::target_dir().join("release/examples/workload");
         Ok(Workload { binary, limit: longest * 4 + Duration::from_secs(120) })
     }
 
-    /// Runs it on an image, with mount options, in this machine's user space.
+    /// Runs the example on an image with mount options, in this machine's user space.
     pub fn on_image(&self, image: &Path, options: &str, args: &[String]) -> Result<Report> {
         let mut command = Command::new(&self.binary);
         self.run(command.arg("--image").arg(image).args(["-o", options]).args(args))
     }
 
-    /// Runs what reports of each round of several ways, by way.
+    /// Runs the example with a workload that alternates between several ways; returns the reports of the
+    /// rounds of each way.
     pub fn in_ways(&self, image: &Path, args: &[String]) -> Result<BTreeMap<String, Vec<Report>>> {
         self.run(Command::new(&self.binary).arg("--image").arg(image).args(args))
     }
 
-    /// Runs it on a directory of this machine.
+    /// Runs the example on a directory of this machine.
     pub fn on_dir(&self, dir: &Path, args: &[String]) -> Result<Report> {
         self.run(Command::new(&self.binary).arg("--dir").arg(dir).args(args))
     }
 
-    /// A shell line that runs it on what a guest has mounted.
+    /// A shell line that runs the example on the guest's mounted volume.
     pub fn guest_line(&self, args: &[String]) -> String {
         let args: Vec<String> = args.iter().map(uml::sh).collect();
         format!("{} --dir \"$MNT\" {}\n", uml::sh(&self.binary), args.join(" "))
     }
 
-    /// Runs a script of such lines in a guest that has the image; the report of the last of them.
+    /// Runs a script of such lines in a guest that has the image; returns the report of the last line.
     pub fn in_guest(&self, image: &Path, script: &str) -> Result<Report> {
         let out = uml::guest(image).synchronous().timeout(self.limit).run(script)?.check()?;
         parse(&out.stdout)
@@ -129,7 +130,7 @@ fn parse<T: DeserializeOwned>(text: &str) -> Result<T> {
     serde_json::from_str(line).with_context(|| format!("the workload's report {line:?}"))
 }
 
-/// Arguments by words.
+/// Splits a text into arguments.
 pub fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }

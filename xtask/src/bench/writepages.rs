@@ -17,7 +17,8 @@ const POSITIONS: [&str; 4] = ["unlocked", "locked", "submit_locked", "extent"];
 const BEFORE: &str = "locked";
 const AFTER: &str = "submit_locked";
 const OURS: &str = "extent";
-/// Seconds that Linux published for fs_mark, 16 threads and files of 512 KiB, before and after.
+/// The seconds that Linux published for fs_mark with 16 threads and files of 512 KiB, before and after the
+/// change.
 const PUBLISHED: (f64, f64) = (4.244, 3.822);
 const FS_MARK: &str = "fs_mark";
 
@@ -44,11 +45,11 @@ fn read_speed(r: &Report) -> Option<f64> {
     Some(r.bytes as f64 / MIB as f64 / r.read_seconds.filter(|s| *s > 0.0)?)
 }
 
-/// Has every regular file of fs_mark take the lock, as when its times were published. (Today's Linux lets
-/// syncs of less than a segment pass.)
+/// Makes every regular file of fs_mark take the lock, as when its times were published. (Today's Linux lets
+/// syncs of less than a segment pass without it.)
 const ALWAYS: &str = ",min_seq_blocks=0";
 
-/// Name, files of each thread, bytes of each, when they are made durable, and options.
+/// The name, the files per thread, the bytes of each file, when files are made durable, and the options.
 fn variants(plan: &Plan) -> [(&'static str, u64, u64, &'static str, &'static str); 3] {
     let large = plan.scaled(16) * MIB;
     [

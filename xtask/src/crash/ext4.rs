@@ -1,4 +1,4 @@
-//! The tools that the exploration of ext4 volumes needs: mke2fs to make them, e2fsck to judge and to recover.
+//! The tools that the exploration of ext4 volumes needs: mke2fs makes them, e2fsck checks and recovers them.
 
 use super::write_image;
 use anyhow::Result;
@@ -10,11 +10,11 @@ use tidegate_crash::{Settings, Stranger};
 use tidegate_testing::temp::TempDir;
 use tidegate_testing::{ext4, oracle};
 
-/// Settings of ext4 volumes; with `judged`, e2fsck has its say of some states, and e2fsck and the host's kernel
-/// recover them themselves.
+/// Settings for ext4 volumes; with `judged`, e2fsck checks some states, and e2fsck and the host's kernel recover them
+/// themselves.
 ///
 /// # Errors
-/// mke2fs is not there.
+/// mke2fs is missing.
 pub fn settings(judged: bool) -> Result<Settings> {
     oracle::require("mke2fs")?;
     let dir = Arc::new(ext4::scratch("crash")?);
@@ -42,7 +42,7 @@ fn stranger(dir: &Arc<TempDir>, recover: fn(&Path) -> Result<()>) -> Stranger {
     Arc::new(move |device| with_image(&dir, device, recover).map_err(|e| format!("{e:#}")))
 }
 
-/// The content of an image of a device when `f` is done with it.
+/// The content of an image of a device after `f` has changed it.
 fn with_image(dir: &TempDir, device: &Overlay, f: impl FnOnce(&Path) -> Result<()>) -> Result<Vec<u8>> {
     let copy = TempDir::new_in(dir.path(), "state")?;
     let path = copy.path().join("state.img");

@@ -1,7 +1,7 @@
-//! `cargo xtask crash`: power cuts, many thousands of them.
+//! `cargo xtask crash`: many thousands of power cuts.
 //!
-//! The engine is explored as it is shipped. That the explorer would notice is shown by a second program,
-//! built with bugs that can be planted, which hunts them afterwards.
+//! The engine is explored as it is shipped. A second program, built with bugs that can be planted, then hunts
+//! these bugs and so shows that the explorer would notice one.
 
 mod ext4;
 mod planted;
@@ -91,7 +91,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Its name on a command line.
+    /// The format's name on a command line.
     pub fn name(self) -> &'static str {
         match self {
             Format::F2fs => "f2fs",
@@ -101,7 +101,7 @@ impl Format {
     }
 }
 
-/// Explores, hunts the planted bugs, and says what was found.
+/// Explores, hunts the planted bugs, and prints the findings.
 pub fn run(args: &CrashArgs) -> Result<ExitCode> {
     let with_bugs = args.planted || args.bug.is_some();
     if cfg!(debug_assertions) || (with_bugs && !cfg!(feature = "planted-bugs")) {
@@ -173,7 +173,7 @@ fn limits(args: &CrashArgs) -> Limits {
     limits
 }
 
-/// This program built as it must be: with optimisation, and with the planted bugs if wanted.
+/// This program, rebuilt with optimisation, and with the planted bugs if wanted.
 fn rebuilt(with_bugs: bool) -> Command {
     let mut cargo = Command::new(workspace::cargo());
     cargo.args(["run", "--quiet", "--release", "--package", "xtask"]).current_dir(workspace::root());
@@ -208,7 +208,7 @@ fn settings(args: &CrashArgs) -> Result<Settings> {
     Ok(settings)
 }
 
-/// The reference checker's verdict on a device's content.
+/// The reference checker's result for a device's content.
 fn fsck(dir: &TempDir, device: &Overlay) -> Result<()> {
     let copy = TempDir::new_in(dir.path(), "state")?;
     let path = copy.path().join("state.img");
@@ -216,7 +216,7 @@ fn fsck(dir: &TempDir, device: &Overlay) -> Result<()> {
     golden::fsck_f2fs(&path)
 }
 
-/// Keeps what failures left.
+/// Saves the volumes of the failures.
 fn save(report: &Report, dir: &Path) -> Result<()> {
     std::fs::create_dir_all(dir)?;
     for f in &report.failures {
@@ -243,7 +243,7 @@ fn write_image(path: &Path, device: &Overlay) -> Result<()> {
     Ok(())
 }
 
-/// Explores with a bar on a terminal.
+/// Explores with a progress bar on a terminal.
 fn watched(
     limits: &Limits,
     settings: &Settings,

@@ -1,4 +1,4 @@
-//! The hunt for bugs that were planted in the engine.
+//! The hunt for bugs that are planted in the engine.
 
 use super::{CrashArgs, Format, exit, rebuilt, report, watched};
 use anyhow::{Context, Result, anyhow, ensure};
@@ -17,13 +17,13 @@ pub fn of(format: Format) -> &'static [PlantedBug] {
     use PlantedBug::{EarlyClean, EarlyReuse, EarlySize, MissingFlush, MissingRevoke, WrongDentryMark};
     match format {
         Format::F2fs => &[MissingFlush, EarlyReuse, WrongDentryMark],
-        // F2FS's own are hunted on volumes without zones.
+        // The bugs of F2FS are hunted on volumes without zones.
         Format::Zoned => &[],
         Format::Ext4 => &[MissingFlush, EarlyReuse, MissingRevoke, EarlySize, EarlyClean],
     }
 }
 
-/// The program that hunts, with the arguments for it.
+/// The program that hunts, with its arguments.
 pub fn hunted_apart(args: &CrashArgs) -> Result<Command> {
     eprintln!("building the engine with bugs to be found");
     let mut program = rebuilt(true);
@@ -35,7 +35,7 @@ pub fn hunted_apart(args: &CrashArgs) -> Result<Command> {
     Ok(program)
 }
 
-/// Has the engine that does the runs make a mistake.
+/// Plants a bug in the engine that does the runs.
 ///
 /// # Errors
 /// This program is built without the planted bugs.
@@ -52,7 +52,7 @@ struct Hunt {
     found: Option<Failure>,
 }
 
-/// Hunts each bug of a format until it is found; `sound` is how runs are done without.
+/// Hunts each bug of a format until it is found; `sound` has the settings of runs without a bug.
 pub fn hunt_all(format: Format, limits: &Limits, sound: &Settings, as_json: bool) -> Result<ExitCode> {
     ensure!(!of(format).is_empty(), "no bugs are planted for {}; f2fs and ext4 have some", format.name());
     let hunts = of(format).iter().map(|bug| hunt(*bug, limits, sound, !as_json));
@@ -72,7 +72,7 @@ pub fn hunt_all(format: Format, limits: &Limits, sound: &Settings, as_json: bool
     Ok(exit(hunts.iter().all(|h| h.found.is_some())))
 }
 
-/// The first failure with a bug that is none without it.
+/// The first failure with a bug that does not occur without the bug.
 fn hunt(bug: PlantedBug, limits: &Limits, sound: &Settings, bar: bool) -> Result<Hunt> {
     let (start, mut before) = (Instant::now(), 0.0);
     let mut with = sound.clone();

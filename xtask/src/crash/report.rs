@@ -8,7 +8,7 @@ fn per_minute(r: &Report) -> u64 {
     (r.states as f64 / (r.nanos as f64 / 60e9).max(1e-9)) as u64
 }
 
-/// Prints a report; `with` is what replays need besides the seed.
+/// Prints a report; `with` has the arguments that a replay needs besides the seed.
 pub fn print(r: &Report, as_json: bool, with: &str) -> Result<()> {
     if as_json {
         return print_json(&to_json(r));
@@ -17,7 +17,7 @@ pub fn print(r: &Report, as_json: bool, with: &str) -> Result<()> {
     Ok(())
 }
 
-/// Prints failures, then what was done.
+/// Prints the failures, then the counters.
 pub fn print_text(r: &Report, with: &str) {
     r.failures.iter().for_each(|f| print_failure(f, with));
     println!(
@@ -43,7 +43,7 @@ fn keep(f: &Failure) -> String {
     serials.collect::<Vec<_>>().join(",")
 }
 
-/// Prints a failure; `with` is what a replay needs besides the seed.
+/// Prints a failure; `with` has the arguments that a replay needs besides the seed.
 pub fn print_failure(f: &Failure, with: &str) {
     println!("{}", f.fault);
     println!("  replay: cargo xtask crash --replay {}{with}", id(f));

@@ -3,14 +3,14 @@
 //! | promise | says |
 //! |---|---|
 //! | P0 | the volume opens, writable, and its whole tree can be read |
-//! | P1 | each name means what it meant at some time since its directory was last synced |
+//! | P1 | each name refers to the object of some time since its directory was last synced |
 //! | P2 | a file's size, pages and (but for fdatasync) attributes are of some time since it was synced |
 //! | P3 | the names of an object are those of one moment since it was synced: a rename is whole |
 //! | P4 | no bytes, sizes or values that the object never had |
-//! | P5 | what was removed before a sync is gone |
+//! | P5 | names removed before a sync are gone |
 //! | P6 | recovery leaves a volume that the check calls clean, and the same tree each time |
-//! | P7 | so does the reference checker |
-//! | P8 | what another program recovers keeps them, too |
+//! | P7 | the reference checker calls the volume clean, too |
+//! | P8 | a tree that another program recovers keeps these promises, too |
 
 #[cfg(test)]
 mod tests;

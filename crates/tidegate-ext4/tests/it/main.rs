@@ -1,5 +1,5 @@
-//! Tests of ext4 volumes, one program: made by mke2fs, written by Linux, damaged by chance, judged by Linux
-//! and e2fsprogs.
+//! Tests of ext4 volumes, in one program. The volumes are made by mke2fs, written by Linux, damaged at
+//! random, and checked by Linux and e2fsprogs.
 
 mod apart;
 mod bitmaps;

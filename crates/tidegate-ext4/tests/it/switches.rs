@@ -97,7 +97,7 @@ fn ends_before_data(kind: &str, options: &str) -> bool {
         ended.store(true, SeqCst);
     });
     let syncer = syncer.unwrap();
-    // An fsync that waits would wait for ever; one that does not has all the time it needs.
+    // An fsync that waits would never end; an fsync that does not wait has all the time it needs.
     let mut patience = if kind == "ext3" && how_ordered(options) { 20 } else { 3000 };
     while !done.load(SeqCst) && patience > 0 {
         thread::sleep(std::time::Duration::from_millis(10));

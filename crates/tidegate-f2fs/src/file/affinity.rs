@@ -184,7 +184,8 @@ mod tests {
         assert_eq!(streams(&all[1..3]), [2, 0]);
         let more = files(&a, 1);
         assert_eq!(streams(&more), [1]);
-        // Another file has its stream by now; it begins anew, where nobody comes between.
+        // Another file has its stream by now; the file starts again in the first stream, as a file without a
+        // stream.
         assert_eq!(a.choose(KIND, N, &all[0], |_| true, |_| false), 0);
     }
 

@@ -58,7 +58,8 @@ impl F2fs {
         let run = match m.take_dirty(index, index + 1, Tag::Dirty, 1) {
             Taken::Run(run) => Some(run),
             _ if m.has(index) => m.take_cached(index, 1),
-            // A thread that is about to cut the page off has dropped it from memory: nobody wants its bytes.
+            // A thread that is about to cut the page off has dropped it from memory: its bytes are not
+            // needed.
             _ => return self.take_place_away(inode, index),
         };
         let busy = || Error::new(ErrorKind::Busy, "a page under write-back in a checkpoint");

@@ -35,7 +35,7 @@ pub fn each_seed<R: Send + 'static>(
     each_jittered(seeds, 0, options, f)
 }
 
-/// Runs `f` as [`each_seed`], but delays one in so many meetings of threads for a while.
+/// Runs `f` as [`each_seed`], but delays a thread for a while at one in `jitter` meetings of threads.
 pub fn each_jittered<R: Send + 'static>(
     seeds: std::ops::Range<u64>,
     jitter: u32,

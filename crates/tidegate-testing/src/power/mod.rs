@@ -11,7 +11,7 @@
 //! | [`model`] | files as they must be, and the steps that change them   |
 //! | [`plan`]  | which steps a worker takes                              |
 //! | [`judge`] | reading the lines, and comparing with what is there     |
-//! | [`guest`] | the same on a mounted directory                         |
+//! | [`guest`] | the workers on a mounted directory |
 
 pub mod guest;
 pub mod judge;

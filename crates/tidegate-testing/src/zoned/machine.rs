@@ -67,7 +67,7 @@ impl Machine {
         self
     }
 
-    /// How long the guest may run before it is killed; four minutes unless told.
+    /// How long the guest may run before it is killed; four minutes by default.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self

@@ -1,4 +1,4 @@
-//! One large file: in order and at random, read and written.
+//! One large file, read and written in order and at random.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -16,10 +16,10 @@ use tidegate_testing::fill::Rng;
 
 const MIB: u64 = 1 << 20;
 const PAGE: u64 = 4096;
-/// Mebibytes of the file that is gone through in order, and of the one that is not.
+/// Mebibytes of the file that is accessed in order, and of the file that is accessed at random.
 const IN_ORDER: u64 = 512;
 const AT_RANDOM: u64 = 256;
-/// One page in so many is read or written at random.
+/// One page in this many is read or written at random.
 const SPARSE: u64 = 4;
 
 pub const WRITE: &str = "write 1 MiB in order";
@@ -38,7 +38,8 @@ pub fn cases(bench: &Bench, peer: Peer) -> Vec<(&'static str, Peer, Run<'_>)> {
                 write_in_order(&mounted.dir().join("large"), bytes)?;
             }
             if before == Before::Cold {
-                // The floor's content would not outlive it; only names and sizes are in its own memory.
+                // The floor is not mounted again: its content would be lost, and only names and sizes are in
+                // its own memory.
                 if peer != Peer::Floor {
                     mounted.end()?;
                     mounted = bench.mount(peer, &bench.scratch)?;
@@ -68,11 +69,11 @@ enum Before {
     Empty,
     /// The file, in the caches.
     Written,
-    /// The file, mounted anew.
+    /// The file, after a new mount.
     Cold,
 }
 
-/// Has the kernel forget what it need not write.
+/// Has the kernel drop its clean caches.
 pub fn drop_caches() -> Result<()> {
     rustix::fs::sync();
     fs::write("/proc/sys/vm/drop_caches", "3").context("dropping caches")
@@ -103,7 +104,7 @@ fn read_in_order(path: &Path, bytes: u64) -> Result<Report> {
     Ok(report(start, bytes))
 }
 
-/// Positions of pages, in no order.
+/// Positions of pages in random order.
 fn positions(bytes: u64) -> impl Iterator<Item = u64> {
     let mut rng = Rng::new(2);
     let pages = bytes / PAGE;

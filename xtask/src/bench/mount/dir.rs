@@ -73,15 +73,15 @@ pub struct DirPlan {
     pub json: bool,
 }
 
-/// Its name, and its work on a directory of so many files.
+/// The name of a step, and its work on a directory with that many files.
 type Step = (&'static str, fn(&Path, u64) -> Result<()>);
 
-/// The work on the directory, in this order; before each but the first it is mounted anew and the kernel's
-/// caches are dropped.
+/// The steps, in order; before each but the first, the volume is mounted again and the kernel's caches are
+/// dropped.
 const STEPS: [Step; 5] =
     [("create", create), ("names", names), ("attributes", attributes), ("stat", stat), ("unlink", unlink)];
 
-/// Times of ext4's that each step may take.
+/// How many times ext4's time each step may take.
 const BAR: f64 = 3.0;
 
 /// Measures and reports.
@@ -134,7 +134,7 @@ fn bars(series: &[Series]) -> Vec<Bar> {
     STEPS.iter().map(bar).collect()
 }
 
-/// Makes a volume and does all steps by one way: the time of each.
+/// Makes a volume and does all steps in one way; returns the time of each step.
 fn once(plan: &DirPlan, tidegate: &Path, way: Way) -> Result<[Duration; STEPS.len()]> {
     let _offered = match way {
         Way::Uring | Way::Floor => Some(Offered::set(Path::new(uring::PARAMETER), true)?),
@@ -144,7 +144,7 @@ fn once(plan: &DirPlan, tidegate: &Path, way: Way) -> Result<[Duration; STEPS.le
     let words = [plan.options.as_str(), transport];
     let options = words.iter().filter(|w| !w.is_empty()).copied().collect::<Vec<_>>().join(",");
     let peer = way.peer();
-    // A block of each file's inode, and names.
+    // Room for a block per file's inode, and for the names.
     let image = Image::new(&plan.dir, (plan.files * 8192).max(512 << 20))?;
     match peer {
         Peer::Ext4 => image.mkfs_ext4_of(plan.files + 1000)?,
@@ -170,7 +170,7 @@ fn once(plan: &DirPlan, tidegate: &Path, way: Way) -> Result<[Duration; STEPS.le
     Ok(times)
 }
 
-/// The measured volume is to be right: it is judged by its stock fsck.
+/// Checks the measured volume with the reference fsck of its format.
 fn oracle_says(peer: Peer, image: &Image) -> Result<()> {
     match peer {
         Peer::Tidegate if oracle::available("fsck.f2fs").is_none() => Ok(()),
@@ -207,10 +207,11 @@ fn attributes(dir: &Path, files: u64) -> Result<()> {
     Ok(())
 }
 
-/// The numbers below `files` in an order that is the same each time and has no pattern that a disk would see.
+/// The numbers below `files` in an order that is the same each time and has no pattern that a disk could
+/// exploit.
 fn shuffled(files: u64) -> impl Iterator<Item = u64> {
     let bits = files.next_power_of_two();
-    // Full period: an odd step, and a factor that is 1 modulo 4.
+    // The period is full: the step is odd, and the factor is 1 modulo 4.
     let mut x = 1u64;
     (0..bits)
         .map(move |_| {

@@ -6,20 +6,20 @@ use crate::bench::series::{Series, named, ratio};
 use crate::bench::show::Bar;
 use crate::bench::workload::Report;
 
-/// Random access to a file, by the rate of fuse2fs.
+/// Random access to a file: the rate as a multiple of that of fuse2fs.
 const RANDOM: f64 = 5.0;
-/// Unpacking and copying by io_uring: their time, by that of ext4.
+/// Unpacking and copying with io_uring: the time as a multiple of ext4's.
 const TREES: f64 = 4.0;
 
-/// Fsyncs of ext4, by the rate of fuse2fs.
+/// Fsyncs on ext4: the rate as a multiple of that of fuse2fs.
 const FSYNCS: f64 = 3.0;
 
-/// A value of `what`, ours by the peer's.
+/// Our value for `what`, divided by the peer's.
 fn to(all: &[Series], what: &str, peer: Peer, value: fn(&Report) -> Option<f64>) -> Option<f64> {
     between(all, what, (Peer::Tidegate, peer), value)
 }
 
-/// A value of `what`, one's by the other's.
+/// One peer's value for `what`, divided by the other's.
 fn between(
     all: &[Series],
     what: &str,
@@ -30,7 +30,7 @@ fn between(
     ratio(of(one), of(other), value)
 }
 
-/// All demands; those by io_uring are higher, as each request costs the program less there.
+/// All bars. With io_uring they are higher, since each request costs the program less there.
 pub fn bars(all: &[Series], by_uring: bool) -> Vec<Bar> {
     let mut bars = Vec::new();
     for what in [trees::UNTAR, trees::COPY] {
@@ -70,12 +70,12 @@ pub fn bars(all: &[Series], by_uring: bool) -> Vec<Bar> {
     bars
 }
 
-/// The most time of a walk, by that of ext4.
+/// The longest time of a walk, as a multiple of ext4's.
 fn walk_bar(what: &str, by_uring: bool) -> f64 {
     if by_uring && what == "git status cold" { 3.0 } else { 2.0 }
 }
 
-/// The cost of the transport itself where a bar may be out of its reach: lines to be read beside them.
+/// The cost of the transport itself, where a bar may be out of its reach: lines to read beside the bars.
 pub fn floors(all: &[Series]) -> Vec<String> {
     let of = |what: &str, p: Peer| named(all, &format!("{what} {}", p.name()));
     let verdict = |met: bool| match met {

@@ -3,7 +3,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `peer` | who is measured: making its volume, mounting it |
+//! | `peer` | the measured peers: making their volumes, mounting them |
 //! | `trees` | many small files: unpacked, copied, walked |
 //! | `bytes` | one large file, in order and at random |
 //! | `judge` | the bars |
@@ -37,7 +37,7 @@ const VOLUME: u64 = 2 << 30;
 /// Files of the tree.
 const FILES: u64 = 50_000;
 const THREADS: u64 = 16;
-/// Files that each thread makes durable, and the bytes of each.
+/// The number of files that each thread makes durable, and the bytes of each.
 const MARKED: (u64, u64) = (400, 4096);
 
 const FSYNC: &str = "16 threads fsync";
@@ -79,7 +79,7 @@ struct Bench {
     plan: Plan,
     tidegate: PathBuf,
     options: String,
-    /// Made anew by each case that writes.
+    /// Each case that writes formats this image again.
     scratch: Image,
     workload: Workload,
 }
@@ -97,7 +97,7 @@ impl Bench {
     }
 }
 
-/// Measures and reports, by /dev/fuse and, where the kernel has it and lets us, by io_uring.
+/// Measures and reports, with /dev/fuse and, where the kernel has it and permits it, with io_uring.
 pub fn run(plan: &MountPlan) -> Result<()> {
     if plan.options.contains("transport=") {
         return measure(plan);

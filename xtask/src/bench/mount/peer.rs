@@ -1,4 +1,4 @@
-//! The peers: making a volume of each, mounting it.
+//! The peers: how to make and mount a volume of each.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,10 +12,10 @@ use crate::bench::image::{self, Image, quiet};
 use tidegate_testing::oracle;
 use tidegate_testing::temp::TempDir;
 
-/// How long a mount may take to appear, and a daemon to end.
+/// How long a mount may take to appear, and a daemon to exit.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A competitor.
+/// A measured peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
     /// Our mount, of F2FS.
@@ -26,18 +26,18 @@ pub enum Peer {
     Fuse2fs,
     /// The kernel's ext4 on a loop device.
     Ext4,
-    /// Our transport with a server that only answers. Its writes go nowhere.
+    /// Our transport with a server that only answers. Written data are dropped.
     Floor,
 }
 
-/// The word that makes the floor keep written bytes.
+/// The argument that makes the floor keep written bytes.
 pub const CONTENTS: &str = "contents";
 
 impl Peer {
     /// Every peer.
     pub const ALL: [Peer; 5] = [Peer::Tidegate, Peer::TidegateExt4, Peer::Fuse2fs, Peer::Ext4, Peer::Floor];
 
-    /// Its name in tables.
+    /// The peer's name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Peer::Tidegate => "tidegate",
@@ -48,7 +48,7 @@ impl Peer {
         }
     }
 
-    /// Why it cannot be measured here.
+    /// The reason why the peer cannot be measured here.
     pub fn missing(self) -> Option<&'static str> {
         if !rustix::process::geteuid().is_root() {
             return Some("mounting and dropping caches need root");
@@ -64,7 +64,7 @@ impl Peer {
         }
     }
 
-    /// Makes an empty volume of its kind.
+    /// Makes an empty volume in the peer's format.
     pub fn make(self, image: &Image) -> Result<()> {
         match self {
             Peer::Tidegate => image.mkfs_f2fs(),
@@ -73,7 +73,7 @@ impl Peer {
         }
     }
 
-    /// Mounts what is in `image`; `more` is for the floor.
+    /// Mounts the volume in `image`; `more` is for the floor.
     pub fn mount(self, image: &Image, tidegate: &Path, options: &str, more: &[&str]) -> Result<Mounted> {
         let mut command = match self {
             Peer::Ext4 => return Ok(Mounted::Loop(image.mount_ext4(false)?)),
@@ -112,14 +112,14 @@ impl Peer {
     }
 }
 
-/// Something mounted; unmounted when dropped.
+/// A mounted volume; unmounted when dropped.
 pub enum Mounted {
     Loop(image::Mounted),
     Daemon(Daemon),
 }
 
 impl Mounted {
-    /// Where it is mounted.
+    /// The mount point.
     pub fn dir(&self) -> &Path {
         match self {
             Mounted::Loop(m) => m.dir(),
@@ -127,10 +127,10 @@ impl Mounted {
         }
     }
 
-    /// Unmounts it and waits until its daemon has ended.
+    /// Unmounts the volume and waits until its daemon has exited.
     ///
     /// # Errors
-    /// It is in use, or the daemon found something wrong at its end.
+    /// The volume is in use, or the daemon failed at its end.
     pub fn end(self) -> Result<()> {
         let Mounted::Daemon(mut daemon) = self else { return Ok(()) };
         quiet(Command::new("umount").arg(daemon.dir.path()))?;

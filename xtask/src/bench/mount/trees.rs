@@ -19,13 +19,14 @@ use tidegate_testing::temp::TempDir;
 
 pub const UNTAR: &str = "untar";
 pub const COPY: &str = "copy";
-/// Walks, without what the caches hold.
+/// Walks with cold caches.
 pub const WALKS: [&str; 3] = ["git status", "find", "du"];
 pub const CACHES: [&str; 2] = ["cold", "warm"];
 const WALKED: [[&str; 3]; 2] =
     [["git status cold", "find cold", "du cold"], ["git status warm", "find warm", "du warm"]];
 
-/// The tree as an archive, and a volume of each peer that holds it. Each is made when it is first needed.
+/// The tree as an archive, and a volume of each peer that contains the tree. Each is made when it is first
+/// needed.
 pub struct Trees<'a> {
     bench: &'a Bench,
     archive: OnceCell<Archive>,
@@ -77,7 +78,7 @@ impl<'a> Trees<'a> {
     }
 
     fn walk(&self, peer: Peer, what: &str, cold: bool) -> Result<Report> {
-        // Git reads what it wrote.
+        // Git reads back what it wrote, so the floor has to keep contents.
         let more: &[&str] = if what == WALKS[0] { &[CONTENTS] } else { &[] };
         let mounted = self.unpacked(peer, more)?;
         let dir = mounted.dir().join("src");
@@ -104,7 +105,7 @@ impl<'a> Trees<'a> {
         Ok(self.archive.get_or_init(|| made))
     }
 
-    /// A mount with the tree in it, nothing of which is in the peer's caches; the floor is mounted with `more`.
+    /// A mount with the tree in it and with cold caches of the peer; the floor is mounted with `more`.
     fn unpacked(&self, peer: Peer, more: &[&str]) -> Result<Mounted> {
         if peer != Peer::Floor {
             return self.bench.mount(peer, self.volume(peer)?);
@@ -115,11 +116,11 @@ impl<'a> Trees<'a> {
         Ok(mounted)
     }
 
-    /// `reads`: the peer gives back what it is given.
+    /// Unpacks the tree; `reads` says that the peer returns written data.
     fn fill(&self, mounted: &Mounted, reads: bool) -> Result<()> {
         quiet(&mut unpack(self.archive()?, mounted.dir()))?;
         if reads && oracle::available("git").is_some() {
-            // The index is to hold the times and numbers that the files have here.
+            // The index is to have the times and inode numbers of the files here.
             quiet(git(&mounted.dir().join("src")).args(["status", "--porcelain"]))?;
         }
         Ok(())
@@ -149,7 +150,7 @@ fn unpack(archive: &Archive, to: &Path) -> Command {
 fn walker(what: &str, dir: &Path) -> Command {
     if what == WALKS[0] {
         let mut command = git(dir);
-        // Nothing is to be written while we look.
+        // Git must not write during the measurement.
         command.args(["status", "--porcelain"]).env("GIT_OPTIONAL_LOCKS", "0");
         return command;
     }
@@ -185,7 +186,7 @@ impl Archive {
     }
 }
 
-/// Makes a repository of the tree that has no contents of files: looking at its status needs none.
+/// Makes a repository of the tree without the contents of files: the status does not need them.
 fn repository(dir: &Path) -> Result<()> {
     quiet(git(dir).args(["init", "--quiet"]))?;
     quiet(git(dir).args(["add", "--all"]))?;

@@ -1,4 +1,4 @@
-//! Having the kernel offer FUSE over io_uring while it is measured.
+//! Makes the kernel offer FUSE over io_uring during the measurement.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -7,14 +7,14 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 
-/// `N` by default.
+/// The module parameter; `N` by default.
 pub const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// Waits for the end of its input, which comes when this process is gone, and sets the parameter back.
+/// Waits for the end of its input, which comes when this process has ended, and restores the parameter.
 const SET_BACK: &str = "trap '' INT TERM HUP; read -r line; printf %s \"$1\" > \"$0\"";
 
-/// The kernel offers io_uring, or does not, until this is dropped or the process ends, however it does: then it is as
-/// before.
+/// Makes the kernel offer io_uring, or not, until this value is dropped or the process ends in any way. Then
+/// the old state is restored.
 pub struct Offered {
     keeper: Child,
 }
@@ -23,11 +23,12 @@ impl Offered {
     /// Sets the parameter.
     ///
     /// # Errors
-    /// The kernel does not have it, or this is not the superuser.
+    /// The kernel does not have the parameter, or the caller is not root.
     pub fn set(parameter: &Path, offered: bool) -> Result<Offered> {
         let named = || parameter.display().to_string();
         let before = fs::read_to_string(parameter).with_context(named)?;
-        // In a group of its own: a signal from the terminal ends the measurement, not its keeper.
+        // The keeper has a process group of its own, so that a signal from the terminal ends the measurement
+        // but not the keeper.
         let mut keeper = Command::new("sh");
         keeper.args(["-c", SET_BACK]).arg(parameter).arg(before.trim());
         let keeper = keeper.stdin(Stdio::piped()).process_group(0).spawn().context("sh")?;
@@ -63,7 +64,7 @@ mod tests {
         assert!(failing().is_err());
         assert_eq!(fs::read_to_string(&parameter).unwrap(), "N");
         assert!(Offered::set(&dir.path().join("none"), true).is_err());
-        // A process that is killed drops nothing: its end of the pipe is closed all the same.
+        // A killed process drops nothing, but its end of the pipe is closed all the same.
         let mut offered = std::mem::ManuallyDrop::new(Offered::set(&parameter, true).unwrap());
         assert_eq!(fs::read_to_string(&parameter).unwrap(), "Y");
         drop(offered.keeper.stdin.take());
