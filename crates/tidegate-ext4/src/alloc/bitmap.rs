@@ -18,14 +18,18 @@ pub(super) fn is_set(map: &[u8], n: u32) -> bool {
 
 /// Sets or clears bits.
 pub(super) fn fill(map: &mut [u8], range: Range<u32>, on: bool) {
-    for n in range {
-        let bit = 1 << (n % 8);
-        if on {
-            map[n as usize / 8] |= bit;
-        } else {
-            map[n as usize / 8] &= !bit;
-        }
+    let mut one = |n: u32| {
+        let (byte, bit) = (&mut map[n as usize / 8], 1 << (n % 8));
+        if on { *byte |= bit } else { *byte &= !bit }
+    };
+    // Whole bytes in between.
+    let bytes = range.start.div_ceil(8)..range.end / 8;
+    if bytes.is_empty() {
+        return range.for_each(one);
     }
+    (range.start..bytes.start * 8).for_each(&mut one);
+    (bytes.end * 8..range.end).for_each(&mut one);
+    map[bytes.start as usize..bytes.end as usize].fill(if on { 0xff } else { 0 });
 }
 
 /// The first clear bit in a range.
@@ -145,6 +149,20 @@ impl Ext4 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranges_are_filled_to_the_bit() {
+        for (start, end) in (0..40).flat_map(|start| (start..=40).map(move |end| (start, end))) {
+            for on in [true, false] {
+                let mut map = vec![if on { 0 } else { 0xff }; 5];
+                fill(&mut map, start..end, on);
+                assert!(
+                    (0..40).all(|n| is_set(&map, n) == (on == (start..end).contains(&n))),
+                    "{start}..{end}"
+                );
+            }
+        }
+    }
 
     #[test]
     fn runs_are_found_across_bytes() {
