@@ -366,9 +366,9 @@ impl Bdi {
     }
 
     /// Takes the inodes for a pass: those that were not finished, and those dirtied before `before`. Returns
-    /// their mean number of dirty pages. The file system's own inodes do not count: they are few, have more
-    /// pages than any file, and nodes that are written before the data that changes them again are written
-    /// twice.
+    /// their mean number of dirty pages: at least one inode has that many. The file system's own inodes do
+    /// not count: they are few, have more pages than any file, and nodes that are written before the data
+    /// that changes them again are written twice.
     pub(crate) fn queue_io(&self, before: Nanos) -> u64 {
         let mut l = self.lists.lock();
         let more = std::mem::take(&mut l.b_more_io);

@@ -28,7 +28,7 @@ static FDATAWAIT: SpanPoint<1> = SpanPoint::timed("filemap_fdatawait", ["ino"]);
 /// waits for.
 const MAX_WRITEBACK_PAGES: u64 = 4096;
 /// The number of pages of one inode that are written after a failure. It is small because each try takes new
-/// places on the volume.
+/// places on the volume, and the number of places is limited.
 const PROBE_PAGES: u64 = 16;
 /// The first pause between two tries after a failure.
 const MIN_PAUSE: Duration = Duration::from_millis(20);

@@ -36,7 +36,7 @@ pub struct QueueLimits {
     /// Most memory segments in a request.
     pub max_segments: usize,
     /// The most write-back in flight while a thread waits for a request. `None`: as much as of other requests. An
-    /// elevator has no use for this bound.
+    /// elevator itself decides how much that is, without this bound.
     pub wbt: Option<Wbt>,
 }
 

@@ -71,7 +71,7 @@ impl Ext4 {
         let joined = self.joins(inode);
         let (at, mut plug) = (wbc.start, Plug::marking(&self.blocks.queue, wbc.to_write_flags()));
         if wbc.more_follow {
-            // The pass's plug comes behind the flusher's own plug, in which Linux has the bios of the
+            // The volume's plug acts as the flusher's own plug, in which Linux has the bios of the
             // flusher's inodes.
             plug = plug.behind(&self.plug, &joined);
         }

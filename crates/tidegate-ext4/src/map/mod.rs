@@ -105,7 +105,7 @@ impl Mapped {
 
 impl Ext4 {
     /// The place of block `at` of a file, and how many of the next `max` blocks continue in one piece. The
-    /// lookup reads as many blocks of the tree as its depth.
+    /// lookup reads at most as many blocks of the tree as its depth.
     ///
     /// # Errors
     /// `Corrupt`; those of reading.

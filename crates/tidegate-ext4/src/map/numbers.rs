@@ -258,7 +258,7 @@ impl Ext4 {
         Ok(())
     }
 
-    /// Checks everything below a number that maps the file's blocks from `base` on, with `levels` levels
+    /// Checks everything below a number that maps the file's blocks from `base` on, with `level` levels
     /// below it.
     fn judge_below(
         &self,

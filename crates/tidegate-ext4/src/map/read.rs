@@ -163,7 +163,7 @@ impl Ext4 {
         Ok(target.into_iter().take_while(|b| *b != 0).collect())
     }
 
-    /// A target that is too long for the inode: in one block, which is metadata if the volume can be changed.
+    /// A target that is too long for the inode: in one block, which is written as metadata.
     fn target_in_block(&self, inode: &Inode, size: u64) -> Result<Vec<u8>> {
         match self.map_shared(inode, FileBlock(0), 1)?.place {
             Place::Data(addr) if size <= u64::from(self.sb.block_size) => {

@@ -22,8 +22,8 @@ use tidegate_vfs::{Error, ErrorKind, FileType, Inode, Result};
 /// The extents that a shift moves.
 #[derive(Clone, Copy)]
 enum Move {
-    /// The extents from block `from` on move `by` blocks towards the beginning; the space before them is
-    /// free.
+    /// The extents from block `from` on move `by` blocks towards the beginning; the extents before `from` are
+    /// in their places already.
     Down { from: u64, by: u64 },
     /// The extents from block `from` on and before `before` move `by` blocks away from the beginning; the
     /// later ones have moved already.

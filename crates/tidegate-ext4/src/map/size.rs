@@ -39,7 +39,7 @@ impl Ext4 {
         if more { end } else { size }
     }
 
-    /// Raises a file's size in the table to `end`, if it is smaller and the file reaches that far.
+    /// Raises a file's size in the table to `size`, but not beyond the file's end, if the table's is smaller.
     pub(super) fn raise_disk_size(&self, handle: &mut Handle<'_>, inode: &Inode, size: u64) -> Result<()> {
         {
             let mut data = own(inode).write();

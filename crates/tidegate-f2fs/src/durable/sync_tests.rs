@@ -71,7 +71,7 @@ fn all_that_a_checkpoint_writes_is_synchronous() {
     }
 }
 
-/// Only a checkpoint's writes of files and nodes are synchronous: no thread waits for the flusher's.
+/// The flusher's writes, unlike a checkpoint's, are not synchronous: no thread waits for them.
 #[test]
 fn files_and_nodes_that_the_flusher_writes_are_not() {
     let (device, open) = recorded_volume();

@@ -51,7 +51,7 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // A task's value is dropped after the task has ended, when the caller is another task.
+        // A task's value is dropped after the task has ended, when the caller is no longer that task.
         if MINE.get().is_some_and(|mine| std::ptr::eq(mine, self.0)) {
             MINE.set(None);
         }

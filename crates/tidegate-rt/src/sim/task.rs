@@ -172,7 +172,7 @@ pub(super) fn end() {
     });
 }
 
-/// The stack size of a task: that which the standard library gives a thread.
+/// The stack size of a task in bytes: as many as the standard library gives a thread.
 fn stack_size() -> usize {
     static SIZE: OnceLock<usize> = OnceLock::new();
     *SIZE.get_or_init(|| {

@@ -101,7 +101,7 @@ pub(crate) fn asleep(queue: Option<Address>, at: &'static Location<'static>) -> 
 #[cold]
 #[inline(never)]
 fn falls_asleep() -> Nanos {
-    // The account of the processor is taken at the same time as the end of the sleep.
+    // The accounts of the processor have the times of the beginning and the end of the sleep.
     processor()
 }
 

@@ -146,7 +146,7 @@ fn args(e: &Event) -> String {
     }
     let mut fields: Vec<String> = (e.args.iter().filter(|a| !a.0.is_empty()))
         .map(|(name, n)| match (*name, e.name) {
-            // The processor is already shown at the top of the event.
+            // The flags are the low 16 bits; the bits above them are the processor.
             ("flags", "f2fs_submit_write_bio") => format!("\"flags\":{}", n & 0xFFFF),
             ("reason", "f2fs_fsync_checkpoint") => format!("\"cp_reason\":{}", quoted(cp_reason(*n))),
             _ => format!("{}:{n}", quoted(name)),

@@ -143,7 +143,7 @@ pub(super) fn each_block(fs: &F2fs, mut f: impl FnMut(BlockAddr) -> Result<()>) 
 }
 
 /// The blocks that the words of a node point to, if it holds addresses. Words of an inode that are no
-/// addresses count, too: a block too many does no harm.
+/// addresses count, too: then a block too many is kept.
 fn targets(page: &[u8]) -> impl Iterator<Item = BlockAddr> {
     let ofs = ofs_of(page);
     let words = match ofs {

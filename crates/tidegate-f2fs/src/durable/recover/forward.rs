@@ -55,8 +55,8 @@ impl F2fs {
     }
 
     /// Takes the logs away from `segments` (a bit each), which the chain is in or leads to. A small or full
-    /// volume may have too few other segments. Logs then go to such segments, and stay away from the blocks
-    /// of the chain alone; where there is no free segment, logs fill holes.
+    /// volume may have too few other segments. Logs then also go to `segments`, and stay away only from the
+    /// blocks of the chain; where there is no free segment, logs fill holes.
     fn clear_the_way(&self, segments: Vec<u8>) -> Result<()> {
         self.sit.exclude(Some(segments));
         let mut stuck = self.leave_segments(BY_NEED.into())?;

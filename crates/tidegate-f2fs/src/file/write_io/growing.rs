@@ -48,7 +48,7 @@ impl From<Extent> for Placed {
 }
 
 impl Placed {
-    /// Blocks in the bio.
+    /// The number of blocks.
     pub(super) fn blocks(&self) -> u32 {
         self.segments.iter().map(|s| s.len).sum::<u32>() / 4096
     }

@@ -149,7 +149,7 @@ impl Worker {
                     self.server.forget(node, n);
                 }
             }
-            // Interrupts are ignored: no operation waits long enough.
+            // Interrupts are ignored: no operation waits for long enough to be worth giving up.
             _ => {}
         }
         Ok(Answer::Nothing)

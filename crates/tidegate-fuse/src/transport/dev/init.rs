@@ -83,7 +83,7 @@ impl Greeting {
 
     /// Answers. Not asked for: `ASYNC_DIO` (the kernel then leaves pages in its cache that an asynchronous
     /// direct write has replaced, and readers see them); `ATOMIC_O_TRUNC` (a separate truncation costs one
-    /// request and is handled as any other); `POSIX_LOCKS` and `FLOCK_LOCKS` (a volume is mounted once, and
+    /// request and is seen by everybody); `POSIX_LOCKS` and `FLOCK_LOCKS` (a volume is mounted once, and
     /// the kernel's own locks detect deadlocks and can be interrupted). With `rings` the kernel holds
     /// requests back until each of its queues has an entry. `granularity` is that of times, in nanoseconds.
     ///

@@ -17,7 +17,7 @@ pub(super) enum Awaited {
     Nodes,
     /// All pages under write-back.
     All,
-    /// Blocks that are read ahead.
+    /// Blocks that the waiting thread reads ahead.
     Ahead,
     /// Blocks and records of a journal's log.
     Log,

@@ -161,7 +161,7 @@ pub struct Report {
     pub over_ns: u64,
     /// Events that were looked at.
     pub events: u64,
-    /// The oldest events, which were dropped since more came than are kept.
+    /// The number of events that were dropped, the oldest, since more came than are kept.
     pub dropped: u64,
     /// Operations that began before this time of the recording are counted, but not explained: the events that they
     /// waited for may have been dropped.

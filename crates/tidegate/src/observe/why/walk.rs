@@ -240,8 +240,8 @@ impl<'a> Walk<'a> {
         self.t.last_end(thread, name, from, to)
     }
 
-    /// The thread with the most time in spans of this name in an interval, or else the thread with the name
-    /// `otherwise`.
+    /// The thread with the name `otherwise`, if an outermost span of it in an interval has the name `span`;
+    /// else the thread with the most of one such span in the interval; else the thread `otherwise`.
     fn busiest(&self, span: &str, otherwise: &str, from: u64, to: u64) -> Option<u32> {
         let usual = self.t.called(otherwise);
         let does = |t: &u32| self.t.roots(*t, from, to).any(|id| self.t.spans[id].name == span);
