@@ -127,7 +127,7 @@ fn one(
     Ok(())
 }
 
-/// What cargo says of a thing it built.
+/// A message of cargo's about a thing it built.
 #[derive(Deserialize)]
 struct Artifact {
     reason: String,

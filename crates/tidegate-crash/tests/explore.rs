@@ -146,7 +146,7 @@ fn planted_bugs_of_a_journal_are_caught() {
         return;
     }
     let bases = Arc::new(ext4_bases());
-    let of_seeds = [(MissingFlush, 1), (EarlyReuse, 5), (MissingRevoke, 75), (EarlySize, 6), (EarlyClean, 1)];
+    let of_seeds = [(MissingFlush, 1), (EarlyReuse, 5), (MissingRevoke, 99), (EarlySize, 6), (EarlyClean, 1)];
     for (bug, seed) in of_seeds {
         caught(&bases, bug, seed, 200);
     }

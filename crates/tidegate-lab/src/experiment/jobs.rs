@@ -161,14 +161,18 @@ fn write_line(to: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
 /// The loop of a process that makes runs: reads one from each line, and writes a line with its answer.
 ///
 /// # Errors
-/// A line is not a run, or the answer has no reader. A failed run is an answer.
+/// A line is not a run, or the answer cannot be written. A failed run is an answer. If the answer has no reader, the
+/// parent has ended, and has told why.
 pub fn work(from: &mut dyn BufRead, to: &mut dyn Write) -> Result<()> {
     // The process ends when its parent does.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let failed = |e: io::Error| Error::spec(e.to_string());
     for line in from.lines() {
         let job: Job = serde_json::from_str(&line.map_err(failed)?).map_err(|e| failed(e.into()))?;
-        write_line(to, &job.run().map_err(|e| e.to_string())).map_err(failed)?;
+        match write_line(to, &job.run().map_err(|e| e.to_string())) {
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => break,
+            r => r.map_err(failed)?,
+        }
     }
     Ok(())
 }

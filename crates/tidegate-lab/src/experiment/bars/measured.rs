@@ -42,10 +42,10 @@ fn shows(experiment: &str, runs: u32, settings: &[&str], comparisons: &[&str]) {
 fn a_handle_over_a_congested_queue_costs_commits_what_was_published() {
     let fewer = |s: &mut Setting| {
         let Spec::Pgioperf(p) = &mut s.workload else { panic!("{:?}", s.workload) };
-        p.operations = Some(25_000);
+        p.operations = Some(27_000);
         s.positions = &["nomap_first=off", "nomap_first=on", THIRD];
     };
-    let cases = measured("m2", 3, &["pgioperf on raid-bbwc"], fewer);
+    let cases = measured("m2", 5, &["pgioperf on raid-bbwc"], fewer);
     good(
         &cases,
         &["off / on", "mean commit, on, s", "worst commit, on, s", "explained of each commit, off, %"],
@@ -56,15 +56,17 @@ fn a_handle_over_a_congested_queue_costs_commits_what_was_published() {
         &[
             "fdatasync, pipelined / on",
             "write, pipelined / on",
-            "p99 write, pipelined / on",
             "fsync of data, pipelined / on",
             "p99 read, pipelined / on",
             "writes/s, on / pipelined",
             "reads/s, on / pipelined",
         ],
     );
-    let p99 = cases[0].comparisons.iter().find(|c| c.name == "p99 fdatasync, pipelined / on").unwrap();
-    assert!(p99.ours < Some(1.05) && p99.low < Some(1.0), "{p99:?}");
+    // The intervals of these are wide.
+    for name in ["p99 write, pipelined / on", "p99 fdatasync, pipelined / on"] {
+        let p99 = cases[0].comparisons.iter().find(|c| c.name == name).unwrap();
+        assert!(p99.ours < Some(1.05) && p99.low < Some(1.0), "{p99:?}");
+    }
     // There are too few commits for the interval of so high a percentile.
     let p99 = cases[0].comparisons.iter().find(|c| c.name == "on / pipelined, p99 commit").unwrap();
     assert!(p99.ours > Some(3.0) && p99.low > Some(1.0), "{p99:?}");
