@@ -12,9 +12,9 @@ use anyhow::{Context, Result, bail};
 use tidegate_testing::temp::TempDir;
 use tidegate_testing::{golden, oracle, workspace};
 
-/// How long a test program or a compiler may run: the slowest takes three minutes on two idle CPUs.
-const CHILD: Duration = Duration::from_secs(15 * 60);
-/// How long all checks may take together: half an hour on two idle CPUs, from nothing.
+/// How long a test program or a compiler may run: the slowest takes ten minutes where it shares two CPUs with another.
+const CHILD: Duration = Duration::from_secs(20 * 60);
+/// How long all checks may take together: forty minutes on two idle CPUs, from nothing.
 const WHOLE: Duration = Duration::from_secs(75 * 60);
 
 /// Runs all checks; `quick` leaves the golden volumes to the tests that ask

@@ -3,6 +3,8 @@
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
+use tidegate_rt::thread;
 
 use crate::oracle;
 use crate::temp::TempDir;
@@ -116,7 +118,7 @@ pub fn recovered(image: &Path) -> Result<()> {
 pub fn recovered_by_kernel(image: &Path) -> Result<()> {
     let dir = TempDir::new_in(image.parent().context("an image in a directory")?, "mnt")?;
     let at = dir.path().to_string_lossy();
-    // Linux goes on read-only after an error, by default; here the mount is to fail.
+    // After an error the mount is read-only, and the change below fails.
     let options = ["-t", "ext4", "-o", "loop,rw,errors=remount-ro"];
     let out = run("mount", &[&options[..], &[&image.to_string_lossy(), &at]].concat())?;
     ensure!(out.status.success(), "mount: {}", text(&out));
@@ -128,15 +130,18 @@ pub fn recovered_by_kernel(image: &Path) -> Result<()> {
     is_clean(image)
 }
 
-/// A child that another thread forks holds this process's open files until it has called exec: a mount may be busy for
-/// that long.
-fn unmount(dir: &str) -> Result<()> {
+/// Unmounts a directory. A child that another thread forks holds this process's open files until it has called exec, so
+/// the mount may be busy for that long.
+///
+/// # Errors
+/// It stays busy for ten seconds; then it is detached.
+pub fn unmount(dir: &str) -> Result<()> {
     let mut out = run("umount", &[dir])?;
     for _ in 0..500 {
         if out.status.success() {
             return Ok(());
         }
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        thread::sleep(Duration::from_millis(20));
         out = run("umount", &[dir])?;
     }
     run("umount", &["-l", dir])?;

@@ -26,7 +26,7 @@ const LARGE: u64 = 64 << 10;
 pub(crate) struct Grower {
     /// Its inode.
     pub ino: u32,
-    /// Blocks that are kept behind the next piece of it that ends with this block of the file.
+    /// The block of the file that its new piece begins with.
     pub at: u64,
     /// It is open: more may come.
     pub open: bool,
