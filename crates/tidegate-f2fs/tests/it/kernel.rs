@@ -28,7 +28,7 @@ const SIZE: u64 = 512 << 20;
 const FEATURE_NAMES: &str =
     "extra_attr,inode_checksum,flexible_inline_xattr,inode_crtime,sb_checksum,lost_found";
 /// Time for a guest, on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(300);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 pub fn lacking() -> bool {
     ["linux.uml", "f2fs.ko", "mkfs.f2fs", "fsck.f2fs"].iter().any(|o| oracle::skip_or_fail(o))

@@ -35,6 +35,7 @@ mod sections;
 mod small;
 mod smoke;
 mod streams;
+mod streams_kernel;
 mod tree;
 mod util;
 mod xattr_node;

@@ -1,7 +1,7 @@
 //! kill -9 of the serving process under load. The mount answers at once, the image is recovered, stock fsck
 //! finds nothing, and every fsynced byte is there.
 
-use crate::rig::{Rig, Rng, block, cannot_mount, fsck, number, seed};
+use crate::rig::{Rig, Rng, block, cannot_mount, fsck, is_ext4, number, seed};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -218,37 +218,61 @@ fn what_was_fsynced_on_ext4_survives_kill_9() {
     survives(rig, 4096, number("TIDEGATE_KILLS", 3));
 }
 
+/// Linux's F2FS recovers what nine writers left in eight streams.
+#[test]
+fn linux_recovers_what_nine_writers_left() {
+    let needed = ["linux.uml", "f2fs.ko", "fsck.f2fs"];
+    if cannot_mount() || is_ext4() || needed.into_iter().any(tidegate_testing::oracle::skip_or_fail) {
+        return;
+    }
+    let mut rng = Rng(seed());
+    let mut rig = Rig::unmounted(512);
+    rig.mount("cache=16M,warm_streams=8,stream_policy=auto").unwrap();
+    let models = killed_under_load(&mut rig, "nine", 9, &mut rng);
+    assert!(models.values().any(|m| !m.promised.is_empty()), "the load promised nothing");
+    let out = rig.scratch.path().join("recovered");
+    fs::create_dir(&out).unwrap();
+    let guest = tidegate_testing::uml::guest(&rig.image).timeout(Duration::from_secs(300)).env("OUT", &out);
+    let body = "mount -t f2fs $DEV $MNT; cp -r $MNT/nine/. $OUT/; umount $MNT";
+    guest.run(body).unwrap().check().unwrap();
+    judge(&out, &models, 4096);
+    fsck(&rig.image);
+}
+
 fn survives(mut rig: Rig, block: usize, rounds: u64) {
-    let seed = seed();
-    let mut rng = Rng(seed);
+    let mut rng = Rng(seed());
     let mut promised = 0;
     for round in 0..rounds {
         rig.mount("cache=16M").unwrap();
-        let dir = rig.dir.join(format!("round{round}"));
-        fs::create_dir(&dir).unwrap();
-        File::open(&rig.dir).unwrap().sync_all().unwrap();
-        let killed = Arc::new(AtomicBool::new(false));
-        let threads: Vec<_> = (0..THREADS)
-            .map(|t| {
-                let (dir, mut rng): (PathBuf, _) = (dir.clone(), Rng(rng.next() | 1));
-                let killed = killed.clone();
-                std::thread::spawn(move || load(&dir, t, &mut rng, &killed))
-            })
-            .collect();
-        std::thread::sleep(Duration::from_millis(300 + rng.below(1500)));
-        killed.store(true, SeqCst);
-        // The threads end before the mount is gone: a path in it would then lead to the directory below.
-        let ended = rig.kill_then(|| threads.into_iter().map(|t| t.join()).collect::<Vec<_>>());
-        let mut models = BTreeMap::new();
-        for of_thread in ended {
-            models.extend(of_thread.unwrap());
-        }
+        let name = format!("round{round}");
+        let models = killed_under_load(&mut rig, &name, THREADS, &mut rng);
         promised += models.values().map(|m| m.promised.len()).sum::<usize>();
         rig.mount("").unwrap();
+        let dir = rig.dir.join(name);
         judge(&dir, &models, block);
         fs::remove_dir_all(&dir).unwrap();
         assert!(rig.unmount());
         fsck(&rig.image);
     }
     assert!(promised > 0, "the load promised nothing");
+}
+
+/// Has `writers` threads work in the directory `name` of the mount until the server is killed. Returns the promises.
+fn killed_under_load(rig: &mut Rig, name: &str, writers: u64, rng: &mut Rng) -> BTreeMap<u64, Model> {
+    let dir = rig.dir.join(name);
+    fs::create_dir(&dir).unwrap();
+    File::open(&rig.dir).unwrap().sync_all().unwrap();
+    let killed = Arc::new(AtomicBool::new(false));
+    let threads: Vec<_> = (0..writers)
+        .map(|t| {
+            let (dir, mut rng): (PathBuf, _) = (dir.clone(), Rng(rng.next() | 1));
+            let killed = killed.clone();
+            std::thread::spawn(move || load(&dir, t, &mut rng, &killed))
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(300 + rng.below(1500)));
+    killed.store(true, SeqCst);
+    // The threads end before the mount is gone: a path in it would then lead to the directory below.
+    let ended = rig.kill_then(|| threads.into_iter().map(|t| t.join()).collect::<Vec<_>>());
+    ended.into_iter().flat_map(|of_thread| of_thread.unwrap()).collect()
 }

@@ -19,12 +19,17 @@ pub struct Mounted {
 impl Mounted {
     /// A new volume of `mib` MiB with these features, opened with the mount options in `list`.
     pub fn new(mib: u64, features: &'static str, list: &str) -> Mounted {
-        let mut options = F2fsOptions::default();
-        options.parse(list).unwrap();
-        let v = Self::open(template(mib, features).device(), options);
+        let v = Self::with_options(template(mib, features).device(), list);
         // The first fsync after a mount makes a checkpoint: no chain of nodes is continued.
         v.file("/first").fsync(false).unwrap();
         v
+    }
+
+    /// The volume on a device, opened with the mount options in `list`.
+    pub fn with_options(device: Arc<MemoryDevice>, list: &str) -> Mounted {
+        let mut options = F2fsOptions::default();
+        options.parse(list).unwrap();
+        Self::open(device, options)
     }
 
     /// No page is written because of its age: only requested writes are on the device.
