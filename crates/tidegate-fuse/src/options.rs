@@ -66,25 +66,27 @@ const WORDS: &[Word] = &[
     flag("ro", "change nothing", |o| o.read_only = true),
     flag("rw", "allow changes (the default)", |o| o.read_only = false),
     flag("remount", "", |o| o.remount = true),
-    flag("allow_other", "let in other users than the one who mounts", |o| o.allow_other = true),
+    flag("allow_other", "other users than the one who mounts have access", |o| o.allow_other = true),
     flag("auto_unmount", "have fusermount3 unmount when the serving process dies", |o| o.auto_unmount = true),
-    flag("noatime", "reading leaves access times alone", |o| o.noatime = true),
-    flag("relatime", "they follow once a day, or once after a change (the default)", |o| o.noatime = false),
+    flag("noatime", "reads do not change access times", |o| o.noatime = true),
+    flag("relatime", "a read changes an access time once a day, and after a change (the default)", |o| {
+        o.noatime = false
+    }),
     flag("atime", "", |o| o.noatime = false),
-    flag("suid", "set-id bits count (the superuser's to say; by default they do not)", |o| {
+    flag("suid", "set-id bits take effect (for the superuser alone; by default they do not)", |o| {
         o.flags -= MountFlags::NOSUID;
     }),
     flag("nosuid", "", |o| o.flags |= MountFlags::NOSUID),
-    flag("dev", "device files are devices (the superuser's to say; by default they are not)", |o| {
+    flag("dev", "device files are devices (for the superuser alone; by default they are not)", |o| {
         o.flags -= MountFlags::NODEV;
     }),
     flag("nodev", "", |o| o.flags |= MountFlags::NODEV),
-    flag("noexec", "start no programs", |o| o.flags |= MountFlags::NOEXEC),
+    flag("noexec", "programs on the volume cannot be started", |o| o.flags |= MountFlags::NOEXEC),
     flag("exec", "", |o| o.flags -= MountFlags::NOEXEC),
     flag("sync", "each write is durable when it returns", |o| o.flags |= MountFlags::SYNCHRONOUS),
     flag("async", "", |o| o.flags -= MountFlags::SYNCHRONOUS),
     flag("dirsync", "each change of names is durable when it returns", |o| o.flags |= MountFlags::DIRSYNC),
-    flag("nosymfollow", "follow no symbolic link", |o| o.flags |= NOSYMFOLLOW),
+    flag("nosymfollow", "symbolic links are not followed", |o| o.flags |= NOSYMFOLLOW),
     flag("symfollow", "", |o| o.flags -= NOSYMFOLLOW),
     value(("uid", "1000"), "everything seems to belong to this user", |o, v| {
         o.view.uid = Some(number(v)?);
@@ -105,7 +107,7 @@ const WORDS: &[Word] = &[
     }),
     position(
         "transport",
-        "the carrier of requests: io_uring, /dev/fuse, or the best that there is",
+        "the carrier of requests: io_uring, /dev/fuse, or the better one that the kernel has",
         |o, v| match v {
             "fuser" => Err("there is no such transport; dev does all it did".into()),
             _ => set(v, &mut o.transport),
@@ -114,7 +116,7 @@ const WORDS: &[Word] = &[
     ),
     position(
         "keep_awake",
-        "keep CPUs from halting between requests",
+        "keep CPUs awake between requests: always, never, or where they wake up slowly",
         |o, v| set(v, &mut o.keep_awake),
         words_of::<KeepAwake>,
     ),

@@ -25,14 +25,14 @@ static WAIT_EPOCH: SpanPoint<1> = SpanPoint::timed("wait_epoch", ["pages"]);
 static SYNC: LockClass = LockClass::new("sb->s_sync", 12);
 
 crate::positions! {
-    /// The thread that waits in a sync for the written pages (`sync_wait=`).
+    /// The thread that waits for the written pages in a sync (`sync_wait=`).
     pub enum SyncWait {
-        /// The flusher, after each inode, before it submits the next (Linux before 3.11).
+        /// The flusher, which waits for each inode before it submits the next (Linux before 3.11).
         Flusher = "flusher",
-        /// The caller, when everything is submitted: over all inodes (`wait_sb_inodes`, Linux since 3.11).
+        /// The caller, which waits for each inode when all are submitted (`wait_sb_inodes`, Linux since 3.11).
         #[default]
         Caller = "caller",
-        /// The caller, for a counter of the epoch's pages. Callers share a pass.
+        /// The caller, which waits for one counter of the epoch's pages. Callers share a pass.
         Epoch = "epoch",
     }
 }

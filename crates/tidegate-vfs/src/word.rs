@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// The word with which a volume of any format opens as it is.
 pub const NORECOVERY: &str = "norecovery";
 /// Its effect.
-pub const NORECOVERY_HELP: &str = "change nothing to recover, and open read-only";
+pub const NORECOVERY_HELP: &str = "recover nothing, and open read-only";
 
 /// A word of options of type `T`.
 pub struct Word<T: 'static> {

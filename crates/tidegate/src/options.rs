@@ -13,9 +13,9 @@ switches! {
     /// Switches of volumes of every format. The page cache and the request queue keep them.
     pub struct VolumeSwitches {}
     switches {
-        /// The thread that waits in a sync for the pages it has written.
+        /// The thread that waits for the written pages in a sync.
         sync_wait: SyncWait = SyncWait::default(),
-        /// While somebody waits for I/O, little write-back is on its way: shorter fsyncs, slower streams.
+        /// While a thread waits for I/O, little write-back is in flight: fsyncs are faster, and streams slower.
         wbt: bool = true,
     }
 }

@@ -12,9 +12,9 @@ positions! {
         /// Data is on the device before the transaction commits that gives it a place.
         #[default]
         Ordered = "ordered",
-        /// For nothing but metadata: after a power cut a file may show what others left in its blocks.
+        /// A commit waits for metadata alone. After a power cut, a file may show the earlier content of its blocks.
         Writeback = "writeback",
-        /// Data is in the transaction itself, and goes where it belongs from the log.
+        /// Data is part of the transaction, and is copied from the log to its place later.
         Journal = "journal",
     }
 }
@@ -22,12 +22,12 @@ positions! {
 positions! {
     /// The pages that a pass over a file sends while it holds a transaction's handle (`nomap_first=`).
     pub enum NomapFirst {
-        /// All of them, also those that have a place: Linux before `ext4_writepages` sent them first.
+        /// All pages, also those that have a place, as in Linux before `ext4_writepages` sent these first.
         Off = "off",
-        /// Pages that have a place go first, without a handle; the rest, and the pages between, under one:
-        /// Linux since then.
+        /// Pages that have a place are sent first, without a handle. The others, and the pages between them, are sent
+        /// under one. This is Linux since then.
         On = "on",
-        /// None: a handle is held while pages get places, and pages are sent when it has ended.
+        /// None. A handle is held while pages get places, and the pages are sent after it has ended.
         #[default]
         Pipelined = "pipelined",
     }
@@ -36,42 +36,42 @@ positions! {
 switches! {
     /// How to open a volume.
     pub struct Ext4Options {
-        /// Change nothing.
+        /// Nothing is changed.
         pub read_only: bool = false,
-        /// Look at the volume as it is, without what its journal holds (`norecovery`, `noload`); for reading alone.
+        /// The journal is not applied (`norecovery`, `noload`). For reading alone.
         pub norecovery: bool = false,
-        /// The volume was just made, and nobody else has seen it: changes go past its journal, as a power cut leaves
-        /// nothing that anybody was promised, and may take what is kept for the superuser.
+        /// The volume was just made, and no other program has seen it. No promise was made that a power cut could
+        /// break, so changes go past the journal. They may take the blocks that are kept for the superuser.
         pub filling: bool = false,
-        /// The time that changes of the volume as a whole bear instead of the clock's; nothing depends on
+        /// The time that is recorded for changes of the volume as a whole, in place of the clock's. Nothing depends on
         /// chance then.
         pub fixed_time: Option<Timespec> = None,
-        /// Switches that were given, by name: the superblock's defaults for them do not count.
+        /// The names of the switches that were given, which override the superblock's defaults.
         pub told: Vec<String> = Vec::new(),
         /// The bug that is planted, for tests.
         pub planted: Planted = Planted::default(),
     }
     /// The switches of an open volume.
     pub(crate) struct Switches {
-        /// How transactions reach the log: one after the other as Linux does, or the body of the next while
-        /// the record of the last is on its way. Chosen when a volume is opened.
+        /// The order in which transactions reach the log: one after the other, as in Linux, or the body of the next one
+        /// while the record of the last one is in flight. Chosen when a volume is opened.
         journal: JournalMode = JournalMode::Pipelined,
-        /// The data that a commit waits for: all that it gives places, or nothing but metadata. Of a file
-        /// with extents it waits for no data, as they read as zeros until that is there. With journal, data
-        /// is written to the log as metadata is, and a power cut leaves writes in their order; chosen when a
-        /// volume is opened.
+        /// The data that a commit waits for: the data that got places, or none. Blocks of a file with extents read as
+        /// zeros until their data is written, so a commit never waits for that data. With `journal`, data is written
+        /// to the log like metadata, and a power cut leaves writes in their order. `journal` is chosen when a volume
+        /// is opened.
         data: DataMode = DataMode::Ordered,
-        /// Which pages of files with extents are sent while a transaction is kept open: all, those that need
-        /// a place and the pages between them, or none.
+        /// The pages of files with extents that are sent while a transaction is kept open: all pages, those that need a
+        /// place with the pages between them, or none.
         nomap_first: NomapFirst = NomapFirst::Pipelined,
-        /// New data of a file that takes another's name is written before the change of names, and that of a
-        /// file which was cut to nothing when it is closed: a power cut leaves no empty file where a program
-        /// replaced one without an fsync.
+        /// The data of a file that replaces another by rename is written before the rename, and the data of a file that
+        /// was truncated to nothing is written when the file is closed. So a power cut leaves no empty file in place
+        /// of one that a program replaced without an fsync.
         auto_da_alloc: bool = true,
-        /// Seconds after which a transaction is committed by itself; 0 stands for 5.
+        /// The age in seconds at which a transaction is committed. 0 stands for 5.
         commit: u64 = 5,
-        /// A new inode has the group of its directory whatever that one's set-group-id bit, which a new
-        /// directory does not get then. Also `bsdgroups`, and `sysvgroups` for `nogrpid`.
+        /// A new inode gets the group of its directory, whether the directory has a set-group-id bit or not, and a new
+        /// directory does not inherit that bit. Also spelled `bsdgroups`; `nogrpid` is also spelled `sysvgroups`.
         grpid: bool = false,
     }
 }

@@ -10,10 +10,10 @@ use tidegate_vfs::{Error, ErrorKind, Result, positions, switches};
 positions! {
     /// The blocks and flushes that fsync waits for (`fsync_mode=`).
     pub enum FsyncMode {
-        /// The least that POSIX asks for.
+        /// What POSIX requires: the file's data and inode.
         #[default]
         Posix = "posix",
-        /// Also names: the fate of a new file's directory is recovered with it.
+        /// Also the names: a new file is recovered together with its directory.
         Strict = "strict",
         /// As `posix`, without flushing the device.
         Nobarrier = "nobarrier",
@@ -35,78 +35,78 @@ pub enum Recovery {
 positions! {
     /// The means that keep a file's allocation and submission together (`writepages=`).
     pub enum WritePages {
-        /// Nobody: writers take turns block by block of their runs.
+        /// Nothing: writers take turns, block by block.
         Unlocked = "unlocked",
-        /// `sbi->writepages` is held while pages are placed; the last bio goes out after it.
+        /// The lock `sbi->writepages` is held while pages are placed. The last bio is sent after the lock is released.
         Locked = "locked",
-        /// The last bio goes out inside the lock, too: nobody can split it.
+        /// The last bio is sent before the lock is released, too, so no other writer can split it.
         SubmitLocked = "submit_locked",
-        /// No such lock: each run of dirty pages reserves one extent and builds its own bios.
+        /// No lock. Each run of dirty pages reserves one extent and builds its own bios.
         #[default]
         Extent = "extent",
     }
 }
 
 positions! {
-    /// Which of several streams of data a run of blocks goes to (`stream_policy=`).
+    /// The stream that a run of data blocks goes to (`stream_policy=`).
     pub enum StreamPolicy {
-        /// The next one, run by run.
+        /// Each run goes to the next stream.
         #[default]
         RoundRobin = "srr",
-        /// The one that its file has had from its first run on.
+        /// A file keeps the stream of its first run.
         PerFile = "spf",
-        /// Those that a program has chosen for the file, a segment's worth in turn; the first if none did.
+        /// A program chooses streams for a file, which take a segment's worth in turn. Without a choice it is the first stream.
         Chosen = "amfs",
-        /// A stream assigned while other files are written, and kept until the file is idle.
+        /// A file gets a stream of its own while other files are written, and keeps it until the file is idle.
         Auto = "auto",
     }
 }
 
 positions! {
-    /// The growing bios that go out at the end of a pass over a file, and before somebody waits for one
+    /// The growing bios that are sent at the end of a pass over a file, and before a thread waits for one
     /// (`stream_flush=`).
     pub enum StreamFlush {
-        /// Those of all streams, behind one `sbi->writepages`: nobody knows which a file is in.
+        /// The bios of all streams, behind one `sbi->writepages`, as if the streams of a file were not known.
         All = "all",
-        /// Those with pages of the file. A file that is pinned to a stream has the `sbi->writepages` of that.
+        /// The bios with pages of the file. A file that is pinned to a stream has that stream's `sbi->writepages`.
         #[default]
         Inode = "inode",
     }
 }
 
 positions! {
-    /// Which file data a checkpoint waits for (`checkpoint_data=`).
+    /// The file data that a checkpoint waits for (`checkpoint_data=`).
     pub enum CheckpointData {
-        /// All data that has been placed: no checkpoint refers to a block that is not there. Data in flight at its
-        /// beginning is waited for before operations are frozen.
+        /// All data that has a place, so that a checkpoint refers to written blocks alone. Data that is in flight when
+        /// the checkpoint begins is waited for before operations are frozen.
         #[default]
         Wait = "wait",
-        /// Only what cleaning moves and directories, as Linux does. After a power cut, pages that were being written
-        /// may show what their new blocks held before, of other files too.
+        /// Only directories and the data that cleaning moves, as in Linux. After a power cut, pages that were being
+        /// written may show the earlier content of their new blocks, that of other files included.
         Linux = "linux",
     }
 }
 
 positions! {
-    /// Cleaning when nobody waits for it (`background_gc=`).
+    /// Cleaning that no thread waits for (`background_gc=`).
     pub enum BackgroundGc {
-        /// A thread moves what is still valid out of mostly stale segments while the volume is idle.
+        /// While the volume is idle, a thread moves the valid blocks out of segments that are mostly stale.
         #[default]
         On = "on",
-        /// Never; segments are cleaned when they run out.
+        /// None: segments are cleaned only when free ones run out.
         Off = "off",
-        /// The thread cleans at once, as a writer that needs room would.
+        /// The thread cleans at once, in the way of a writer that needs room.
         Sync = "sync",
     }
 }
 
 positions! {
-    /// Where logs may write (`mode=`).
+    /// The segments that logs may write to (`mode=`).
     pub enum AllocMode {
-        /// Into free segments, and into holes of used ones while free segments are short.
+        /// Free segments, and holes of used ones while free segments are short.
         #[default]
         Adaptive = "adaptive",
-        /// Into free segments alone.
+        /// Free segments alone.
         Lfs = "lfs",
     }
 }
@@ -153,7 +153,7 @@ impl SwitchValue for IoPriority {
 switches! {
     /// How to open a volume.
     pub struct F2fsOptions {
-        /// Change nothing, not even what recovery would.
+        /// Nothing is changed, and recovery writes nothing.
         pub read_only: bool = false,
         /// Nothing written depends on the clock or on chance, so that the same operations give the same
         /// bytes.
@@ -166,41 +166,41 @@ switches! {
 
     /// The switches of an open volume. Each may be changed at any time.
     pub(crate) struct Switches {
-        /// The writes that fsync waits for.
+        /// The blocks and flushes that fsync waits for.
         fsync_mode: FsyncMode = FsyncMode::Posix,
-        /// One device flush serves every fsync that waits for one.
+        /// One flush of the device serves all fsyncs that wait for a flush.
         flush_merge: bool = true,
-        /// One thread writes checkpoints, each for all who wait.
+        /// One thread writes checkpoints. A checkpoint serves all threads that wait for one.
         checkpoint_merge: bool = true,
-        /// I/O priority of the thread that writes checkpoints.
+        /// The I/O priority of the thread that writes checkpoints.
         ckpt_thread_ioprio: IoPriority = IoPriority { class: 2, level: 3 },
-        /// How a file's pages are placed and sent together.
+        /// The means that keep the placing and sending of a file's pages together.
         writepages: WritePages = WritePages::Extent,
-        /// With a lock for write-pages: a pass that somebody waits for takes it from so many dirty pages of the file
-        /// on. A segment's worth, as in Linux since 4.19; 0: always, as when `submit_locked` was new.
+        /// The number of dirty pages from which a pass that a thread waits for takes the lock of `writepages`. The
+        /// default is a segment, as in Linux since 4.19. 0 stands for always, as when `submit_locked` was new.
         min_seq_blocks: u64 = 512,
-        /// Streams of hot data: logs that are written at once. With those of warm and cold data and three logs of
-        /// nodes, 16 at most. Also spelled `hot_data_streams`.
+        /// The number of streams of hot data, which are logs that are written side by side. All streams and the three
+        /// logs of nodes are 16 at most. Also spelled `hot_data_streams`.
         hot_streams: Streams = Streams::ONE,
-        /// Streams of warm data, as `hot_streams` has of hot.
+        /// The number of streams of warm data, as `hot_streams`.
         warm_streams: Streams = Streams::ONE,
-        /// Streams of cold data, as `hot_streams` has of hot.
+        /// The number of streams of cold data, as `hot_streams`.
         cold_streams: Streams = Streams::ONE,
-        /// How blocks are shared out among streams.
+        /// The stream that each run of blocks goes to.
         stream_policy: StreamPolicy = StreamPolicy::RoundRobin,
-        /// The streams that an fsync or a pass over a file sends. With one log of a kind both positions are the same.
+        /// The streams that an fsync or a pass over a file sends. With one log of each kind, both positions do the same.
         stream_flush: StreamFlush = StreamFlush::Inode,
         /// The file data that a checkpoint waits for.
         checkpoint_data: CheckpointData = CheckpointData::Wait,
         /// Cleaning while the volume is idle.
         background_gc: BackgroundGc = BackgroundGc::On,
-        /// Where the logs may write.
+        /// The segments that logs may write to.
         mode: AllocMode = AllocMode::Adaptive,
         /// Segments are discarded once a checkpoint has freed them.
         discard: bool = true,
-        /// Discards wait until the device has been idle for five seconds, or for the end of the mount: a device, or a
-        /// host's file system below an image, lets others wait meanwhile, and blocks that are soon written again need
-        /// no discard.
+        /// Discards wait until the device has been idle for five seconds, or until the mount ends. Other requests wait
+        /// while a device, or the file system below an image, works on a discard; and blocks that are written again
+        /// soon need none.
         discard_io_aware: bool = true,
     }
 }
@@ -248,12 +248,12 @@ const WORDS: &[Word<F2fsOptions>] = &[
     Word { name: "rw", help: "", set: |o| o.read_only = false },
     Word {
         name: "roll_forward",
-        help: "recover what was fsynced (the default)",
+        help: "recover files that were fsynced (the default)",
         set: |o| o.recovery = Recovery::RollForward,
     },
     Word {
         name: "disable_roll_forward",
-        help: "give up what was fsynced after the last checkpoint",
+        help: "discard the fsyncs after the last checkpoint",
         set: |o| o.recovery = Recovery::Disabled,
     },
     Word {

@@ -8,14 +8,14 @@ use tidegate_vfs::planted::Planted;
 use tidegate_vfs::{Result, positions};
 
 positions! {
-    /// How transactions reach the log (`journal=`).
+    /// The order in which transactions reach the log (`journal=`).
     pub enum JournalMode {
-        /// One after the other, as jbd2 of Linux 6.1 does: the next is locked when the record of the last is
-        /// durable. A block on its way to the log is changed when it is there, and the log is emptied by a
-        /// handle that finds it full.
+        /// One after the other, as in jbd2 of Linux 6.1: a transaction is locked when the record of the last one is
+        /// durable. A thread that changes a block waits until the block is in the log, and a handle that finds the
+        /// log full empties it.
         Jbd2 = "jbd2",
-        /// The body of the next goes to the log while the record of the last is on its way. Records are written in
-        /// order, each behind its durable body.
+        /// The body of a transaction goes to the log while the record of the last one is in flight. Records are
+        /// written in order, each after its body is durable.
         #[default]
         Pipelined = "pipelined",
     }
