@@ -13,10 +13,14 @@ use tidegate_block::Preset;
 const CLEANING: [f64; 2] = [383.0, 885.0];
 /// MiB/s with the second published data set: one log, spf.
 const SECOND: [f64; 2] = [847.0, 887.0];
-/// Zones beside cleaning are this many times shorter than the device's; in a first look twice that.
-const SHORTER: u64 = 64;
-/// Zones of that device.
-const ZONES: u64 = 64;
+/// Zones beside cleaning are this many times shorter than the device's: two segments have room in one. So there are
+/// many zones, and mkfs keeps few of them back.
+const SHORTER: u64 = 256;
+/// Zones of that device, and the share of them, in percent, that the earlier files take: nearly all that mkfs leaves
+/// to files.
+const ZONES: (u64, u64) = (256, 76);
+/// The two in a first look.
+const FEW_ZONES: (u64, u64) = (128, 67);
 /// As many logs as there are files before, as published.
 const CLEANED: &[&str] = &[ONE, "stream_policy=spf,warm_streams=7", "stream_policy=auto,warm_streams=7"];
 
@@ -52,16 +56,16 @@ pub(super) fn settings(quick: bool, like: impl Fn() -> Setting) -> [Setting; 3] 
 }
 
 fn cleaning(quick: bool, like: Setting) -> Setting {
-    let shorter = if quick { 2 * SHORTER } else { SHORTER };
-    let zones = Preset::Zns.spec().with_shorter_zones(shorter).zones;
+    let (count, filled) = if quick { FEW_ZONES } else { ZONES };
+    let zones = Preset::Zns.spec().with_shorter_zones(SHORTER).zones;
     let (zone, capacity) = zones.map_or((0, 0), |z| (z.size, z.capacity));
     // Seven files fill that share of the zones; the removal of four of them makes room for as many new ones.
-    let file = ZONES * capacity * FILLED / 100 / 7 / 4096 * 4096;
+    let file = count * capacity * filled / 100 / 7 / 4096 * 4096;
     Setting {
         name: "4 files beside cleaning, on zones".into(),
         place: Where::Zoned(Preset::Zns),
-        size: ZONES * zone,
-        shorter,
+        size: count * zone,
+        shorter: SHORTER,
         workload: Spec::Streams(Streams {
             writers: 4,
             size: file,
@@ -80,12 +84,8 @@ fn cleaning(quick: bool, like: Setting) -> Setting {
     }
 }
 
-const LITTLE_TO_MOVE: &str = "the volume is filled to half, so that cleaning moves a twentieth of what is written; how full the \
-    published one was is not known";
-
-/// Share of the device's zones, in percent, that the earlier files take. With 56 the writers found the volume
-/// full.
-const FILLED: u64 = 50;
+const LITTLE_TO_MOVE: &str = "with one log, cleaning moves a third of what is written, and with streams nothing, as a removed file \
+    leaves whole zones; a fuller volume makes more of it, and how full the published one was is not known";
 
 fn published(of: &str, files: &str, [before, after]: [f64; 2]) -> Published {
     Published {
