@@ -17,6 +17,7 @@ struct Long {
 }
 
 const MOUNT: (&str, &str) = ("tidegate-fuse", "mount");
+const F2FS: (&str, &str) = ("tidegate-f2fs", "it");
 
 const LONG: &[Long] = &[
     // Thousands of volumes with random damage: check, repair and the reference fsck agree, and reading ends.
@@ -28,13 +29,19 @@ const LONG: &[Long] = &[
     Long { of: ("tidegate-ext4", "it"), name: "soaked::", settings: &[("TIDEGATE_SOAK", "900")] },
     // Random series of operations on a volume and on a plain model.
     Long { of: ("tidegate-ext4", "it"), name: "model::", settings: &[("PROPTEST_CASES", "2000")] },
-    Long { of: ("tidegate-f2fs", "it"), name: "model::", settings: &[("PROPTEST_CASES", "2000")] },
+    Long { of: F2FS, name: "model::", settings: &[("PROPTEST_CASES", "2000")] },
     // Power cuts of F2FS volumes, also on zones, and of ext4 volumes.
     Long {
         of: ("tidegate-crash", "explore"),
         name: "power_cuts",
         settings: &[("TIDEGATE_CRASH_STATES", "100000")],
     },
+    // Writers on zones, in worlds with other orders of threads and completions.
+    Long { of: F2FS, name: "zoned_sim::", settings: &[("TIDEGATE_ZONED_RUNS", "10000")] },
+    // Linux takes over what streams left, with every policy and number of streams.
+    Long { of: F2FS, name: "streams_kernel::", settings: &[("TIDEGATE_STREAMS", "all")] },
+    // Linux and we are killed in the midst of writes, and each recovers the other's volume.
+    Long { of: F2FS, name: "power::", settings: &[("TIDEGATE_KILLS", "20")] },
     // The serving process is killed at 200 random moments of a mixed load.
     Long { of: MOUNT, name: "kill::", settings: &[("TIDEGATE_KILLS", "200")] },
     // A volume is filled up 50 times.

@@ -93,6 +93,19 @@ impl Request {
         }
     }
 
+    /// Calls `f` with the result before the first bio ends, so that a thread which waits for a bio finds what `f` did.
+    pub(crate) fn before_end(&mut self, f: impl FnOnce(Result<(), Errno>) + Send + 'static) {
+        if let Some(first) = self.bios.first_mut() {
+            let end = first.end_io.take();
+            first.end_io = Some(Box::new(move |r, data| {
+                f(r);
+                if let Some(end) = end {
+                    end(r, data);
+                }
+            }));
+        }
+    }
+
     /// Calls `f` with each piece of memory to be written, in order.
     pub fn for_each_source<'a>(&'a self, mut f: impl FnMut(&'a [u8])) {
         for b in &self.bios {

@@ -58,6 +58,25 @@ fn a_zone_is_closed_for_another_and_counts_until_it_is_full_or_reset() {
     assert_eq!(plain.submit_wait(zone_op(Op::ZoneReset, 0)).map(drop), Err(Errno::OPNOTSUPP));
 }
 
+/// A thread that waited for a reset may write before the reset's other completions have run.
+#[test]
+fn a_zone_takes_writes_as_soon_as_the_end_of_its_reset_is_told() {
+    let d = zoned(12 * MIB);
+    let q = queue(d.clone(), 4);
+    q.submit_wait(write(SPEC.size, 3, 1)).unwrap();
+    let (writer, ended) = (q.zone_writer().unwrap(), Arc::new(AtomicU64::new(0)));
+    let of_write = ended.clone();
+    let first = write(SPEC.size, 1, 2).on_end(move |r, _| of_write.store(1 + r.is_err() as u64, SeqCst));
+    let reset = zone_op(Op::ZoneReset, 1).on_end(move |r, _| {
+        assert_eq!(r, Ok(()));
+        writer.submit(first);
+    });
+    q.submit(reset);
+    q.drain();
+    assert_eq!((ended.load(SeqCst), d.refused(), q.stats().zone_refused), (1, 0, 0));
+    assert_eq!(d.report_zones().unwrap()[1].pointer, SPEC.size + PAGE);
+}
+
 #[test]
 fn a_zone_that_the_device_gave_up_takes_no_more() {
     let d = zoned(12 * MIB);

@@ -122,9 +122,12 @@ impl ZonePlugs {
         let z = zones.entry(zone).or_default();
         z.count += 1;
         let number = z.count;
+        // A thread that waited for a reset may write to the zone at once.
         let plugs = self.clone();
-        rq.after_end_with(move |r| {
-            plugs.ended(zone, number, op, pos + bytes, r);
+        rq.before_end(move |r| plugs.ended(zone, number, op, pos + bytes, r));
+        let plugs = self.clone();
+        rq.after_end(move || {
+            plugs.send(zone);
             // The queue waits for its requests, so that its device is dropped in none of them.
             drop(plugs);
             left();
@@ -191,7 +194,7 @@ impl ZonePlugs {
         }
     }
 
-    /// Notes that a request of a zone has ended.
+    /// Notes that a request of a zone is about to end. The next one of the zone is not sent yet.
     fn ended(&self, zone: u64, number: u64, op: Op, end: u64, r: Result<(), Errno>) {
         let mut zones = self.zones.lock();
         let z = zones.entry(zone).or_default();
@@ -215,7 +218,6 @@ impl ZonePlugs {
         if let Err(e) = r {
             fail(failed.into_values().map(|f| f.1), e);
         }
-        self.send(zone);
     }
 }
 

@@ -10,7 +10,7 @@ use tidegate_vfs::{Error, ErrorKind, Result, positions, switches};
 positions! {
     /// The blocks and flushes that fsync waits for (`fsync_mode=`).
     pub enum FsyncMode {
-        /// What POSIX requires: the file's data and inode.
+        /// The file's data and inode, as POSIX requires.
         #[default]
         Posix = "posix",
         /// Also the names: a new file is recovered together with its directory.

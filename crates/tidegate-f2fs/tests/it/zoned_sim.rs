@@ -118,6 +118,17 @@ fn world(seed: u64) -> (u64, u64, Vec<String>) {
     (device.refused(), refused, report.problems.iter().map(|p| format!("{p:?}")).collect())
 }
 
+/// Prints the seed of a world that ends in a panic.
+struct Named(u64);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("TIDEGATE_SEED={} TIDEGATE_ZONED_RUNS=1", self.0);
+        }
+    }
+}
+
 /// `TIDEGATE_SEED` is the seed of the first world; each further world has the next seed.
 #[test]
 fn no_write_misses_its_write_pointer_in_any_order() {
@@ -128,7 +139,9 @@ fn no_write_misses_its_write_pointer_in_any_order() {
         let mut rng = Rng::new(!seed);
         let (cpus, jitter) = (any(&mut rng, &[1, 3, 8]), any(&mut rng, &[0, 16, 64]));
         let config = Config { seed, cpus, jitter, ..Config::default() };
+        let named = Named(seed);
         let done = sim::run_with(&config, move || world(seed));
+        drop(named);
         let done = done.unwrap_or_else(|deadlock| panic!("TIDEGATE_SEED={seed}: {deadlock}"));
         assert_eq!(done.value, (0, 0, Vec::new()), "TIDEGATE_SEED={seed}");
     }
