@@ -257,15 +257,23 @@ fn run_experiments(args: &Run, dir: &Path, global: &Global) -> Result<()> {
     let plan = Plan { jobs: Jobs::start(jobs, &experiments, &plan).map_err(failed("lab run"))?, ..plan };
     let wanted = global.watch.wanted();
     let look = Look::new(experiments.iter().map(|e| e.runs(&plan, wanted)).sum(), global)?;
-    let mut outcomes = Vec::new();
+    let (mut outcomes, mut failures) = (Vec::new(), Vec::new());
+    // An experiment that fails takes none of the others with it, which may have run for half an hour.
     for e in experiments {
-        let outcome = e.run(&plan, &look).map_err(failed(e.name))?;
-        let outcome = Outcome { head: head(plan.quick), ..outcome };
-        keep(dir, &outcome)?;
-        outcomes.push(outcome);
+        match e.run(&plan, &look).map_err(failed(e.name)) {
+            Ok(outcome) => {
+                let outcome = Outcome { head: head(plan.quick), ..outcome };
+                keep(dir, &outcome)?;
+                outcomes.push(outcome);
+            }
+            Err(e) => failures.push(e),
+        }
     }
     look.end();
-    show(&outcomes, dir, global)
+    if !outcomes.is_empty() {
+        show(&outcomes, dir, global)?;
+    }
+    fail(failures)
 }
 
 fn race(args: &Compare, dir: &Path, global: &Global) -> Result<()> {
@@ -295,8 +303,11 @@ fn finish(race: Race, quick: bool, dir: &Path, global: &Global) -> Result<()> {
         keep(dir, &outcome)?;
         show(&[outcome], dir, global)?;
     }
-    let mut failures: Vec<Error> =
-        race.failed.into_iter().map(|(t, e)| Error::refused(Refusal::Failed, t, e)).collect();
+    fail(race.failed.into_iter().map(|(t, e)| Error::refused(Refusal::Failed, t, e)).collect())
+}
+
+/// Tells all failures but the last, which the command ends with.
+fn fail(mut failures: Vec<Error>) -> Result<()> {
     let Some(last) = failures.pop() else { return Ok(()) };
     failures.iter().for_each(out::say);
     Err(last)
