@@ -228,8 +228,8 @@ impl fmt::Display for Rule {
         match self {
             Rule::Published(_) => write!(f, "published ×/÷ {FACTOR}"),
             Rule::Shown(_) => f.write_str("nothing is demanded"),
-            Rule::AtLeast(v) => write!(f, "≥ {v}"),
-            Rule::AtMost(v) => write!(f, "≤ {v}"),
+            Rule::AtLeast(v) => write!(f, "≥ {}", plain(*v)),
+            Rule::AtMost(v) => write!(f, "≤ {}", plain(*v)),
         }
     }
 }

@@ -114,7 +114,7 @@ fn what_a_recording_lost_is_not_measured() {
     };
     assert_eq!(explained(&p), (Yes, String::new()));
     p.lost_events = 1;
-    assert_eq!(explained(&p), (No, "not measured".into()));
+    assert_eq!(explained(&p), (No, "not measured, as the recording lost 1 events".into()));
     p.lost_events = 0;
     p.slow_commits[1].named = 0.94;
     assert_eq!(explained(&p), (No, "of 3 figures 1 are not ≥ 95".into()));

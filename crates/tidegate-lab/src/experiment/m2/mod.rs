@@ -175,7 +175,15 @@ fn bars(p: &[Position], smaller: &'static str) -> Vec<Comparison> {
     let on = p.iter().find(|q| q.name == "nomap_first=on");
     let mean: Vec<f64> = on.iter().flat_map(|q| q.values.iter().flatten()).copied().collect();
     let worst: Vec<f64> = counter(p, "on", WORST).iter().map(|ms| ms / 1e3).collect();
-    let named = p.iter().find(|q| q.name == "nomap_first=off").map(Position::named);
+    let off = p.iter().find(|q| q.name == "nomap_first=off");
+    let mut explained = Comparison::each(
+        "explained of each commit, off, %",
+        Rule::AtLeast(95.0),
+        &off.map(Position::named).unwrap_or_default(),
+    );
+    if let Some(lost) = off.map(|q| q.lost_events).filter(|n| *n > 0) {
+        explained.why = format!("not measured, as the recording lost {lost} events");
+    }
     let because = Because { smaller, ..Because::default() };
     let of = |counter| counter_ratio(p, counter, PIPELINED, "on");
     let mut all = vec![
@@ -187,7 +195,7 @@ fn bars(p: &[Position], smaller: &'static str) -> Vec<Comparison> {
             Rule::AtLeast(3.0),
             &counter_ratio(p, P99, "on", PIPELINED),
         ),
-        Comparison::each("explained of each commit, off, %", Rule::AtLeast(95.0), &named.unwrap_or_default()),
+        explained,
     ];
     all.extend(NO_WORSE.iter().map(|(name, counter, more)| {
         let rounds = if *more { counter_ratio(p, counter, "on", PIPELINED) } else { of(counter) };
