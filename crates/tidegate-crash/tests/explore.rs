@@ -67,19 +67,6 @@ fn a_few_hundred_power_cuts_of_ext4_break_no_promise() {
     explored("ext4", ext4_bases(), 400);
 }
 
-/// A run with a state that once broke a promise: the last page of a file got longer while it was on its way.
-#[test]
-fn a_file_is_no_longer_than_its_last_page_on_the_device() {
-    if ["mke2fs", "e2fsck"].into_iter().any(oracle::skip_or_fail) {
-        return;
-    }
-    let settings = Settings { bases: Arc::new(ext4_bases()), ..Settings::default() };
-    let limits = Limits { seed: 28_112_398, states: 400, shrink: 0, crowds: 16, ..Limits::default() };
-    let report = explore(&limits, &settings, &Arc::new(Progress::default())).unwrap();
-    let failed: String = report.failures.iter().map(|f| text("ext4", f)).collect();
-    assert!(report.failures.is_empty(), "{failed}");
-}
-
 /// Volumes that mke2fs makes.
 fn ext4_bases() -> Bases {
     let scratch = ext4::scratch("crash").unwrap_or_else(|e| panic!("{e}"));
