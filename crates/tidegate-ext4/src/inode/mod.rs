@@ -73,8 +73,6 @@ pub(crate) struct Own {
     pub delayed: Mutex<Ranges>,
     /// Runs of pages on their way to the device.
     pub sent: Mutex<Sent<Written>>,
-    /// The byte where the longest run that was sent ends; 0 after a truncation.
-    pub sent_to: AtomicU64,
     /// Keeps an older state from being stored after a newer one; held during reads of the table.
     raw: Mutex<()>,
     /// The transaction that last changed the inode, with a bit above it, or 0 (`i_sync_tid`).
@@ -98,7 +96,6 @@ impl Own {
             data: RwLock::new(&I_DATA, Arc::new(inode)),
             delayed: Mutex::new(&I_ES, Ranges::default()),
             sent: Mutex::new(&I_SENT, Sent::default()),
-            sent_to: AtomicU64::new(0),
             raw: Mutex::new(&I_RAW, ()),
             changed: AtomicU64::new(0),
             needed: AtomicU64::new(0),

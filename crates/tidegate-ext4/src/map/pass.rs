@@ -1,16 +1,12 @@
 //! A pass over an inode's dirty pages: the runs that it takes, one after the other.
 
-use crate::inode::{ei, own};
 use crate::volume::conversion::Here;
 use crate::volume::options::NomapFirst;
 use crate::volume::sbi::Ext4;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
-use tidegate_block::{PAGE_SIZE, PageBuf, Plug};
+use tidegate_block::{PageBuf, Plug};
 use tidegate_vfs::mapping::{Tag, Taken};
 use tidegate_vfs::{Inode, Result, WritebackControl};
-
-const PAGE: u64 = PAGE_SIZE as u64;
 
 impl Ext4 {
     /// Writes an inode's dirty pages out; does not wait for them.
@@ -69,8 +65,7 @@ impl Ext4 {
                         // For a large file, the thread marks runs while others are sent.
                         self.mark_arrived(here, plug);
                     }
-                    let last = self.send_last_page(inode, run.index, plug, here);
-                    if let Err(e) = last.and(self.write_or_log(inode, &run, plug, here)) {
+                    if let Err(e) = self.write_or_log(inode, &run, plug, here) {
                         first = first.and(Err(e));
                         break;
                     }
@@ -80,35 +75,6 @@ impl Ext4 {
             }
         }
         first
-    }
-
-    /// Sends the file's last page so far, if data was added to it, before a run of pages that begins with page `before`
-    /// behind it. The run makes the file longer in the table, also by the bytes that were added to that page; a pass
-    /// leaves the page out while it is on its way.
-    fn send_last_page(
-        &self,
-        inode: &Arc<Inode>,
-        before: u64,
-        plug: &mut Plug<'_>,
-        here: Option<&Arc<Here>>,
-    ) -> Result<()> {
-        let end = own(inode).sent_to.load(SeqCst).max(ei(inode).disk_size);
-        let page = end / PAGE;
-        if end.is_multiple_of(PAGE) || before <= page {
-            return Ok(());
-        }
-        loop {
-            match inode.mapping.take_dirty(page, page + 1, Tag::Dirty, 1) {
-                Taken::Run(run) => return self.write_or_log(inode, &run, plug, here),
-                // Another pass may have taken it, and not sent it yet.
-                Taken::Busy(_) => {}
-                Taken::None if inode.mapping.is_writeback(page) => {}
-                Taken::None => return Ok(()),
-            }
-            plug.send();
-            self.mark_arrived(here, plug);
-            inode.mapping.wait_writeback(page, page + 1);
-        }
     }
 
     /// Marks runs that have arrived, if any have. Bios in the plug are sent first: a mark may wait for the

@@ -9,7 +9,7 @@ use crate::volume::handle::HandleType;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 use tidegate_block::PAGE_SIZE;
 use tidegate_rt::Timespec;
 use tidegate_vfs::{Error, ErrorKind, Inode, Result};
@@ -148,7 +148,6 @@ pub(super) fn set_sizes(inode: &Inode, new: impl Fn(u64) -> u64) -> (u64, u64) {
     let before = (data.disk_size, a.size);
     Arc::make_mut(&mut data).disk_size = new(before.0);
     a.size = new(before.1);
-    own(inode).sent_to.store(0, SeqCst);
     before
 }
 

@@ -10,7 +10,7 @@
 use super::Place;
 use super::change::Fill;
 use crate::format::units::{BlockAddr, FileBlock};
-use crate::inode::{ei, own};
+use crate::inode::ei;
 use crate::volume::conversion::{Here, Turn, Written};
 use crate::volume::handle::{self, Handle, HandleType};
 use crate::volume::options::DataMode;
@@ -147,7 +147,6 @@ impl Ext4 {
             inode.mapping.end_writeback(pages.start, all as usize, None);
             return Ok(all);
         }
-        own(inode).sent_to.fetch_max(end, SeqCst);
         let blocks = self.file_blocks(&(start..end));
         // The pages in the plug are sent before the wait for a commit, which may wait for them.
         let (pieces, mut then) = match self.conversions_of(inode) {
