@@ -3,6 +3,10 @@
 //!
 //! When data arrives, the change that gives the data a place or marks it written raises the size. A size that
 //! must wait for data is noted, so that a sync, which waits for all data, can store it.
+//!
+//! One case is not covered: data is added to the file's last page while that page is on its way, and pages behind it
+//! are sent by a pass that leaves the page out. A power cut may then leave zeros in place of the added bytes, as on
+//! Linux.
 
 use crate::inode::{ei, own};
 use crate::volume::handle::{Handle, HandleType};

@@ -55,7 +55,8 @@ positions! {
         RoundRobin = "srr",
         /// A file keeps the stream of its first run.
         PerFile = "spf",
-        /// A program chooses streams for a file, which take a segment's worth in turn. Without a choice it is the first stream.
+        /// A program chooses streams for a file, which take a segment's worth in turn. A file without a choice goes to
+        /// the first stream.
         Chosen = "amfs",
         /// A file gets a stream of its own while other files are written, and keeps it until the file is idle.
         Auto = "auto",
