@@ -1,9 +1,9 @@
 //! Inodes: from the inode table to memory.
 //!
-//! Locks owned: `ei->i_raw_lock` 204 orders states of an inode on their way to the table; `ei->i_data_sem`
-//! 205 guards a map; `ext4->s_orphan_lock` 403; `ei->i_es_lock` 410 guards blocks without a place;
-//! `ei->i_sent_lock` 593. Callers: the map, directories and attributes work on the inodes that this folder
-//! loads.
+//! Locks owned: `ei->i_order_lock` 97 orders the passes of a file; `ei->i_raw_lock` 204 orders states of an inode on
+//! their way to the table; `ei->i_data_sem` 205 guards a map; `ext4->s_orphan_lock` 403; `ei->i_es_lock` 410 guards
+//! blocks without a place; `ei->i_sent_lock` 593. Callers: the map, directories and attributes work on the inodes that
+//! this folder loads.
 //!
 //! | module | holds |
 //! |---|---|
@@ -73,6 +73,9 @@ pub(crate) struct Own {
     pub delayed: Mutex<Ranges>,
     /// Runs of pages on their way to the device.
     pub sent: Mutex<Sent<Written>>,
+    /// Held by a pass from the moment that it takes pages until they have places and a position among the runs
+    /// on their way. So the file gets longer in the table in the order in which its pages are taken.
+    pub order: Mutex<()>,
     /// Keeps an older state from being stored after a newer one; held during reads of the table.
     raw: Mutex<()>,
     /// The transaction that last changed the inode, with a bit above it, or 0 (`i_sync_tid`).
@@ -84,6 +87,7 @@ pub(crate) struct Own {
     pub emptied: AtomicBool,
 }
 
+static I_ORDER: LockClass = LockClass::new("ei->i_order_lock", 97);
 static I_DATA: LockClass = LockClass::new("ei->i_data_sem", 205);
 static I_RAW: LockClass = LockClass::new("ei->i_raw_lock", 204);
 static I_ES: LockClass = LockClass::new("ei->i_es_lock", 410);
@@ -96,6 +100,7 @@ impl Own {
             data: RwLock::new(&I_DATA, Arc::new(inode)),
             delayed: Mutex::new(&I_ES, Ranges::default()),
             sent: Mutex::new(&I_SENT, Sent::default()),
+            order: Mutex::new(&I_ORDER, ()),
             raw: Mutex::new(&I_RAW, ()),
             changed: AtomicU64::new(0),
             needed: AtomicU64::new(0),

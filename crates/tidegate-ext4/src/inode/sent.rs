@@ -5,36 +5,46 @@
 //! overtakes an earlier one is held until the earlier one has ended: a block that is marked written must lie
 //! within the table's size.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The runs of one file. Runs that are on the device but wait for others are kept as `T`.
 #[derive(Debug)]
 pub(crate) struct Sent<T> {
     /// The number of the next run.
     next: u64,
-    /// Runs that have not ended.
-    on_way: BTreeSet<u64>,
+    /// Runs that have not ended, and the byte of the file to which each reaches.
+    on_way: BTreeMap<u64, u64>,
     /// The runs among them that wait for earlier ones.
     held: BTreeMap<u64, T>,
 }
 
 impl<T> Default for Sent<T> {
     fn default() -> Self {
-        Sent { next: 0, on_way: BTreeSet::new(), held: BTreeMap::new() }
+        Sent { next: 0, on_way: BTreeMap::new(), held: BTreeMap::new() }
     }
 }
 
 impl<T> Sent<T> {
-    /// Adds a run, which is on its way; returns its number.
-    pub(crate) fn send(&mut self) -> u64 {
+    /// Adds a run, which is on its way and reaches to byte `end` of the file; returns its number.
+    pub(crate) fn send(&mut self, end: u64) -> u64 {
         self.next += 1;
-        self.on_way.insert(self.next);
+        self.on_way.insert(self.next, end);
         self.next
+    }
+
+    /// Notes that only the part of a run up to byte `end` was sent.
+    pub(crate) fn shorten(&mut self, number: u64, end: u64) {
+        self.on_way.insert(number, end);
+    }
+
+    /// The byte to which the runs on their way reach; 0 without any.
+    pub(crate) fn end_of_all(&self) -> u64 {
+        self.on_way.values().copied().max().unwrap_or(0)
     }
 
     /// The first run that has not ended and is not among `these`, whose numbers are in order.
     pub(crate) fn first_but(&self, these: &[u64]) -> Option<u64> {
-        self.on_way.iter().copied().find(|n| these.binary_search(n).is_err())
+        self.on_way.keys().copied().find(|n| these.binary_search(n).is_err())
     }
 
     /// Keeps a run until the runs before it have ended.
@@ -49,7 +59,7 @@ impl<T> Sent<T> {
         if self.held.is_empty() {
             return Vec::new();
         }
-        self.on_way.iter().map_while(|n| self.held.remove(n)).collect()
+        self.on_way.keys().map_while(|n| self.held.remove(n)).collect()
     }
 }
 
@@ -60,7 +70,7 @@ mod tests {
     #[test]
     fn a_run_is_held_until_those_sent_before_it_have_ended() {
         let mut sent = Sent::default();
-        let runs: Vec<u64> = (0..5).map(|_| sent.send()).collect();
+        let runs: Vec<u64> = (0..5).map(|n| sent.send(100 * n)).collect();
         assert_eq!(sent.first_but(&[]), Some(runs[0]));
         assert_eq!(sent.first_but(&runs[..2]), Some(runs[2]));
         assert_eq!(sent.first_but(&runs), None);
@@ -71,8 +81,12 @@ mod tests {
         // Until these runs have ended, others wait.
         assert_eq!(sent.first_but(&[]), Some(runs[1]));
         assert_eq!((sent.end(runs[1]), sent.end(runs[2])), (vec![], vec![]));
+        assert_eq!(sent.end_of_all(), 400);
         assert_eq!(sent.end(runs[3]), [4]);
+        sent.shorten(runs[4], 350);
+        assert_eq!(sent.end_of_all(), 350);
         assert!(sent.end(runs[4]).is_empty());
-        assert!(sent.send() > runs[4]);
+        assert_eq!(sent.end_of_all(), 0);
+        assert!(sent.send(7) > runs[4]);
     }
 }

@@ -9,7 +9,7 @@
 use super::Place;
 use super::change::Fill;
 use super::groups::OF_A_RUN;
-use super::write::cut;
+use super::write::{Taking, cut};
 use crate::format::raw::InodeFlags;
 use crate::format::units::{BlockAddr, FileBlock};
 use crate::inode::{Ext4Inode, ei, own};
@@ -78,7 +78,7 @@ impl Ext4 {
                 Taken::Run(run) => {
                     at = run.index + run.pages as u64;
                     let mut plug = Plug::marking(&self.blocks.queue, wbc.to_write_flags());
-                    self.write_or_log(inode, &run, &mut plug, None)?;
+                    self.write_or_log(inode, &run, &mut plug, Taking::default())?;
                     wbc.written += run.pages as u64;
                     wbc.nr_to_write = wbc.nr_to_write.saturating_sub(run.pages as u64);
                 }
@@ -285,7 +285,7 @@ mod tests {
         let flags = inode.attr().flags | InodeFlags::JOURNAL_DATA.bits();
         inode.attr().flags = flags;
         Arc::make_mut(&mut own(inode).write()).flags.insert(InodeFlags::JOURNAL_DATA);
-        fs.write_or_log(inode, &run, &mut Plug::new(&fs.blocks.queue), None).unwrap();
+        fs.write_or_log(inode, &run, &mut Plug::new(&fs.blocks.queue), Taking::default()).unwrap();
         assert_eq!((in_place(), inode.mapping.nr_dirty()), (bios, 0), "they are in a transaction");
         vfs.setattr(&Cred::ROOT, inode, &SetAttr::default()).unwrap();
         drop(file);

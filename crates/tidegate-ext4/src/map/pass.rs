@@ -1,12 +1,17 @@
 //! A pass over an inode's dirty pages: the runs that it takes, one after the other.
 
+use super::write::Taking;
+use crate::inode::{ei, own};
 use crate::volume::conversion::Here;
 use crate::volume::options::NomapFirst;
 use crate::volume::sbi::Ext4;
 use std::sync::Arc;
-use tidegate_block::{PageBuf, Plug};
+use tidegate_block::{PAGE_SIZE, PageBuf, Plug};
+use tidegate_rt::MutexGuard;
 use tidegate_vfs::mapping::{Tag, Taken};
 use tidegate_vfs::{Inode, Result, WritebackControl};
+
+const PAGE: u64 = PAGE_SIZE as u64;
 
 impl Ext4 {
     /// Writes an inode's dirty pages out; does not wait for them.
@@ -48,11 +53,21 @@ impl Ext4 {
         plug: &mut Plug<'_>,
         here: Option<&Arc<Here>>,
     ) -> Result<()> {
-        let (mut at, mut first) = (wbc.start, Ok(()));
+        let (mut at, mut filled, mut first) = (wbc.start, 0, Ok(()));
         while wbc.nr_to_write > 0 {
-            match inode.mapping.take_dirty(at, wbc.end, tag, PageBuf::MAX_PAGES) {
-                Taken::None => break,
-                Taken::Busy(i) if wbc.sync_all => {
+            let order = self.order_of(inode, plug);
+            let Some(next) = inode.mapping.next_dirty(at, wbc.end, tag) else { break };
+            let gap = self.left_out(inode, filled, next.start);
+            let taken = match gap {
+                Some(page) => inode.mapping.take_dirty(page, next.start, Tag::Dirty, PageBuf::MAX_PAGES),
+                None => inode.mapping.take_dirty(at, wbc.end, tag, PageBuf::MAX_PAGES),
+            };
+            match taken {
+                Taken::None if gap.is_none() => break,
+                // The file was cut meanwhile.
+                Taken::None => filled = next.start,
+                Taken::Busy(i) if wbc.sync_all || gap.is_some() => {
+                    drop(order);
                     plug.send(); // the page that this thread waits for may be in it
                     // Another pass may wait for pages of this one.
                     self.mark_arrived(here, plug);
@@ -60,12 +75,18 @@ impl Ext4 {
                 }
                 Taken::Busy(i) => at = i + 1,
                 Taken::Run(run) => {
-                    at = run.index + run.pages as u64;
+                    let end = run.index + run.pages as u64;
+                    if gap.is_some() {
+                        filled = end;
+                    } else {
+                        at = end;
+                    }
                     if wbc.written > 0 {
                         // For a large file, the thread marks runs while others are sent.
                         self.mark_arrived(here, plug);
                     }
-                    if let Err(e) = self.write_or_log(inode, &run, plug, here) {
+                    if let Err(e) = self.write_or_log(inode, &run, plug, Taking { order: Some(order), here })
+                    {
                         first = first.and(Err(e));
                         break;
                     }
@@ -75,6 +96,28 @@ impl Ext4 {
             }
         }
         first
+    }
+
+    /// Locks the order in which a file's pages are taken. The thread that has the lock may wait for a commit, and
+    /// that for pages in the plug.
+    fn order_of<'a>(&self, inode: &'a Inode, plug: &mut Plug<'_>) -> MutexGuard<'a, ()> {
+        let order = &own(inode).order;
+        order.try_lock().unwrap_or_else(|| {
+            plug.send();
+            order.lock()
+        })
+    }
+
+    /// The first dirty page, from page `from` on, that has to be sent before page `next`: with that page, the file gets
+    /// longer in the table, also by the bytes of pages before it. A pass would leave out a page that is on its way and
+    /// got more bytes meanwhile, or one that is not in its range. The caller holds the file's order.
+    fn left_out(&self, inode: &Inode, from: u64, next: u64) -> Option<u64> {
+        let covered = ei(inode).disk_size / PAGE;
+        if covered >= next {
+            return None;
+        }
+        let sent = own(inode).sent.lock().end_of_all() / PAGE;
+        Some(inode.mapping.next_dirty(covered.max(sent).max(from), next, Tag::Dirty)?.start)
     }
 
     /// Marks runs that have arrived, if any have. Bios in the plug are sent first: a mark may wait for the

@@ -4,9 +4,10 @@
 //! When data arrives, the change that gives the data a place or marks it written raises the size. A size that
 //! must wait for data is noted, so that a sync, which waits for all data, can store it.
 //!
-//! One case is not covered: data is added to the file's last page while that page is on its way, and pages behind it
-//! are sent by a pass that leaves the page out. A power cut may then leave zeros in place of the added bytes, as on
-//! Linux.
+//! Data before a run of pages must be there before the run makes the file longer: pages are taken in an order
+//! (`ei->i_order_lock`), a pass first sends dirty pages that the size would newly cover (`left_out`), and a run that
+//! arrives before an earlier one is held (`hold_back`). With `nomap_first=off|on`, passes go on as in Linux, and a power
+//! cut may leave zeros in place of bytes that were added to the last page while it was on its way.
 
 use crate::inode::{ei, own};
 use crate::volume::handle::{Handle, HandleType};

@@ -20,6 +20,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 use tidegate_block::{Bio, BioFlags, Errno, PAGE_SIZE, Plug, Sector, Segment};
+use tidegate_rt::MutexGuard;
 use tidegate_vfs::mapping::DirtyRun;
 use tidegate_vfs::{Error, ErrorKind, Inode, Result};
 
@@ -47,6 +48,15 @@ pub(super) enum Then {
     Commit(ordered::OnWay),
     /// The run's blocks are marked written, and its write-back ends only after that.
     Convert(Turn),
+}
+
+/// A pass that has taken pages.
+#[derive(Default)]
+pub(super) struct Taking<'a> {
+    /// The file's `ei->i_order_lock`, until the last of the pages has a place and a turn.
+    pub order: Option<MutexGuard<'a, ()>>,
+    /// The runs that arrive while the pass is at work, if its thread waits for it.
+    pub here: Option<&'a Arc<Here>>,
 }
 
 /// Pieces of a file on the volume: first block of the file, first block of the volume, number of blocks.
@@ -99,13 +109,14 @@ impl Ext4 {
         inode: &Arc<Inode>,
         run: &DirtyRun,
         plug: &mut Plug<'_>,
-        here: Option<&Arc<Here>>,
+        taking: Taking<'_>,
     ) -> Result<()> {
         if self.logs_data(inode) {
+            drop(taking);
             plug.send(); // a commit may wait for pages in it
             return self.log_run(inode, run);
         }
-        self.write_run(inode, run, plug, here)
+        self.write_run(inode, run, plug, taking)
     }
 
     /// Gives a run of pages places and sends it, in parts if one transaction has no room for all. Pages that
@@ -115,11 +126,11 @@ impl Ext4 {
         inode: &Arc<Inode>,
         run: &DirtyRun,
         plug: &mut Plug<'_>,
-        here: Option<&Arc<Here>>,
+        mut taking: Taking<'_>,
     ) -> Result<()> {
         let (mut from, end) = (run.index, run.index + run.pages as u64);
         while from < end {
-            match self.write_part(inode, run, from..end, plug, here) {
+            match self.write_part(inode, run, from..end, plug, &mut taking) {
                 Ok(pages) => from += pages,
                 Err(e) => {
                     let kind = if e.kind() == ErrorKind::NoSpace { e.kind() } else { ErrorKind::Io };
@@ -138,7 +149,7 @@ impl Ext4 {
         run: &DirtyRun,
         pages: Range<u64>,
         plug: &mut Plug<'_>,
-        here: Option<&Arc<Here>>,
+        taking: &mut Taking<'_>,
     ) -> Result<u64> {
         let all = pages.end - pages.start;
         // A file gets no blocks past its end.
@@ -154,7 +165,10 @@ impl Ext4 {
             None => self.place(inode, &blocks, end, plug)?,
         };
         if let Then::Convert(turn) = &mut then {
-            turn.here = here.cloned();
+            turn.here = taking.here.cloned();
+        }
+        if ends_at(&pieces, blocks.start) >= blocks.end {
+            taking.order = None;
         }
         debug_assert!(!handle::is_held(), "pages are sent while a commit waits for this thread");
         self.send_pages(inode, run, pages, (blocks, pieces), then, plug)
@@ -186,7 +200,7 @@ impl Ext4 {
             last.2 = last.2.min(until - last.0);
         }
         if let Then::Convert(turn) = &mut then {
-            turn.end = turn.end.min((pages.start + sent) * PAGE);
+            turn.shorten((pages.start + sent) * PAGE);
         }
         let way = Arc::new(OnWay {
             inode: inode.clone(),

@@ -44,8 +44,16 @@ impl Turn {
     /// The turn of a run that is sent now.
     pub(crate) fn new(queue: &Arc<Queue>, inode: &Arc<Inode>, end: u64) -> Turn {
         queue.on_way.fetch_add(1, AcqRel);
-        let number = own(inode).sent.lock().send();
+        let number = own(inode).sent.lock().send(end);
         Turn { queue: queue.clone(), inode: inode.clone(), number, end, later: None, here: None }
+    }
+
+    /// Notes that only the part of the run up to byte `end` is sent.
+    pub(crate) fn shorten(&mut self, end: u64) {
+        if end < self.end {
+            self.end = end;
+            own(&self.inode).sent.lock().shorten(self.number, end);
+        }
     }
 }
 
