@@ -19,7 +19,9 @@ fn outcome(name: &str, device: &str) -> Outcome {
     let device = Some(device.parse().unwrap());
     let plan = Plan { quick: true, device, seed: 1, runs: 1, ..Plan::default() };
     let nobody = |_: &str| {};
-    Experiment::named(name).unwrap().run(&plan, &nobody).unwrap()
+    let ran = Experiment::named(name).unwrap().run(&plan, &nobody);
+    assert!(ran.failed.is_empty(), "{:?}", ran.failed);
+    ran.outcome
 }
 
 /// The lines below a heading, up to the next line that is as little indented.

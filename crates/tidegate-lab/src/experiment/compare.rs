@@ -2,7 +2,7 @@
 
 use super::contestant::Contestant;
 use super::observer::{Looked, Observer, folded, watch};
-use super::outcome::{Case, Counted, Outcome, Position};
+use super::outcome::{Case, Counted, Measured, Outcome, Position};
 use super::rounds::Rounds;
 use super::{Opening, conditions};
 use crate::error::{Error, Result};
@@ -12,15 +12,6 @@ use tidegate::observe::{Observed, Wanted};
 
 /// The name of a race among outcomes.
 const EXPERIMENT: &str = "compare";
-
-/// A race that was run.
-#[derive(Debug, Default)]
-pub struct Race {
-    /// The measurements.
-    pub outcome: Outcome,
-    /// The targets that failed, with their errors; runs before the failure count.
-    pub failed: Vec<(String, Error)>,
-}
 
 /// A participant of a race.
 #[derive(Clone, Debug)]
@@ -85,7 +76,7 @@ pub fn compare(
     runs: u32,
     opening: &Opening,
     observer: &dyn Observer,
-) -> Result<Race> {
+) -> Result<Measured> {
     let entrant = |target| Entrant { name: Contestant::to_string(target), target, opening: opening.clone() };
     let entrants: Vec<Entrant<'_>> = targets.iter().map(entrant).collect();
     let rounds = Rounds::new(1, u64::from(runs), targets.len());
@@ -101,7 +92,7 @@ pub fn compare(
         notes: conditions(opening).into_iter().chain(heat.notes).collect(),
         ..Outcome::default()
     };
-    Ok(Race { outcome, failed: heat.failed })
+    Ok(Measured { outcome, failed: heat.failed })
 }
 
 /// The number of runs of a race, uncounted runs included.
@@ -249,7 +240,7 @@ mod tests {
     use super::*;
     use crate::workload::FsMark;
 
-    fn race(targets: &[&str]) -> Race {
+    fn race(targets: &[&str]) -> Measured {
         let _alone = crate::experiment::ALONE.lock();
         let targets: Vec<Contestant> = targets.iter().map(|t| t.parse().unwrap()).collect();
         let spec = Spec::FsMark(FsMark { files: 5, ..FsMark::default() });

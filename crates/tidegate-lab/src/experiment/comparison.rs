@@ -70,6 +70,9 @@ pub struct Comparison {
     pub reproduces: Verdict,
     /// The reason if the verdict is not yes; empty if it is.
     pub why: String,
+    /// Whether the reason was known before the runs.
+    #[serde(default)]
+    pub known: bool,
 }
 
 /// The known reasons why our ratio may differ.
@@ -125,6 +128,7 @@ impl Comparison {
             high,
             reproduces,
             why,
+            known: false,
         }
     }
 
@@ -137,13 +141,13 @@ impl Comparison {
     pub(crate) fn since(self, known: &str) -> Self {
         let missed = self.ours.is_some() && self.reproduces != Verdict::Yes && !self.why.contains(known);
         let why = if missed { format!("{}: {known}", self.why) } else { self.why };
-        Comparison { why, ..self }
+        Comparison { why, known: missed || self.known, ..self }
     }
 
     /// Marks a figure as measured on another device than its rule is for: there is no demand.
     pub(crate) fn elsewhere(self) -> Self {
         let (rule, reproduces) = (Rule::Shown(self.rule.number()), Verdict::Shown);
-        Comparison { rule, reproduces, published: None, why: String::new(), ..self }
+        Comparison { rule, reproduces, published: None, why: String::new(), known: false, ..self }
     }
 
     fn judged(name: &str, rule: Rule, is_ratio: bool, rounds: &[f64], because: Because) -> Self {
@@ -155,7 +159,7 @@ impl Comparison {
         };
         let (low, high) = ours.and_then(|o| o.ends).unzip();
         let (name, ours) = (name.into(), ours.map(|o| o.mean));
-        Comparison { name, rule, is_ratio, published, ours, low, high, reproduces, why }
+        Comparison { name, rule, is_ratio, published, ours, low, high, reproduces, why, known: false }
     }
 }
 
@@ -322,9 +326,16 @@ mod tests {
     #[test]
     fn nothing_is_demanded_of_another_device() {
         let missed = Comparison::ratio("a / b", Rule::AtLeast(3.0), &[2.0, 2.1]).beside(5.0).since("of A");
-        assert_eq!(missed.reproduces, Verdict::No);
+        assert_eq!((missed.reproduces, missed.known), (Verdict::No, true));
+        assert!(
+            !Comparison::ratio("a / b", Rule::AtLeast(3.0), &[4.0, 4.1]).since("of A").known,
+            "it is kept"
+        );
         let shown = missed.clone().elsewhere();
-        assert_eq!((shown.reproduces, &*shown.why, shown.published), (Verdict::Shown, "", None));
+        assert_eq!(
+            (shown.reproduces, &*shown.why, shown.known, shown.published),
+            (Verdict::Shown, "", false, None)
+        );
         assert_eq!((shown.ours, shown.low), (missed.ours, missed.low));
     }
 

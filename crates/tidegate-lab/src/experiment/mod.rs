@@ -46,7 +46,7 @@ use jobs::Job;
 pub use jobs::Jobs;
 pub(crate) use m3::AS_MANY as M3_AS_MANY;
 pub use observer::{Looked, Observer};
-pub use outcome::Outcome;
+pub use outcome::{Measured, Outcome};
 pub use place::Where;
 pub(crate) use setting::by_rounds;
 
@@ -182,21 +182,27 @@ impl Experiment {
         self.kernel.as_ref().filter(|_| plan.kernel && !plan.quick && plan.device.is_none())
     }
 
-    /// Runs it; `observer` hears of each run. The caller adds date and program.
-    ///
-    /// # Errors
-    /// The first run that fails; those of the observer.
-    pub fn run(&self, plan: &Plan, observer: &dyn Observer) -> Result<Outcome> {
+    /// Runs it; `observer` hears of each run. A setting that fails takes none of the others with it. The caller adds
+    /// date and program.
+    pub fn run(&self, plan: &Plan, observer: &dyn Observer) -> Measured {
         let settings = self.planned(plan);
         let simulated = settings.iter().all(|(_, s)| s.place(plan).is_simulated());
         let cpus = if simulated { settings.first().map_or(0, |(_, s)| s.cpus) } else { 0 };
-        let mut cases = Vec::new();
-        for (n, s) in &settings {
-            cases.push(s.measure(plan, (self.name, *n), observer)?);
-        }
-        (self.across)(&mut cases);
         let elsewhere = |s: &Setting| !s.is_at_home(plan);
-        for (case, _) in cases.iter_mut().zip(&settings).filter(|(_, (_, s))| elsewhere(s)) {
+        let (mut cases, mut of, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+        for (n, s) in &settings {
+            match s.measure(plan, (self.name, *n), observer) {
+                Ok(case) => {
+                    cases.push(case);
+                    of.push(s);
+                }
+                Err(e) => failed.push((format!("{}, {}", self.name, s.called(plan)), e)),
+            }
+        }
+        if failed.is_empty() {
+            (self.across)(&mut cases);
+        }
+        for (case, _) in cases.iter_mut().zip(of).filter(|(_, s)| elsewhere(s)) {
             case.comparisons = case.comparisons.drain(..).map(Comparison::elsewhere).collect();
         }
         let chosen = plan.device.as_ref().filter(|_| settings.iter().any(|(_, s)| elsewhere(s)));
@@ -208,7 +214,8 @@ impl Experiment {
             notes.push(note);
         }
         notes.extend(conditions(&plan.opening));
-        Ok(Outcome {
+        notes.extend(failed.iter().map(|(setting, e)| format!("{setting} failed: {e}")));
+        let outcome = Outcome {
             head: outcome::Head { quick: plan.quick, ..outcome::Head::default() },
             experiment: self.name.into(),
             title: self.title.into(),
@@ -217,7 +224,8 @@ impl Experiment {
             cpus,
             cases,
             notes,
-        })
+        };
+        Measured { outcome, failed }
     }
 }
 
@@ -273,6 +281,28 @@ mod tests {
         }]
     }
 
+    /// The first setting has too little room for its files.
+    #[test]
+    fn a_setting_that_fails_takes_none_with_it() {
+        let _alone = ALONE.lock();
+        let settings = |_: bool| {
+            let files = FsMark { files: 3, size: 200 << 20, ..FsMark::default() };
+            let too_large =
+                Setting { name: "too large".into(), workload: Spec::FsMark(files), ..few(true).remove(0) };
+            vec![too_large, few(true).remove(0)]
+        };
+        let across = |_: &mut [outcome::Case]| panic!("there are not all cases");
+        let e = Experiment { settings, across, ..m4::EXPERIMENT };
+        let ran = e.run(&Plan { quick: true, seed: 1, runs: 1, ..Plan::default() }, &|_: &str| {});
+        assert!(ran.outcome.cases.iter().map(|c| &*c.name).eq(["files on ufs"]));
+        assert!(ran.failed.iter().map(|f| &*f.0).eq(["m4, too large"]), "{:?}", ran.failed);
+        assert!(
+            ran.outcome.notes.iter().any(|n| n.starts_with("m4, too large failed: ")),
+            "{:?}",
+            ran.outcome.notes
+        );
+    }
+
     /// Verdicts and reasons hold only for the devices of the settings.
     #[test]
     fn another_device_is_not_judged() {
@@ -281,7 +311,7 @@ mod tests {
         let outcome = |device: &str| {
             let device = Some(device.parse().unwrap());
             let plan = Plan { quick: true, device, seed: 1, runs: 1, ..Plan::default() };
-            e.run(&plan, &|_: &str| {}).unwrap()
+            e.run(&plan, &|_: &str| {}).outcome
         };
         let (home, other) = (outcome("ufs"), outcome("ramdisk"));
         let [at_home, elsewhere] = [&home, &other].map(|o| &o.cases[0]);

@@ -4,6 +4,7 @@
 use super::comparison::Comparison;
 use super::excerpt::Excerpt;
 use super::rounds::median_run;
+use crate::error::Error;
 use crate::result::RunResult;
 use serde::{Deserialize, Serialize};
 use tidegate::observe::why::{Operation, Slow, explain};
@@ -55,6 +56,15 @@ pub struct Outcome {
     pub cases: Vec<Case>,
     /// Notes beside the figures.
     pub notes: Vec<String>,
+}
+
+/// The figures of an experiment or a race, and the parts of it without any.
+#[derive(Debug, Default)]
+pub struct Measured {
+    /// The measurements.
+    pub outcome: Outcome,
+    /// The settings or targets that failed, with their errors. Of a target, runs before the failure count.
+    pub failed: Vec<(String, Error)>,
 }
 
 /// All positions of the switch in one setting.

@@ -8,10 +8,10 @@
 //!
 //! Each device with each point of the workload is a case, and each combination of options one of its positions.
 
-use super::compare::{Entrant, Heat, Measure, Race, heat, runs};
+use super::compare::{Entrant, Heat, Measure, heat, runs};
 use super::contestant::{Contestant, Hardware};
 use super::observer::Observer;
-use super::outcome::{Case, Outcome};
+use super::outcome::{Case, Measured, Outcome};
 use super::rounds::{QUICK_RUNS, RUNS, Rounds};
 use super::{ALL, Opening, conditions};
 use crate::error::{Error, Result};
@@ -125,8 +125,8 @@ impl Sweep {
     ///
     /// # Errors
     /// Those of the observer.
-    pub fn run(&self, opening: &Opening, observer: &dyn Observer) -> Result<Race> {
-        let mut race = Race::default();
+    pub fn run(&self, opening: &Opening, observer: &dyn Observer) -> Result<Measured> {
+        let mut race = Measured::default();
         let memory = self.memory.or(opening.memory);
         let opening = &Opening { memory, hardware: self.hardware, ..opening.clone() };
         let mut notes = conditions(opening);

@@ -11,12 +11,12 @@ use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use tidegate::{Error, Result, error::Refusal};
-use tidegate_lab::experiment::compare::{self, Race, compare};
+use tidegate_lab::experiment::compare::{self, compare};
 use tidegate_lab::experiment::contestant::Contestant;
 use tidegate_lab::experiment::room;
 use tidegate_lab::experiment::rounds::Rounds;
 use tidegate_lab::experiment::sweep::Sweep;
-use tidegate_lab::experiment::{self, Experiment, Jobs, Opening, Outcome, Plan, Where};
+use tidegate_lab::experiment::{self, Experiment, Jobs, Measured, Opening, Outcome, Plan, Where};
 use tidegate_lab::report::{self, Extras};
 use tidegate_lab::workload::{CkptStorm, FsMark, PgIoPerf, Spec, Streams, SyncMode};
 
@@ -258,15 +258,14 @@ fn run_experiments(args: &Run, dir: &Path, global: &Global) -> Result<()> {
     let wanted = global.watch.wanted();
     let look = Look::new(experiments.iter().map(|e| e.runs(&plan, wanted)).sum(), global)?;
     let (mut outcomes, mut failures) = (Vec::new(), Vec::new());
-    // An experiment that fails takes none of the others with it, which may have run for half an hour.
     for e in experiments {
-        match e.run(&plan, &look).map_err(failed(e.name)) {
-            Ok(outcome) => {
-                let outcome = Outcome { head: head(plan.quick), ..outcome };
-                keep(dir, &outcome)?;
-                outcomes.push(outcome);
-            }
-            Err(e) => failures.push(e),
+        let ran = e.run(&plan, &look);
+        failures
+            .extend(ran.failed.into_iter().map(|(setting, e)| Error::refused(Refusal::Failed, setting, e)));
+        if !ran.outcome.cases.is_empty() {
+            let outcome = Outcome { head: head(plan.quick), ..ran.outcome };
+            keep(dir, &outcome)?;
+            outcomes.push(outcome);
         }
     }
     look.end();
@@ -297,7 +296,7 @@ fn race(args: &Compare, dir: &Path, global: &Global) -> Result<()> {
 }
 
 /// Keeps and shows the result of a race. The command fails if a target failed.
-fn finish(race: Race, quick: bool, dir: &Path, global: &Global) -> Result<()> {
+fn finish(race: Measured, quick: bool, dir: &Path, global: &Global) -> Result<()> {
     let outcome = Outcome { head: head(quick), ..race.outcome };
     if outcome.cases.iter().any(|c| !c.positions.is_empty()) {
         keep(dir, &outcome)?;
