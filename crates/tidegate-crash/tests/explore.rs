@@ -67,23 +67,6 @@ fn a_few_hundred_power_cuts_of_ext4_break_no_promise() {
     explored("ext4", ext4_bases(), 400);
 }
 
-/// Runs with states that once broke a promise: data was added to the last page of a file while the page was on its
-/// way, and pages behind it were on the device first. In the first run, one pass left the page out; the second is done
-/// by several threads.
-#[test]
-fn a_file_is_no_longer_than_its_last_page_on_the_device() {
-    if ["mke2fs", "e2fsck"].into_iter().any(oracle::skip_or_fail) {
-        return;
-    }
-    let settings = Settings { bases: Arc::new(ext4_bases()), ..Settings::default() };
-    for (seed, states, crowds) in [(28_112_398, 400, CROWDS), (77_142, 150, 1)] {
-        let limits = Limits { seed, states, crowds, shrink: 0, ..Limits::default() };
-        let report = explore(&limits, &settings, &Arc::default()).unwrap_or_else(|e| panic!("{e}"));
-        let failed: String = report.failures.iter().map(|f| text("ext4", f)).collect();
-        assert!(report.failures.is_empty(), "{failed}");
-    }
-}
-
 /// Volumes that mke2fs makes.
 fn ext4_bases() -> Bases {
     let scratch = ext4::scratch("crash").unwrap_or_else(|e| panic!("{e}"));

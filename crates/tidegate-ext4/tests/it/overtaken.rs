@@ -5,8 +5,8 @@ use crate::common::volume::{fresh, fsck, open_rw};
 use crate::rig::{Gate, skip};
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_block::{BioFlags, Errno, MemoryDevice, Op};
-use tidegate_rt::{clock, thread};
+use tidegate_block::{BioFlags, Errno, MemoryDevice, Op, Request};
+use tidegate_rt::{Nanos, clock, sim, thread};
 use tidegate_vfs::*;
 
 const ROOT: &Cred = &Cred::ROOT;
@@ -22,12 +22,19 @@ fn create(v: &Arc<Vfs>, name: &[u8]) -> File {
 
 /// The size of the file after a power cut now.
 fn size_after_a_cut(device: &MemoryDevice) -> std::result::Result<u64, String> {
+    content_after_a_cut(device).map(|bytes| bytes.len() as u64)
+}
+
+/// The bytes of the file after a power cut now.
+fn content_after_a_cut(device: &MemoryDevice) -> std::result::Result<Vec<u8>, String> {
     let cut = Arc::new(device.copy());
     fsck(&cut)?;
     let (_, v) = open_rw(cut, MemoryLimits::default(), clock::realtime()).unwrap();
-    let size = v.lookup(&v.root().unwrap(), b"f").unwrap().size();
+    let inode = v.lookup(&v.root().unwrap(), b"f").unwrap();
+    let mut bytes = vec![0; inode.size() as usize];
+    assert_eq!(v.open(ROOT, &inode, OpenFlags::READ).unwrap().read_at(0, &mut bytes).unwrap(), bytes.len());
     v.unmount().unwrap();
-    Ok(size)
+    Ok(bytes)
 }
 
 /// Writes a page that the device holds back, and one behind it that the device takes, and commits. Checks the
@@ -132,4 +139,90 @@ fn a_page_that_got_longer_on_its_way_makes_its_file_no_longer_than_it_was() {
         drop((f, other));
         v.unmount().unwrap();
     }
+}
+
+/// A background pass leaves out pages that are on their way. Pages behind one that got more bytes meanwhile make the
+/// file longer by those bytes, too.
+#[test]
+fn a_page_that_got_longer_on_its_way_goes_before_pages_behind_it() {
+    if skip() {
+        return;
+    }
+    for how in [&["-b", "1024"][..], &["-b", "4096"], &["-b", "4096", "-O", "^64bit,^extents"]] {
+        let below = fresh(32, &[&["-t", "ext4"], how].concat());
+        let gate = Gate::new(below.clone(), |rq| rq.op == Op::Write && !rq.flags.contains(BioFlags::META));
+        let (_, v) = open_rw(gate.clone(), MemoryLimits::default(), clock::realtime()).unwrap();
+        let (f, other) = (create(&v, b"f"), create(&v, b"other"));
+        v.sync().unwrap();
+        f.write_at(0, &[1; 2000]).unwrap();
+        send(&v, &f);
+        f.write_at(2000, &[2; 10_000]).unwrap();
+        let (vfs, inode) = (v.clone(), f.inode().clone());
+        let pass = thread::spawn("pass", move || {
+            vfs.fs().writepages(&inode, &mut WritebackControl::background(u64::MAX)).unwrap();
+        });
+        // The pass gets time to send the pages behind, if that is allowed.
+        thread::sleep(Duration::from_millis(200));
+        gate.let_go(Ok(()));
+        pass.unwrap().join();
+        v.bdi().submit_pending();
+        f.inode().mapping.wait_writeback(0, u64::MAX);
+        other.write_at(0, b"other").unwrap();
+        other.fsync(false).unwrap();
+        let found = content_after_a_cut(&below).unwrap();
+        let written = [&[1; 2000][..], &[2; 10_000]].concat();
+        assert_eq!(found.len(), written.len(), "{how:?}");
+        assert!(found == written, "{how:?}");
+        drop((f, other));
+        v.unmount().unwrap();
+    }
+}
+
+/// Two passes at once: one takes a page that the device holds back, the other pages behind it. In no order of their
+/// steps is the file longer than the first page meanwhile.
+#[test]
+fn passes_make_a_file_longer_in_the_order_of_its_pages() {
+    if skip() {
+        return;
+    }
+    let made = fresh(32, &["-t", "ext4", "-b", "4096"]);
+    for seed in 0..20 {
+        let below = Arc::new(made.copy());
+        let ours = below.clone();
+        let config = sim::Config { seed, quantum: Nanos(0), jitter: 4, ..sim::Config::default() };
+        let cut =
+            sim::run_with(&config, move || two_passes(&ours)).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        assert_eq!(size_after_a_cut(&cut.value), Ok(0), "seed {seed}");
+        assert_eq!(size_after_a_cut(&below), Ok(45_960), "seed {seed}");
+    }
+}
+
+/// Returns the device as it is while the first page is held back.
+fn two_passes(below: &Arc<MemoryDevice>) -> MemoryDevice {
+    let first = |rq: &Request| rq.op == Op::Write && !rq.flags.contains(BioFlags::META) && rq.bytes == 4096;
+    let gate = Gate::new(below.clone(), first);
+    let (_, v) = open_rw(gate.clone(), MemoryLimits::default(), clock::realtime()).unwrap();
+    let (f, other) = (create(&v, b"f"), create(&v, b"other"));
+    v.sync().unwrap();
+    f.write_at(0, &[1; 4096]).unwrap();
+    f.write_at(40_960, &[2; 5000]).unwrap();
+    let pass = |start| {
+        let (v, inode) = (v.clone(), f.inode().clone());
+        thread::spawn("pass", move || {
+            let mut wbc = WritebackControl { start, ..WritebackControl::background(u64::MAX) };
+            v.fs().writepages(&inode, &mut wbc).unwrap();
+        })
+        .unwrap()
+    };
+    [pass(0), pass(10)].into_iter().for_each(thread::JoinHandle::join);
+    v.bdi().submit_pending();
+    thread::sleep(Duration::from_millis(200));
+    assert!(gate.is_kept());
+    other.write_at(0, b"other").unwrap();
+    other.fsync(false).unwrap();
+    let cut = below.copy();
+    gate.let_go(Ok(()));
+    drop((f, other));
+    v.unmount().unwrap();
+    cut
 }
