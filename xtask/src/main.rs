@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
-use tidegate_testing::{fill, golden, manifest, oracle, power, uml, workspace, zoned};
+use tidegate_testing::{fill, golden, manifest, oracle, power, uml, workspace};
 use xtask::zoned::ZonedArgs;
 use xtask::{arrows, bench, mutants, soak, suite};
 
@@ -260,10 +260,7 @@ fn run_uml(args: &UmlArgs) -> Result<ExitCode> {
 
 fn run_golden(args: &GoldenArgs) -> Result<ExitCode> {
     if args.list {
-        let plain = golden::SPECS.iter().map(|s| (s.name, s.about));
-        for (name, about) in plain.chain(zoned::golden::SPECS.iter().map(|s| (s.name, s.about))) {
-            println!("{name:<27} {about}");
-        }
+        golden::list().for_each(|(name, about)| println!("{name:<27} {about}"));
         return Ok(ExitCode::SUCCESS);
     }
     let dir = args.dir.clone().unwrap_or_else(golden::default_dir);

@@ -13,8 +13,8 @@
 //! | [`fill`] | test trees with every odd corner |
 //! | [`exercise`] | a small tree, and the way through it on a damaged volume |
 //! | [`power`] | workers whose fsyncs are promises, and what a power cut left of them |
-//! | [`ext4`] | ext4 volumes by e2fsprogs |
-//! | [`golden`] | volumes made by the kernel and the reference tools, cached |
+//! | [`ext4`] | ext4 volumes by e2fsprogs and by the kernel |
+//! | [`golden`] | F2FS volumes made by the kernel and the reference tools, cached |
 //! | [`perfetto`] | Perfetto's trace processor, asked in SQL |
 //! | [`workspace`] | where the workspace, its target directory and the helper program are |
 //! | [`temp`] | scratch directories that remove themselves |

@@ -17,6 +17,7 @@ mod flagged;
 mod foreign;
 mod fuzz_body;
 mod fuzzed;
+mod golden;
 mod grown;
 mod hashes;
 mod hostile;

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use tidegate_rt::clock;
 
 use super::{SPECS, Spec, make, spec};
+use crate::ext4::golden as ext4;
 use crate::manifest::Manifest;
 use crate::workspace;
 use crate::zoned::golden as zoned;
@@ -34,7 +35,7 @@ pub struct Golden {
 }
 
 impl Golden {
-    fn at(dir: &Path, name: &str) -> Self {
+    pub(crate) fn at(dir: &Path, name: &str) -> Self {
         let file = |suffix: &str| dir.join(format!("{name}.{suffix}"));
         let there = |suffix| Some(file(suffix)).filter(|p| p.exists());
         Golden { image: file("img"), manifest: there("jsonl"), recovered: there("recovered.jsonl") }
@@ -72,12 +73,19 @@ pub fn ensure_in(dir: &Path, name: &str) -> Result<Golden> {
     obtain(dir, spec(name)?, false).map(|(golden, _)| golden)
 }
 
+/// Name and purpose of every golden volume.
+pub fn list() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let f2fs = SPECS.iter().map(|s| (s.name, s.about));
+    let ext4 = ext4::SPECS.iter().map(|s| (s.name, s.about));
+    f2fs.chain(ext4).chain(zoned::SPECS.iter().map(|s| (s.name, s.about)))
+}
+
 /// Makes all volumes, or the named ones, as many at once as there are CPUs, and prints the time of each.
 ///
 /// # Errors
 /// An error of a volume. Volumes under way are completed first; no volume is begun after the error.
 pub fn make_all(dir: &Path, only: &[String], force: bool) -> Result<()> {
-    let names: Vec<&str> = SPECS.iter().map(|s| s.name).chain(zoned::SPECS.iter().map(|s| s.name)).collect();
+    let names: Vec<&str> = list().map(|(name, _)| name).collect();
     for name in only {
         ensure!(names.contains(&name.as_str()), "no golden volume is called {name:?}");
     }
@@ -100,11 +108,13 @@ pub fn make_all(dir: &Path, only: &[String], force: bool) -> Result<()> {
 
 fn obtain_loudly(dir: &Path, name: &str, force: bool) -> Result<()> {
     let start = clock::now();
+    let of_ext4 = ext4::SPECS.iter().find(|s| s.name == name);
     let of_zones = zoned::SPECS.iter().find(|s| s.name == name);
-    let (manifest, made) = match of_zones {
-        Some(_) if crate::zoned::skip_or_fail() => return Ok(()),
-        Some(spec) => zoned::obtain(dir, spec, force).map(|(volume, made)| (volume.manifest, made))?,
-        None => obtain(dir, spec(name)?, force).map(|(golden, made)| (golden.manifest, made))?,
+    let (manifest, made) = match (of_ext4, of_zones) {
+        (Some(spec), _) => ext4::obtain(dir, spec, force).map(|(golden, made)| (golden.manifest, made))?,
+        (_, Some(_)) if crate::zoned::skip_or_fail() => return Ok(()),
+        (_, Some(spec)) => zoned::obtain(dir, spec, force).map(|(volume, made)| (volume.manifest, made))?,
+        _ => obtain(dir, spec(name)?, force).map(|(golden, made)| (golden.manifest, made))?,
     };
     let state = if made { "made" } else { "cached" };
     let note = if manifest.is_none() { ", no manifest" } else { "" };

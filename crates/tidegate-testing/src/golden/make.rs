@@ -160,7 +160,8 @@ impl Job<'_> {
     }
 }
 
-fn fill_with(kind: Kind) -> Result<String> {
+/// The command that fills a guest's volume.
+pub(crate) fn fill_with(kind: Kind) -> Result<String> {
     let value = kind.to_possible_value().context("a hidden tree")?;
     Ok(format!("$HELPER guest-fill {} $MNT\n", sh(value.get_name())))
 }

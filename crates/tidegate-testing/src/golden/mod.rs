@@ -1,4 +1,4 @@
-//! Volumes made by the kernel and the reference tools, cached.
+//! Volumes made by the kernel and the reference tools, cached: those of F2FS, and the list of all.
 //!
 //! Each is a sparse image `NAME.img` and, where a kernel could read it, a manifest `NAME.jsonl` of the tree
 //! that the kernel found. Two volumes end in a power cut; then `NAME.jsonl` is the tree of the last
@@ -10,6 +10,7 @@ mod make;
 mod spec;
 
 pub(crate) use cache::once;
-pub use cache::{Golden, default_dir, ensure, ensure_in, make_all, sparse_copy};
+pub use cache::{Golden, default_dir, ensure, ensure_in, list, make_all, sparse_copy};
 pub use check::{checkpoint_flags, fsck_f2fs, is_compact};
+pub(crate) use make::fill_with;
 pub use spec::{SPECS, Spec, spec};

@@ -1,4 +1,6 @@
-//! ext4 volumes made, checked and recovered by e2fsprogs.
+//! ext4 volumes made, checked and recovered by e2fsprogs, and those that the kernel filled.
+
+pub mod golden;
 
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
