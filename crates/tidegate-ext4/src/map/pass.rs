@@ -56,16 +56,16 @@ impl Ext4 {
         let (mut at, mut filled, mut first) = (wbc.start, 0, Ok(()));
         while wbc.nr_to_write > 0 {
             let order = self.order_of(inode, plug);
-            let Some(next) = inode.mapping.next_dirty(at, wbc.end, tag) else { break };
-            let gap = self.left_out(inode, filled, next.start);
+            let Some(next) = inode.mapping.first_dirty(at, wbc.end, tag) else { break };
+            let gap = self.left_out(inode, filled, next);
             let taken = match gap {
-                Some(page) => inode.mapping.take_dirty(page, next.start, Tag::Dirty, PageBuf::MAX_PAGES),
+                Some(page) => inode.mapping.take_dirty(page, next, Tag::Dirty, PageBuf::MAX_PAGES),
                 None => inode.mapping.take_dirty(at, wbc.end, tag, PageBuf::MAX_PAGES),
             };
             match taken {
                 Taken::None if gap.is_none() => break,
                 // The file was cut meanwhile.
-                Taken::None => filled = next.start,
+                Taken::None => filled = next,
                 Taken::Busy(i) if wbc.sync_all || gap.is_some() => {
                     drop(order);
                     plug.send(); // the page that this thread waits for may be in it
@@ -117,7 +117,7 @@ impl Ext4 {
             return None;
         }
         let sent = own(inode).sent.lock().end_of_all() / PAGE;
-        Some(inode.mapping.next_dirty(covered.max(sent).max(from), next, Tag::Dirty)?.start)
+        inode.mapping.first_dirty(covered.max(sent).max(from), next, Tag::Dirty)
     }
 
     /// Marks runs that have arrived, if any have. Bios in the plug are sent first: a mark may wait for the

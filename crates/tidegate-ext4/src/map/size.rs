@@ -7,7 +7,8 @@
 //! Data before a run of pages must be there before the run makes the file longer: pages are taken in an order
 //! (`ei->i_order_lock`), a pass first sends dirty pages that the size would newly cover (`left_out`), and a run that
 //! arrives before an earlier one is held (`hold_back`). With `nomap_first=off|on`, passes go on as in Linux, and a power
-//! cut may leave zeros in place of bytes that were added to the last page while it was on its way.
+//! cut may leave zeros in place of bytes that were added to the last page while it was on its way. A size that
+//! truncate(2) sets is stored at once, also over dirty pages, as in Linux.
 
 use crate::inode::{ei, own};
 use crate::volume::handle::{Handle, HandleType};
@@ -41,7 +42,8 @@ impl Ext4 {
         let more = inode.mapping.next_unwritten(end.div_ceil(PAGE), u64::MAX).is_some()
             // The page with the end got longer since it was sent.
             || !end.is_multiple_of(PAGE) && inode.mapping.is_dirty(end / PAGE);
-        if more { end } else { size }
+        // A write that goes on has raised the size to which pages get places, and not yet the size that is read.
+        if more { end } else { size.max(end) }
     }
 
     /// Raises a file's size in the table to `size`, but not beyond the file's end, if the table's is smaller.

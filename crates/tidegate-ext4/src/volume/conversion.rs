@@ -95,6 +95,8 @@ impl Written {
 
     /// Ends the write-back; with `failed` the pages stay dirty.
     pub(crate) fn end(self, failed: Option<&Error>) {
+        // A truncation waits for the write-back alone. From here on the table's size says how far data is there.
+        own(&self.inode).sent.lock().shorten(self.turn.number, 0);
         if let Some(e) = failed.and_then(Error::errno) {
             self.inode.mapping.record_errno(e);
         }

@@ -115,27 +115,10 @@ impl AddressSpace {
     /// transaction before it takes pages. The run includes pages that are also under write-back, and other threads may
     /// take pages meanwhile. Takes `i_pages`.
     pub fn next_dirty(&self, start: u64, end: u64, tag: Tag) -> Option<Range<u64>> {
-        let tagged = |id: u64, at: u64| {
-            let bits = self.peek(id, |c| if tag == Tag::Dirty { c.dirty } else { c.towrite });
-            bits.unwrap_or(0) & range_mask(id, at, end)
-        };
-        let mut at = start;
-        let (first, mut bits) = loop {
-            if at >= end {
-                return None;
-            }
-            // Runs often follow each other in one chunk, so all shards are searched only when this chunk has no run
-            // left.
-            let id = at / CHUNK_PAGES;
-            let bits = tagged(id, at);
-            if bits != 0 {
-                break (id * CHUNK_PAGES + u64::from(bits.trailing_zeros()), bits >> bits.trailing_zeros());
-            }
-            at = self.next_dirty_chunk((id + 1).saturating_mul(CHUNK_PAGES), end)? * CHUNK_PAGES;
-        };
+        let (first, mut bits) = self.first_tagged(start, end, tag)?;
         let mut last = first + u64::from(bits.trailing_ones());
         while last.is_multiple_of(CHUNK_PAGES) && last < end {
-            bits = tagged(last / CHUNK_PAGES, last);
+            bits = self.tagged(last / CHUNK_PAGES, last..end, tag);
             let more = u64::from(bits.trailing_ones());
             last += more;
             if more < CHUNK_PAGES {
@@ -143,6 +126,34 @@ impl AddressSpace {
             }
         }
         Some(first..last)
+    }
+
+    /// The first tagged page in `start..end`, whether under write-back or not. Takes `i_pages`.
+    pub fn first_dirty(&self, start: u64, end: u64, tag: Tag) -> Option<u64> {
+        self.first_tagged(start, end, tag).map(|(first, _)| first)
+    }
+
+    /// The first tagged page in `start..end`, and the tags of its chunk from that page on.
+    fn first_tagged(&self, start: u64, end: u64, tag: Tag) -> Option<(u64, u64)> {
+        let mut at = start;
+        while at < end {
+            // Runs often follow each other in one chunk, so all shards are searched only when this chunk has no run
+            // left.
+            let id = at / CHUNK_PAGES;
+            let bits = self.tagged(id, at..end, tag);
+            if bits != 0 {
+                let skipped = bits.trailing_zeros();
+                return Some((id * CHUNK_PAGES + u64::from(skipped), bits >> skipped));
+            }
+            at = self.next_dirty_chunk((id + 1).saturating_mul(CHUNK_PAGES), end)? * CHUNK_PAGES;
+        }
+        None
+    }
+
+    /// The tags of the pages in `pages` that chunk `id` holds, by their places in the chunk.
+    fn tagged(&self, id: u64, pages: Range<u64>, tag: Tag) -> u64 {
+        let bits = self.peek(id, |c| if tag == Tag::Dirty { c.dirty } else { c.towrite });
+        bits.unwrap_or(0) & range_mask(id, pages.start, pages.end)
     }
 
     /// The dirty pages of `start..end`, in order. They stay dirty. Each run is looked up when the iterator reaches it.
@@ -368,6 +379,7 @@ mod tests {
                     let first = inside.clone().next().copied();
                     let run = first.map(|a| a..(a..end).find(|p| !dirty.contains(p)).unwrap_or(end));
                     assert_eq!(m.next_dirty(start, end, Tag::Dirty), run, "{start}..{end} of {dirty:?}");
+                    assert_eq!(m.first_dirty(start, end, Tag::Dirty), run.map(|r| r.start));
                     assert_eq!(m.next_dirty(start, end, Tag::ToWrite), None);
                     assert!(m.dirty_indices(start, end).eq(inside.copied()), "{start}..{end} of {dirty:?}");
                 }
