@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use tidegate_rt::{Nanos, clock, thread};
 
 /// The time that killed processes get to disappear.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The output of a guest.
 #[derive(Debug, Clone)]

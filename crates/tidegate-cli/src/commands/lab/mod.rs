@@ -244,6 +244,12 @@ fn run_experiments(args: &Run, dir: &Path, global: &Global) -> Result<()> {
         name => vec![Experiment::named(name).map_err(failed("lab run"))?],
     };
     writable(dir)?;
+    // Each of the settings would say so.
+    if let Some(Where::File(path)) = args.device.as_ref()
+        && path.exists()
+    {
+        return Err(failed("lab run")(tidegate_lab::Error::Exists { path: path.clone() }));
+    }
     let plan = Plan {
         quick: args.quick,
         device: args.device.clone(),

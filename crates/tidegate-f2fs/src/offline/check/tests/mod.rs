@@ -45,10 +45,10 @@ fn golden_volumes_are_clean() {
         return;
     };
     // A volume on zones is two files, with a list of zones: `it::zoned_kernel` tests those volumes.
-    let is_zoned =
-        |p: &std::path::Path| p.file_name().is_some_and(|n| n.as_encoded_bytes().starts_with(b"zoned-"));
+    let others: [&[u8]; 3] = [b"zoned-", b"ext4-", b"foreign-ext4"];
+    let is_other = |name: &std::ffi::OsStr| others.iter().any(|o| name.as_encoded_bytes().starts_with(o));
     let is_f2fs = |p: &std::path::PathBuf| {
-        p.extension().is_some_and(|x| x == "img") && !p.ends_with("foreign-ext4.img") && !is_zoned(p)
+        p.extension().is_some_and(|x| x == "img") && !p.file_name().is_some_and(is_other)
     };
     for path in entries.flatten().map(|e| e.path()).filter(is_f2fs) {
         let options = OpenOptions { read_only: true, backend: Backend::Threads, ..Default::default() };
