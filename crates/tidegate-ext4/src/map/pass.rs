@@ -98,8 +98,8 @@ impl Ext4 {
         first
     }
 
-    /// Locks the order in which a file's pages are taken. The thread that has the lock may wait for a commit, and
-    /// that for pages in the plug.
+    /// Locks the order in which a file's pages are taken. The thread that has the lock may wait for a commit, and the
+    /// commit for pages in this plug, so they are sent before the wait.
     fn order_of<'a>(&self, inode: &'a Inode, plug: &mut Plug<'_>) -> MutexGuard<'a, ()> {
         let order = &own(inode).order;
         order.try_lock().unwrap_or_else(|| {

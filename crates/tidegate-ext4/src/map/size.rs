@@ -9,6 +9,9 @@
 //! arrives before an earlier one is held (`hold_back`). With `nomap_first=off|on`, passes go on as in Linux, and a power
 //! cut may leave zeros in place of bytes that were added to the last page while it was on its way. A size that
 //! truncate(2) sets is stored at once, also over dirty pages, as in Linux.
+//!
+//! One case is not covered: a pass reads the end of a run after it has taken the pages. If a write makes the file longer
+//! in between, the size may cover bytes of the run's last page that are not on the device yet.
 
 use crate::inode::{ei, own};
 use crate::volume::handle::{Handle, HandleType};
