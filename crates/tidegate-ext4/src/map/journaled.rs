@@ -71,14 +71,15 @@ impl Ext4 {
         }
         let mut at = wbc.start;
         while wbc.nr_to_write > 0 {
-            match inode.mapping.take_dirty(at, wbc.end, tag, PageBuf::MAX_PAGES) {
+            let (taken, size) = inode.take_dirty(at, wbc.end, tag, PageBuf::MAX_PAGES);
+            match taken {
                 Taken::None => break,
                 Taken::Busy(i) if wbc.sync_all => inode.mapping.wait_writeback(i, i + 1),
                 Taken::Busy(i) => at = i + 1,
                 Taken::Run(run) => {
                     at = run.index + run.pages as u64;
                     let mut plug = Plug::marking(&self.blocks.queue, wbc.to_write_flags());
-                    self.write_or_log(inode, &run, &mut plug, Taking::default())?;
+                    self.write_or_log(inode, &run, &mut plug, Taking { size, order: None, here: None })?;
                     wbc.written += run.pages as u64;
                     wbc.nr_to_write = wbc.nr_to_write.saturating_sub(run.pages as u64);
                 }
@@ -87,12 +88,12 @@ impl Ext4 {
         Ok(())
     }
 
-    /// Puts a run of pages into as many transactions as it needs.
-    pub(super) fn log_run(&self, inode: &Arc<Inode>, run: &DirtyRun) -> Result<()> {
+    /// Puts a run of pages, which hold all bytes of the file before byte `size`, into as many transactions as it needs.
+    pub(super) fn log_run(&self, inode: &Arc<Inode>, run: &DirtyRun, size: u64) -> Result<()> {
         let (mut from, end) = (run.index, run.index + run.pages as u64);
         let mut stuck = false;
         while from < end {
-            let logged = match self.log_part(inode, run, from..end) {
+            let logged = match self.log_part(inode, run, from..end, size) {
                 // Marks alone may have filled a transaction.
                 Ok(0) if stuck => Err(Error::new(ErrorKind::Io, "no transaction has room for a page")),
                 logged => logged,
@@ -114,13 +115,11 @@ impl Ext4 {
     }
 
     /// Puts the first of some pages of a run into a transaction; returns their number.
-    fn log_part(&self, inode: &Arc<Inode>, run: &DirtyRun, pages: Range<u64>) -> Result<u64> {
-        let (start, end) = (pages.start * PAGE, (pages.end * PAGE).min(inode.size()));
-        if start >= end {
-            // A file gets no blocks past its end.
+    fn log_part(&self, inode: &Arc<Inode>, run: &DirtyRun, pages: Range<u64>, size: u64) -> Result<u64> {
+        let Some(end) = self.end_of_run(inode, &pages, size) else {
             return Ok(pages.end - pages.start);
-        }
-        let all = self.file_blocks(&(start..end));
+        };
+        let all = self.file_blocks(&(pages.start * PAGE..end));
         let per_page = self.blocks.per_page();
         let most = DATA_AT_ONCE.min(self.blocks.most_data()).max(per_page) / per_page * per_page;
         let blocks = all.start..all.end.min(all.start + most);
@@ -279,13 +278,19 @@ mod tests {
         inode.mapping.wait_writeback(0, u64::MAX);
 
         file.write_at(0, &[2; 20_000]).unwrap();
-        let Taken::Run(run) = inode.mapping.take_dirty(0, u64::MAX, Tag::Dirty, PageBuf::MAX_PAGES) else {
+        let (Taken::Run(run), size) = inode.take_dirty(0, u64::MAX, Tag::Dirty, PageBuf::MAX_PAGES) else {
             panic!("pages are dirty");
         };
         let flags = inode.attr().flags | InodeFlags::JOURNAL_DATA.bits();
         inode.attr().flags = flags;
         Arc::make_mut(&mut own(inode).write()).flags.insert(InodeFlags::JOURNAL_DATA);
-        fs.write_or_log(inode, &run, &mut Plug::new(&fs.blocks.queue), Taking::default()).unwrap();
+        fs.write_or_log(
+            inode,
+            &run,
+            &mut Plug::new(&fs.blocks.queue),
+            Taking { size, order: None, here: None },
+        )
+        .unwrap();
         assert_eq!((in_place(), inode.mapping.nr_dirty()), (bios, 0), "they are in a transaction");
         vfs.setattr(&Cred::ROOT, inode, &SetAttr::default()).unwrap();
         drop(file);

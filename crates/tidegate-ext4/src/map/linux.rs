@@ -121,7 +121,7 @@ impl Pass<'_> {
     fn log_taken(&mut self) -> Result<()> {
         self.plug.send();
         let Some((run, _)) = self.taken.take() else { return Ok(()) };
-        self.fs.log_run(self.inode, &run)?;
+        self.fs.log_run(self.inode, &run, u64::MAX)?;
         self.wbc.written += run.pages as u64;
         self.wbc.nr_to_write = self.wbc.nr_to_write.saturating_sub(run.pages as u64);
         Ok(())

@@ -58,13 +58,13 @@ impl Ext4 {
             let order = self.order_of(inode, plug);
             let Some(next) = inode.mapping.first_dirty(at, wbc.end, tag) else { break };
             let gap = self.left_out(inode, filled, next);
-            let taken = match gap {
-                Some(page) => inode.mapping.take_dirty(page, next, Tag::Dirty, PageBuf::MAX_PAGES),
-                None => inode.mapping.take_dirty(at, wbc.end, tag, PageBuf::MAX_PAGES),
+            let (taken, size) = match gap {
+                Some(page) => inode.take_dirty(page, next, Tag::Dirty, PageBuf::MAX_PAGES),
+                None => inode.take_dirty(at, wbc.end, tag, PageBuf::MAX_PAGES),
             };
             match taken {
                 Taken::None if gap.is_none() => break,
-                // The file was cut meanwhile.
+                // The file was cut meanwhile, or a write still makes it longer.
                 Taken::None => filled = next,
                 Taken::Busy(i) if wbc.sync_all || gap.is_some() => {
                     drop(order);
@@ -85,8 +85,8 @@ impl Ext4 {
                         // For a large file, the thread marks runs while others are sent.
                         self.mark_arrived(here, plug);
                     }
-                    if let Err(e) = self.write_or_log(inode, &run, plug, Taking { order: Some(order), here })
-                    {
+                    let taking = Taking { size, order: Some(order), here };
+                    if let Err(e) = self.write_or_log(inode, &run, plug, taking) {
                         first = first.and(Err(e));
                         break;
                     }

@@ -10,8 +10,8 @@
 //! cut may leave zeros in place of bytes that were added to the last page while it was on its way. A size that
 //! truncate(2) sets is stored at once, also over dirty pages, as in Linux.
 //!
-//! One case is not covered: a pass reads the end of a run after it has taken the pages. If a write makes the file longer
-//! in between, the size may cover bytes of the run's last page that are not on the device yet.
+//! A write may make the file longer while a pass is at work. The pass takes no page behind the size that readers see,
+//! and a run reaches to the size at the moment when its pages were taken.
 
 use crate::inode::{ei, own};
 use crate::volume::handle::{Handle, HandleType};

@@ -51,8 +51,9 @@ pub(super) enum Then {
 }
 
 /// A pass that has taken pages.
-#[derive(Default)]
 pub(super) struct Taking<'a> {
+    /// The pages hold all bytes of the file before this one.
+    pub size: u64,
     /// The file's `ei->i_order_lock`, until the last of the pages has a place and a turn.
     pub order: Option<MutexGuard<'a, ()>>,
     /// The runs that arrive while the pass is at work, if its thread waits for it.
@@ -112,9 +113,9 @@ impl Ext4 {
         taking: Taking<'_>,
     ) -> Result<()> {
         if self.logs_data(inode) {
-            drop(taking);
+            drop(taking.order);
             plug.send(); // a commit may wait for pages in it
-            return self.log_run(inode, run);
+            return self.log_run(inode, run, taking.size);
         }
         self.write_run(inode, run, plug, taking)
     }
@@ -152,13 +153,11 @@ impl Ext4 {
         taking: &mut Taking<'_>,
     ) -> Result<u64> {
         let all = pages.end - pages.start;
-        // A file gets no blocks past its end.
-        let (start, end) = (pages.start * PAGE, (pages.end * PAGE).min(inode.size()));
-        if start >= end {
+        let Some(end) = self.end_of_run(inode, &pages, taking.size) else {
             inode.mapping.end_writeback(pages.start, all as usize, None);
             return Ok(all);
-        }
-        let blocks = self.file_blocks(&(start..end));
+        };
+        let blocks = self.file_blocks(&(pages.start * PAGE..end));
         // The pages in the plug are sent before the wait for a commit, which may wait for them.
         let (pieces, mut then) = match self.conversions_of(inode) {
             Some(queue) => self.set_aside(inode, &blocks, end, queue, plug)?,
@@ -172,6 +171,22 @@ impl Ext4 {
         }
         debug_assert!(!handle::is_held(), "pages are sent while a commit waits for this thread");
         self.send_pages(inode, run, pages, (blocks, pieces), then, plug)
+    }
+
+    /// The byte to which a file is written with these taken pages, which hold all of its bytes before byte `size`;
+    /// `None` if the file was cut before them. A file gets no blocks past its end.
+    pub(super) fn end_of_run(&self, inode: &Arc<Inode>, pages: &Range<u64>, size: u64) -> Option<u64> {
+        let now = (pages.end * PAGE).min(inode.size());
+        let end = now.min(size);
+        if pages.start * PAGE >= end {
+            return None;
+        }
+        if self.blocks_of(end) < self.blocks_of(now) {
+            // A write makes the file longer, and its blocks may not be larger than its data. Bytes of the write that
+            // were there when the page was taken would not be written at all.
+            inode.write_again(pages.end - 1);
+        }
+        Some(end)
     }
 
     /// Sends the first of some pages of a run, as many as lie wholly in the given pieces of their blocks;
@@ -373,4 +388,42 @@ pub(super) fn cut(segments: &[Segment], skip: u64, len: u64) -> Vec<Segment> {
         (skip, len) = (0, len - n);
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::offline::mkfs::{MkfsOptions, mkfs};
+    use crate::volume::options::Ext4Options;
+    use tidegate_block::{MemoryDevice, QueueLimits, RequestQueue};
+    use tidegate_vfs::mapping::{Tag, Taken};
+    use tidegate_vfs::{Bdi, Cred, MemoryLimits, MountOptions, OpenFlags, Vfs};
+
+    /// A pass takes a page that holds bytes of a write that has not ended.
+    #[test]
+    fn a_page_with_bytes_behind_the_size_is_written_again() {
+        let queue =
+            Arc::new(RequestQueue::new(Arc::new(MemoryDevice::new(32 << 20)), QueueLimits::default()));
+        mkfs(&queue, &MkfsOptions { block_size: Some(1024), ..MkfsOptions::default() }).unwrap();
+        let bdi = Bdi::new(MemoryLimits::default());
+        let fs = Ext4::open(queue, bdi.clone(), Ext4Options::default()).unwrap();
+        let how = MountOptions { no_periodic_writeback: true, ..MountOptions::default() };
+        let vfs = Vfs::mount(fs.clone(), bdi, how).unwrap();
+        let inode = vfs.create(&Cred::ROOT, &vfs.root().unwrap(), b"f", 0o644).unwrap();
+        let file = vfs.open(&Cred::ROOT, &inode, OpenFlags::WRITE).unwrap();
+        file.write_at(0, &[1; 4000]).unwrap();
+        let (Taken::Run(run), 4000) = inode.take_dirty(0, 1, Tag::Dirty, 1) else {
+            panic!("a page is dirty")
+        };
+        let mut plug = Plug::new(&fs.blocks.queue);
+        fs.write_or_log(&inode, &run, &mut plug, Taking { size: 1500, order: None, here: None }).unwrap();
+        plug.send();
+        inode.mapping.wait_writeback(0, 1);
+        assert!(inode.mapping.is_dirty(0), "the last two blocks of the page are not written");
+        assert_eq!(ei(&inode).disk_size, 1500);
+        file.fsync(false).unwrap();
+        assert_eq!((inode.mapping.is_dirty(0), ei(&inode).disk_size), (false, 4000));
+        drop(file);
+        vfs.unmount().unwrap();
+    }
 }

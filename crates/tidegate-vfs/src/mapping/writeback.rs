@@ -61,9 +61,21 @@ impl AddressSpace {
     /// write-back. A run may cross chunks but not a missing page. For mappings with one shard, such as those of files:
     /// the shard is locked once.
     pub fn take_dirty(&self, start: u64, end: u64, tag: Tag, max: usize) -> Taken {
+        self.take_dirty_before(start, || end, tag, max)
+    }
+
+    /// As [`AddressSpace::take_dirty`] does, with an end that is found out while no page changes.
+    pub(crate) fn take_dirty_before(
+        &self,
+        start: u64,
+        end: impl FnOnce() -> u64,
+        tag: Tag,
+        max: usize,
+    ) -> Taken {
         debug_assert_eq!(self.shards.len(), 1, "a run is taken in one piece");
         let _span = SET_WRITEBACK.enter([start, max as u64]);
         let mut shard = self.shards[0].lock();
+        let end = end();
         let mut cursor = start;
         let mut out: Option<DirtyRun> = None;
         while let Some(id) = shard.next_dirty_chunk(cursor, end) {
