@@ -69,6 +69,32 @@ pub(super) fn clear_run(map: &[u8], from: u32, end: u32, max: u32) -> u32 {
     n.min(end) - from
 }
 
+/// The number of clear bits right before `end`.
+pub(super) fn clear_before(map: &[u8], end: u32) -> u32 {
+    let mut n = end;
+    while n > 0 {
+        if n.is_multiple_of(8) && map[n as usize / 8 - 1] == 0 {
+            n -= 8;
+        } else if is_set(map, n - 1) {
+            break;
+        } else {
+            n -= 1;
+        }
+    }
+    end - n
+}
+
+/// The length of the longest run of clear bits before `end`.
+pub(super) fn longest_clear(map: &[u8], end: u32) -> u32 {
+    let (mut at, mut longest) = (0, 0);
+    while let Some(bit) = first_clear(map, at..end) {
+        let len = clear_run(map, bit, end, u32::MAX);
+        longest = longest.max(len);
+        at = bit + len;
+    }
+    longest
+}
+
 impl Ext4 {
     /// Blocks of a group; the last may have fewer.
     pub(super) fn blocks_in(&self, group: GroupNo) -> u32 {
@@ -175,5 +201,11 @@ mod tests {
         );
         fill(&mut map, 16..17, true);
         assert_eq!((clear_run(&map, 5, 64, 100), first_clear(&map, 16..64)), (11, Some(17)));
+        assert_eq!((longest_clear(&map, 64), longest_clear(&map, 20)), (24, 11));
+        for end in 0..64 {
+            let clear = (0..end).rev().take_while(|n| !is_set(&map, *n)).count() as u32;
+            assert_eq!(clear_before(&map, end), clear, "before {end}");
+        }
+        assert_eq!(clear_before(&[0; 4], 32), 32);
     }
 }

@@ -1,10 +1,11 @@
 //! Allocates runs of blocks near a goal, and frees them.
 //!
 //! The caller gives a goal and a number of blocks. It gets the run behind the goal if that is free, else the
-//! first run that is long enough, group by group, else the longest run found. Runs that are kept for other files
-//! ([`super::preallocation`]) are passed over while there is another.
+//! first run that is long enough, group by group, else the longest run found. Groups that are known to have no such run
+//! ([`super::longest`]) are not looked into. Runs that are kept for other files ([`super::preallocation`]) are passed over
+//! while there is another.
 
-use super::bitmap::{clear_run, fill, first_clear, is_set};
+use super::bitmap::{clear_before, clear_run, fill, first_clear, is_set, longest_clear};
 use super::damaged::{Bitmap, costs_group};
 use super::preallocation::Grower;
 use crate::format::gate::{GroupDesc, rule};
@@ -12,11 +13,15 @@ use crate::format::raw::GroupFlags;
 use crate::format::units::{BlockAddr, GroupNo};
 use crate::volume::handle::Handle;
 use crate::volume::sbi::Ext4;
+use std::sync::atomic::Ordering::Relaxed;
 use tidegate_vfs::planted::PlantedBug;
 use tidegate_vfs::{Error, ErrorKind, Result};
 
 /// A free run of this many blocks behind the goal is taken even if more blocks are wanted.
 const GOES_ON: u32 = 8;
+
+/// The bit of a run of which only the length is known.
+const ANYWHERE: u32 = u32::MAX;
 
 /// A run of free bits of a group.
 #[derive(Clone, Copy)]
@@ -124,19 +129,32 @@ impl Ext4 {
         let Wanted { goal, most: want, .. } = *wanted;
         let goal = if self.sb.holds(goal, 1) { goal } else { self.sb.first_data_block };
         let (start, groups) = (self.group_of(goal), self.sb.groups);
-        let (mut best, mut damaged) = (None::<Found>, None);
+        let (mut best, mut damaged, mut searched) = (None::<Found>, None, 0);
         for n in 0..groups {
             let group = GroupNo((start.0 + n) % groups);
             let from = if n == 0 { (goal.0 - self.sb.group_start(group).0) as u32 } else { 0 };
-            let Some(found) = self.take_in(handle, wanted, group, from, want)? else { continue };
+            let found = match self.longest_free.at_most(group) {
+                Some(0) => continue,
+                // The file may go on in the group of the goal.
+                Some(len) if len < want && n > 0 => Looked::Shorter(Found { group, bit: ANYWHERE, len }),
+                _ => {
+                    searched += 1;
+                    match self.take_in(handle, wanted, group, from, want)? {
+                        Some(found) => found,
+                        None => continue,
+                    }
+                }
+            };
             match found {
                 Looked::Taken(addr, len) => return Ok((addr, len)),
                 Looked::Shorter(f) if best.is_none_or(|b| b.len < f.len) => best = Some(f),
                 Looked::Shorter(_) => {}
                 Looked::Damaged(e) => damaged = Some(e),
             }
-            // A run that is a good part of the wanted length is better than a walk over a large volume.
-            if n > 16 && best.is_some_and(|b| b.len >= want / 4) {
+            // A run that is a good part of the wanted length is better than a walk over a large volume, and any run is
+            // better than to read very many bitmaps.
+            let good = if searched > 128 { 1 } else { want / 4 };
+            if n > 16 && best.is_some_and(|b| b.len >= good) {
                 break;
             }
         }
@@ -145,8 +163,10 @@ impl Ext4 {
             if let Some(Looked::Taken(addr, len)) = self.take_in(handle, wanted, f.group, f.bit, 1)? {
                 return Ok((addr, len));
             }
-            for n in 0..groups {
-                if let Some(Looked::Taken(addr, len)) = self.take_in(handle, wanted, GroupNo(n), 0, 1)? {
+            for group in (0..groups).map(GroupNo) {
+                if self.longest_free.at_most(group) != Some(0)
+                    && let Some(Looked::Taken(addr, len)) = self.take_in(handle, wanted, group, 0, 1)?
+                {
                     return Ok((addr, len));
                 }
             }
@@ -164,15 +184,15 @@ impl Ext4 {
         least: u32,
     ) -> Result<Option<Looked>> {
         let want = wanted.most;
+        let _lock = self.group_locks.lock(group);
         let desc = self.group(group)?;
         if desc.free_blocks == 0 {
+            self.longest_free.is(group, 0);
             return Ok(None);
         }
         if let Some(e) = self.damage_of(Bitmap::Blocks, &desc) {
             return Ok(Some(Looked::Damaged(e)));
         }
-        let _lock = self.group_locks.lock(group);
-        let desc = self.group(group)?;
         let mut map = match self.block_bitmap(&desc) {
             Err(e) if costs_group(&e) => {
                 self.pass_over(Bitmap::Blocks, &desc, &e);
@@ -188,9 +208,16 @@ impl Ext4 {
         for bits in self.preallocations.of_others(group, wanted.file.map(|f| f.ino)) {
             fill(&mut free, bits, true);
         }
-        let Some(found) = find(&free, from, self.blocks_in(group), want, least) else { return Ok(None) };
+        let blocks = self.blocks_in(group);
+        let enough = self.longest_free.at_most(group).map_or(want, |most| most.min(want));
+        self.stats.bitmap_searches.fetch_add(1, Relaxed);
+        let found = find(&free, from, blocks, (want, enough), least);
+        let goes_on = found.is_some_and(|f| f.bit == from && f.len >= want.min(GOES_ON));
+        if !goes_on && found.is_none_or(|f| f.len < enough) {
+            self.longest_free.is(group, longest_clear(&map, blocks));
+        }
+        let Some(found) = found else { return Ok(None) };
         let found = Found { group, ..found };
-        let goes_on = found.bit == from && found.len >= want.min(GOES_ON);
         if found.len < least && !goes_on {
             return Ok(Some(Looked::Shorter(found)));
         }
@@ -198,8 +225,7 @@ impl Ext4 {
         self.store_block_bitmap(handle, &desc, &map, -i64::from(found.len))?;
         if let Some(file) = wanted.file {
             let end = found.bit + found.len;
-            let kept =
-                clear_run(&free, end, self.blocks_in(group), file.wants(found.len, self.sb.block_size));
+            let kept = clear_run(&free, end, blocks, file.wants(found.len, self.sb.block_size));
             self.preallocations.keep(file.ino, group, end..end + kept);
         }
         Ok(Some(Looked::Taken(self.sb.group_start(group).plus(found.bit.into()), found.len)))
@@ -224,6 +250,8 @@ impl Ext4 {
             let desc = self.group(group)?;
             let Some(mut map) = self.map_to_free(&desc, bit, len, first) else { continue };
             fill(&mut map, bit..bit + len, false);
+            let behind = clear_run(&map, bit + len, self.blocks_in(group), u32::MAX);
+            self.longest_free.has(group, clear_before(&map, bit) + len + behind);
             if let Some(tid) = handle.tid().filter(|_| !self.planted.is(PlantedBug::EarlyReuse)) {
                 self.freed.add(group, bit, len, tid);
             }
@@ -294,10 +322,9 @@ enum Looked {
     Damaged(Error),
 }
 
-/// A run of `want` clear bits of `blocks`: at `from`, else the first behind it that is long enough, else the
-/// first from the beginning on, else the longest. With `least` of 1 any run is enough, first the one at
-/// `from`.
-fn find(map: &[u8], from: u32, blocks: u32, want: u32, least: u32) -> Option<Found> {
+/// A run of at most `want` clear bits of `blocks`: at `from`, else the first behind it that has `enough`, else the
+/// first from the beginning on, else the longest. With `least` of 1 any run at `from` will do.
+fn find(map: &[u8], from: u32, blocks: u32, (want, enough): (u32, u32), least: u32) -> Option<Found> {
     let found = |bit: u32, len: u32| Found { group: GroupNo(0), bit, len };
     let at_goal = if from < blocks { clear_run(map, from, blocks, want) } else { 0 };
     // Blocks that continue the file are worth more than a long run.
@@ -309,7 +336,7 @@ fn find(map: &[u8], from: u32, blocks: u32, want: u32, least: u32) -> Option<Fou
         let mut at = start;
         while let Some(bit) = first_clear(map, at..end) {
             let len = clear_run(map, bit, blocks, want);
-            if len >= want {
+            if len >= enough {
                 return Some(found(bit, len));
             }
             if best.is_none_or(|b| b.len < len) {

@@ -48,6 +48,9 @@ impl Ext4 {
                 n += run;
             }
             if flipped > 0 {
+                if !used {
+                    self.longest_free.forget(group);
+                }
                 self.store_block_bitmap(handle, &desc, &map, if used { -flipped } else { flipped })?;
             }
             at += u64::from(len);

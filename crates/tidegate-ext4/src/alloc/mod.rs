@@ -12,6 +12,7 @@
 //! | `claim` | allocation of given blocks and inodes |
 //! | `damaged` | groups from which nothing is taken, as their bitmap is damaged or cannot be read |
 //! | `freed` | blocks that a commit frees |
+//! | `longest` | the longest free run of each group, as far as it is known |
 //! | `inodes` | allocation of inodes near their directory, and freeing them |
 //! | `preallocation` | blocks kept for files that grow |
 //! | `space` | counts, and space that is promised |
@@ -25,6 +26,7 @@ mod damaged;
 mod freed;
 mod group;
 mod inodes;
+mod longest;
 mod preallocation;
 mod space;
 mod tables;
@@ -33,6 +35,7 @@ mod trim;
 pub(crate) use damaged::Damaged;
 pub(crate) use freed::Freed;
 pub(crate) use group::GroupLocks;
+pub(crate) use longest::LongestFree;
 pub(crate) use preallocation::{Grower, Preallocations};
 pub(crate) use space::{DATA_PER_MAP, DATA_PER_MAP_NEW, Free, Space};
 pub(crate) use tables::Tables;

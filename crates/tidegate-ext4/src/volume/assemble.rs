@@ -1,6 +1,8 @@
 //! A volume's parts before anything but the superblock was read.
 
-use crate::alloc::{DATA_PER_MAP, DATA_PER_MAP_NEW, Damaged, Free, Freed, GroupLocks, Preallocations, Space};
+use crate::alloc::{
+    DATA_PER_MAP, DATA_PER_MAP_NEW, Damaged, Free, Freed, GroupLocks, LongestFree, Preallocations, Space,
+};
 use crate::format::gate::{Superblock, rule};
 use crate::inode::orphan::Orphans;
 use crate::map::Behind;
@@ -26,6 +28,7 @@ impl Ext4 {
     ) -> Ext4 {
         let blocks = Blocks::new(queue.clone(), bdi.clone(), sb.block_size);
         let plug = Arc::new(SharedPlug::new(queue.clone()));
+        let longest_free = LongestFree::new(sb.groups);
         Ext4 {
             sb,
             blocks,
@@ -36,6 +39,7 @@ impl Ext4 {
             space: None,
             freed: Freed::default(),
             preallocations: Preallocations::default(),
+            longest_free,
             ordered: Ordered::new(plug.clone()),
             plug,
             conversions: None,

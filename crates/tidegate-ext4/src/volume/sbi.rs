@@ -1,6 +1,6 @@
 //! The volume in memory.
 
-use crate::alloc::{Counts, Damaged, Freed, GroupLocks, Preallocations, Space, Tables};
+use crate::alloc::{Counts, Damaged, Freed, GroupLocks, LongestFree, Preallocations, Space, Tables};
 use crate::format::gate::Superblock;
 use crate::inode::orphan::Orphans;
 use crate::map::Behind;
@@ -36,6 +36,8 @@ pub struct Ext4 {
     pub(crate) freed: Freed,
     /// Blocks that are kept for files which grow.
     pub(crate) preallocations: Preallocations,
+    /// The longest free runs.
+    pub(crate) longest_free: LongestFree,
     /// Bios of passes over several inodes.
     pub(crate) plug: Arc<SharedPlug>,
     /// Data that commits wait for.

@@ -13,6 +13,8 @@ pub(crate) struct Stats {
     pub data_blocks: AtomicU64,
     /// Runs of blocks that data was placed in.
     pub data_fragments: AtomicU64,
+    /// Searches of a group's bitmap for free blocks.
+    pub bitmap_searches: AtomicU64,
     pub fsyncs: AtomicU64,
     pub fsync_commits: AtomicU64,
     pub discarded_bytes: AtomicU64,
@@ -51,8 +53,13 @@ impl Ext4 {
             commits: j.transactions,
             commit_ns: times.commit.sum,
             discarded_bytes: get(&s.discarded_bytes),
-            own: [("handles".into(), j.sums.handles.into()), ("log_space_waits".into(), j.space_waits)]
-                .into(),
+            own: [
+                ("handles", j.sums.handles.into()),
+                ("log_space_waits", j.space_waits),
+                ("bitmap_searches", get(&s.bitmap_searches)),
+            ]
+            .map(|(name, n)| (name.into(), n))
+            .into(),
             ..VolumeStats::default()
         }
     }

@@ -39,6 +39,7 @@ mod repaired;
 mod reserve;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)] // they drive and await other processes
 mod rig;
+mod scattered;
 mod shifted;
 mod small_groups;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)] // the judging programs need real time

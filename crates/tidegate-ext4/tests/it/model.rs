@@ -67,7 +67,9 @@ fn check(
     if let Err(e) = tried {
         panic!("{e}");
     }
-    (no_space.get(), done.get())
+    let (no_space, done) = (no_space.get(), done.get());
+    println!("{done} operations done, {no_space} out of space");
+    (no_space, done)
 }
 
 fn check_made(args: &[&str], crtime: bool, cases: u32, limits: MemoryLimits) {
@@ -131,7 +133,6 @@ fn check_filling(args: &[&str], cases: u32, limits: MemoryLimits) {
         return;
     }
     let (no_space, done) = check(cases, filling(40..200), &bytes_of(8, args), true, limits);
-    println!("{done} operations done, {no_space} out of space");
     assert!(no_space > 0 && done > no_space, "{done} operations done, {no_space} out of space");
 }
 

@@ -42,6 +42,36 @@ struct Shard {
     chunks: BTreeMap<u64, Box<Chunk>>,
     /// Chunks with a dirty page.
     dirty: BTreeSet<u64>,
+    /// Chunks with a page under write-back.
+    writeback: BTreeSet<u64>,
+}
+
+impl Shard {
+    /// The first page of `start..end` with one of the tags that `tags` returns, out of the chunks of an index.
+    fn first_of(
+        &self,
+        index: &BTreeSet<u64>,
+        (start, end): (u64, u64),
+        tags: impl Fn(&Chunk) -> u64,
+    ) -> Option<u64> {
+        let chunks = start / CHUNK_PAGES..=end.checked_sub(1)? / CHUNK_PAGES;
+        let first = |id: &u64| {
+            let pages = tags(self.chunks.get(id)?) & range_mask(*id, start, end);
+            (pages != 0).then(|| id * CHUNK_PAGES + u64::from(pages.trailing_zeros()))
+        };
+        if start < end { index.range(chunks).find_map(first) } else { None }
+    }
+}
+
+/// Keeps a chunk in an index as long as it has a page of the index's kind.
+fn list(index: &mut BTreeSet<u64>, chunk: u64, (was, is): (u64, u64)) {
+    if (was == 0) != (is == 0) {
+        if is == 0 {
+            index.remove(&chunk);
+        } else {
+            index.insert(chunk);
+        }
+    }
 }
 
 /// Pages of a file in memory.
@@ -152,13 +182,8 @@ impl AddressSpace {
             c.follow_epochs(d0, w0, &self.bdi.epochs);
         }
         debug_assert_eq!(d1 & !p1, 0, "a dirty page has a buffer");
-        if (d0 == 0) != (d1 == 0) {
-            if d1 == 0 {
-                s.dirty.remove(&chunk);
-            } else {
-                s.dirty.insert(chunk);
-            }
-        }
+        list(&mut s.dirty, chunk, (d0, d1));
+        list(&mut s.writeback, chunk, (w0, w1));
         let (was, is) = (p0 | w0 != 0, p1 | w1 != 0);
         if !is {
             s.chunks.remove(&chunk);
@@ -395,10 +420,16 @@ impl AddressSpace {
 
     /// The first cached page in `start..end` whose bytes are not on the volume yet, for SEEK_DATA.
     pub fn next_unwritten(&self, start: u64, end: u64) -> Option<u64> {
-        self.chunk_ids(start, end).into_iter().find_map(|id| {
-            let m = self.peek(id, |c| c.dirty | c.writeback).unwrap_or(0) & range_mask(id, start, end);
-            (m != 0).then(|| id * CHUNK_PAGES + m.trailing_zeros() as u64)
-        })
+        let last = end.saturating_sub(1) / CHUNK_PAGES;
+        let in_shard = |shard: &Mutex<Shard>| {
+            let s = shard.lock();
+            let (dirty, sent) = (
+                s.first_of(&s.dirty, (start, end), |c| c.dirty),
+                s.first_of(&s.writeback, (start, end), |c| c.writeback),
+            );
+            dirty.into_iter().chain(sent).min()
+        };
+        self.shards_of(start / CHUNK_PAGES, last).iter().filter_map(in_shard).min()
     }
 
     /// The bdi that the pages are accounted to.

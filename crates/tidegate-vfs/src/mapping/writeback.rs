@@ -48,7 +48,7 @@ impl AddressSpace {
     pub fn tag_towrite(&self, start: u64, end: u64) {
         let (first, last) = (start / CHUNK_PAGES, end.saturating_sub(1) / CHUNK_PAGES);
         for shard in self.shards_of(first, last) {
-            let Shard { chunks, dirty } = &mut *shard.lock();
+            let Shard { chunks, dirty, .. } = &mut *shard.lock();
             for id in dirty.range(first..=last) {
                 if let Some(c) = chunks.get_mut(id) {
                     c.towrite |= c.dirty & range_mask(*id, start, end);
@@ -299,11 +299,11 @@ impl AddressSpace {
         let (first, last) = (start / CHUNK_PAGES, (end - 1) / CHUNK_PAGES);
         let mut ids = Vec::new();
         for shard in self.shards_of(first, last) {
-            for (id, c) in shard.lock().chunks.range(first..=last) {
-                if c.writeback & range_mask(*id, start, end) != 0 {
-                    ids.push(*id);
-                }
-            }
+            let s = shard.lock();
+            let is_sent = |id: &&u64| {
+                s.chunks.get(*id).is_some_and(|c| c.writeback & range_mask(**id, start, end) != 0)
+            };
+            ids.extend(s.writeback.range(first..=last).filter(is_sent));
         }
         ids.sort_unstable();
         ids

@@ -1,0 +1,69 @@
+//! Allocation on a volume whose free space is in many small pieces.
+
+use crate::common::volume::{fresh, fsck, open_rw};
+use crate::rig::skip;
+use tidegate_rt::clock;
+use tidegate_vfs::*;
+
+const ROOT: &Cred = &Cred::ROOT;
+const PAGE: u64 = 4096;
+const MIB: u64 = 1 << 20;
+
+/// Fills the volume but for single pages, and frees those for certain.
+fn scatter(v: &Vfs, file: &File) {
+    let mut size = 0;
+    for step in [MIB, PAGE] {
+        while file.fallocate(FallocateFlags::empty(), size, step).is_ok() {
+            size += step;
+        }
+    }
+    assert!(size > 32 * MIB, "{size}");
+    for at in (0..size).step_by(2 * PAGE as usize) {
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        file.fallocate(how, at, PAGE).unwrap();
+    }
+    v.sync().unwrap();
+}
+
+fn searches(fs: &dyn VolumeOps) -> u64 {
+    let own = fs.stats().own;
+    own.iter().find(|(name, _)| *name == "bitmap_searches").expect("it is counted").1.to_owned()
+}
+
+#[test]
+fn groups_without_a_long_run_are_not_searched_for_one() {
+    if skip() {
+        return;
+    }
+    let device = fresh(64, &["-t", "ext4", "-b", "1024", "-g", "1024", "-m", "0", "-J", "size=4"]);
+    let (fs, v) = open_rw(device.clone(), MemoryLimits::default(), clock::realtime()).unwrap();
+    let open = |name: &[u8]| {
+        v.open_path(ROOT, name, OpenFlags::CREATE | OpenFlags::READ | OpenFlags::WRITE, 0o644).unwrap()
+    };
+    let (filler, file) = (open(b"/filler"), open(b"/file"));
+    scatter(&v, &filler);
+    let before = searches(&*fs);
+    let data: Vec<u8> = (0..8 * MIB).map(|n| (n / 1000) as u8).collect();
+    file.write_at(0, &data).unwrap();
+    file.fsync(false).unwrap();
+    let pieces = VolumeOps::fragments(&*fs, file.inode()).unwrap();
+    let searched = searches(&*fs) - before;
+    println!("{pieces} pieces, {searched} searches");
+    assert!(pieces >= 2 * MIB / PAGE, "{pieces} pieces: the free space was not in small ones");
+    assert!(searched <= 2 * pieces + 300, "{searched} searches for {pieces} pieces");
+
+    // A long run that is freed is found again.
+    filler.truncate(0).unwrap();
+    v.sync().unwrap();
+    let long = open(b"/long");
+    long.write_at(0, &data[..MIB as usize / 2]).unwrap();
+    long.fsync(false).unwrap();
+    let pieces = VolumeOps::fragments(&*fs, long.inode()).unwrap();
+    assert!(pieces <= 2, "{pieces} pieces");
+    let mut found = vec![0; data.len()];
+    assert_eq!(file.read_at(0, &mut found).unwrap(), data.len());
+    assert!(found == data);
+    drop((filler, file, long));
+    v.unmount().unwrap();
+    fsck(&device).unwrap();
+}
