@@ -2,6 +2,7 @@
 
 use super::node::{END, View, Way};
 use super::{Mapped, Place};
+use crate::format::gate::rule;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, FileBlock};
 use crate::inode::Ext4Inode;
@@ -23,7 +24,7 @@ impl Ext4 {
         }
         let mut way = Way::ROOT;
         loop {
-            let step = self.open_node(inode, &way, |head, view| match view {
+            let step = self.look_in_node(inode, &way, |head, view| match view {
                 View::Index(all) => look_in_index(all, head.eh_depth.get(), &way.range, at.0),
                 View::Leaf(all) => Step::Found(look_in_leaf(all, &way.range, at.0)),
             })?;
@@ -31,6 +32,8 @@ impl Ext4 {
                 Step::Down(next) => way = next,
                 Step::Found(m) => {
                     if let Place::Data(start) | Place::Unwritten(start) = m.place {
+                        rule(self.sb.holds(start, m.blocks), "it lies outside of the volume")
+                            .map_err(|e| e.at(start.place()).in_inode(inode.ino))?;
                         self.refuse_tables(inode.ino, start, m.blocks)?;
                     }
                     return Ok(m);
@@ -45,7 +48,7 @@ fn look_in_index(all: &[RawExtentIndex], depth: u16, range: &Range<u64>, at: u64
     let end = all.get(behind).map_or(range.end, |e| e.ei_block.get().into());
     match behind.checked_sub(1).and_then(|n| all.get(n)) {
         Some(e) => Step::Down(Way::down(BlockAddr(e.leaf()), depth, e.ei_block.get().into()..end)),
-        None => Step::Found(Mapped::hole(end - at)),
+        None => Step::Found(Mapped::hole(end.saturating_sub(at).max(1))),
     }
 }
 
@@ -59,5 +62,6 @@ fn look_in_leaf(all: &[RawExtent], range: &Range<u64>, at: u64) -> Mapped {
             return Mapped { place, blocks: len.into() }.part(skip, u64::MAX);
         }
     }
-    Mapped::hole(all.get(behind).map_or(range.end, |e| e.ee_block.get().into()) - at)
+    let end = all.get(behind).map_or(range.end, |e| e.ee_block.get().into());
+    Mapped::hole(end.saturating_sub(at).max(1))
 }

@@ -1,5 +1,5 @@
 //! The gate of extent nodes: each node is checked as a whole before any of it is used, both for lookups and
-//! for changes.
+//! for changes. A lookup in a node that is known to be good looks only at the node's first and last entry.
 //!
 //! A node must have the right checksum, the magic number and the depth that its parent requires. Its entries
 //! must be in order, inside the range that the parent gives it, and lead into the volume. As the depth falls
@@ -52,6 +52,31 @@ pub(super) enum View<'a> {
     Leaf(&'a [RawExtent]),
 }
 
+impl View<'_> {
+    /// Whether entries that are in order lie within a range.
+    fn lies_in(&self, range: &Range<u64>) -> bool {
+        let ends = match self {
+            View::Index(all) => all
+                .first()
+                .zip(all.last())
+                .map(|(first, last)| (u64::from(first.ei_block.get()), u64::from(last.ei_block.get()) + 1)),
+            View::Leaf(all) => all.first().zip(all.last()).map(|(first, last)| {
+                (u64::from(first.ee_block.get()), u64::from(last.ee_block.get()) + u64::from(last.len().0))
+            }),
+        };
+        ends.is_none_or(|(start, end)| range.start <= start && end <= range.end)
+    }
+}
+
+/// The entries of a node that are checked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Check {
+    /// All.
+    All,
+    /// The first and the last, if the node was checked since it was read.
+    Ends,
+}
+
 impl Ext4 {
     /// Calls `f` with a node after it was checked.
     ///
@@ -63,31 +88,62 @@ impl Ext4 {
         way: &Way,
         f: impl FnOnce(RawExtentHeader, View<'_>) -> T,
     ) -> Result<T> {
-        let block: Block;
-        let (bytes, head): (&[u8], _) = match way.at {
-            None => (&inode.block, self.header(way, &inode.block).map_err(|e| way.bad(inode, e))?),
+        self.check_node(inode, way, Check::All, f)
+    }
+
+    /// Calls `f` with a node as [`Ext4::open_node`] does, for a lookup. `f` must cope with entries in any order, and
+    /// with places outside of the volume: a hostile volume may use a block as a node that was found good as something
+    /// else.
+    ///
+    /// # Errors
+    /// As [`Ext4::open_node`].
+    pub(super) fn look_in_node<T>(
+        &self,
+        inode: &Ext4Inode,
+        way: &Way,
+        f: impl FnOnce(RawExtentHeader, View<'_>) -> T,
+    ) -> Result<T> {
+        self.check_node(inode, way, Check::Ends, f)
+    }
+
+    fn check_node<T>(
+        &self,
+        inode: &Ext4Inode,
+        way: &Way,
+        check: Check,
+        f: impl FnOnce(RawExtentHeader, View<'_>) -> T,
+    ) -> Result<T> {
+        let bad = |e: Error| way.bad(inode, e);
+        let block: Option<Block> = match way.at {
+            None => None,
             Some(addr) => {
+                rule(self.sb.holds(addr, 1), "it lies outside of the volume").map_err(bad)?;
                 self.refuse_tables(inode.ino, addr, 1)?;
-                block = self.blocks.read(addr).map_err(|e| e.in_inode(inode.ino))?;
-                let head = self.header(way, &block).map_err(|e| way.bad(inode, e))?;
-                if !block.is_verified() {
-                    self.check_extent_csum(inode, &block).map_err(|e| way.bad(inode, e))?;
-                    self.blocks.set_verified(addr, &block);
-                }
-                (&block, head)
+                Some(self.blocks.read(addr).map_err(|e| e.in_inode(inode.ino))?)
             }
         };
+        let bytes: &[u8] = block.as_deref().unwrap_or(&inode.block);
+        let head = self.header(way, bytes).map_err(bad)?;
+        let is_known = block.as_ref().is_some_and(Block::is_verified);
+        if block.is_some() && !is_known {
+            self.check_extent_csum(inode, bytes).map_err(bad)?;
+        }
         let entries = &bytes[EXTENT_ENTRY..EXTENT_ENTRY * (1 + usize::from(head.eh_entries.get()))];
-        let bad = |what: String| way.bad(inode, Error::corrupt(what));
-        let view = if head.eh_depth.get() > 0 {
-            let all = <[RawExtentIndex]>::ref_from_bytes(entries).map_err(|_| bad("entries".into()))?;
-            self.check_index(all, &way.range).map_err(bad)?;
-            View::Index(all)
-        } else {
-            let all = <[RawExtent]>::ref_from_bytes(entries).map_err(|_| bad("entries".into()))?;
-            self.check_leaf(all, &way.range).map_err(bad)?;
-            View::Leaf(all)
+        let no_entries = |_| bad(Error::corrupt("entries"));
+        let view = match head.eh_depth.get() {
+            0 => View::Leaf(<[RawExtent]>::ref_from_bytes(entries).map_err(|_| no_entries(()))?),
+            _ => View::Index(<[RawExtentIndex]>::ref_from_bytes(entries).map_err(|_| no_entries(()))?),
         };
+        if !is_known || check == Check::All || !view.lies_in(&way.range) {
+            let checked = match view {
+                View::Index(all) => self.check_index(all, &way.range),
+                View::Leaf(all) => self.check_leaf(all, &way.range),
+            };
+            checked.map_err(|what| bad(Error::corrupt(what)))?;
+        }
+        if let (Some(addr), Some(block)) = (way.at, block.as_ref().filter(|_| !is_known)) {
+            self.blocks.set_verified(addr, block);
+        }
         Ok(f(head, view))
     }
 

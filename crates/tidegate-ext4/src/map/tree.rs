@@ -238,33 +238,59 @@ impl Tree<'_, '_> {
     }
 
     /// Changes the leaf of block `at` with `f`, which returns the entry that changed, or `None` when the leaf
-    /// is not as the caller expects.
+    /// is not as the caller expects. Nodes above the leaf are stored only if they change.
     pub(super) fn edit(&mut self, at: u64, f: Edit<'_>) -> Result<()> {
-        for _ in 0..self.nodes_for(at, f)? {
+        let mut path = self.path_to(at)?;
+        let Some((place, mut leaf)) = path.pop() else { return Err(self.bad("an index without entries")) };
+        let mut position = self.edited(&mut leaf, f)?;
+        for _ in 0..self.nodes_for(&path, place, &leaf)? {
             let (addr, _) = self.fs.take_promised(self.handle, self.goal, 1)?;
             self.ahead.push(addr);
         }
-        self.edit_below(&Way::ROOT, at, f).map(drop)
+        let mut sibling = self.put(place, leaf, position)?;
+        while let Some((place, mut node)) = path.pop() {
+            let child = node.child_of(at);
+            let Entries::Index(v) = &mut node.entries else { break };
+            let begins_earlier = at < v[child].0;
+            v[child].0 = v[child].0.min(at);
+            if let Some(sibling) = sibling {
+                v.insert(child + 1, sibling);
+            } else if !begins_earlier {
+                break;
+            }
+            position = child + 1;
+            sibling = self.put(place, node, position)?;
+        }
+        Ok(())
     }
 
-    /// The number of nodes that this change adds: one for each full node on the way up from the leaf.
-    fn nodes_for(&self, at: u64, f: Edit<'_>) -> Result<usize> {
-        let (mut place, mut node, mut full) = (None, self.load(&Way::ROOT)?, Vec::new());
-        while node.depth > 0 {
-            full.push(node.entries.len() >= self.max(place));
+    /// The nodes from the root to the leaf that a block belongs to, and where they are.
+    fn path_to(&self, at: u64) -> Result<Vec<(Option<BlockAddr>, Node)>> {
+        let mut path = vec![(None, self.load(&Way::ROOT)?)];
+        while let Some((_, node)) = path.last().filter(|(_, node)| node.depth > 0) {
             let way = node.child(node.child_of(at));
-            place = way.as_ref().and_then(|w| w.at);
-            node = self.below(way)?;
+            let place = way.as_ref().and_then(|w| w.at);
+            path.push((place, self.below(way)?));
         }
-        self.edited(&mut node, f)?;
-        if node.entries.len() <= self.max(place) {
+        Ok(path)
+    }
+
+    /// The number of nodes that a change adds: one for each full node on the way up from the leaf, which has changed.
+    fn nodes_for(
+        &self,
+        above: &[(Option<BlockAddr>, Node)],
+        place: Option<BlockAddr>,
+        leaf: &Node,
+    ) -> Result<usize> {
+        if leaf.entries.len() <= self.max(place) {
             return Ok(0);
         }
-        let above = full.iter().rev().take_while(|f| **f).count();
-        if above == full.len() && full.len() == usize::from(MAX_DEPTH) {
+        let full =
+            above.iter().rev().take_while(|(place, node)| node.entries.len() >= self.max(*place)).count();
+        if full == above.len() && full == usize::from(MAX_DEPTH) {
             return Err(ErrorKind::FileTooBig.into());
         }
-        Ok(1 + above)
+        Ok(1 + full)
     }
 
     /// Changes a leaf in memory; returns the entry that changed.
@@ -275,29 +301,17 @@ impl Tree<'_, '_> {
         }
     }
 
-    /// Changes the tree below a node; returns the node's new sibling, if the node had no room.
-    fn edit_below(&mut self, way: &Way, at: u64, f: Edit<'_>) -> Result<Option<(u64, BlockAddr)>> {
-        let mut node = self.load(way)?;
-        let child = node.child_of(at);
-        let below = node.child(child);
-        let position = match &mut node.entries {
-            Entries::Leaf(_) => self.edited(&mut node, f)?,
-            Entries::Index(v) => {
-                let (Some(entry), Some(below)) = (v.get_mut(child), below) else {
-                    return Err(self.bad("an index without entries"));
-                };
-                entry.0 = entry.0.min(at);
-                if let Some(sibling) = self.edit_below(&below, at, f)? {
-                    v.insert(child + 1, sibling);
-                }
-                child + 1
-            }
-        };
-        if node.entries.len() <= self.max(way.at) {
-            self.store(way.at, &node)?;
-            return Ok(None);
+    /// Stores a node that changed at `position`; returns its new sibling, if it had no room.
+    fn put(
+        &mut self,
+        place: Option<BlockAddr>,
+        node: Node,
+        position: usize,
+    ) -> Result<Option<(u64, BlockAddr)>> {
+        if node.entries.len() <= self.max(place) {
+            return self.store(place, &node).map(|()| None);
         }
-        match way.at {
+        match place {
             None => self.grow(node).map(|()| None),
             Some(addr) => self.split(addr, node, position).map(Some),
         }
