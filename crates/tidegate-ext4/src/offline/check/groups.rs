@@ -86,13 +86,16 @@ impl Checker<'_> {
         let g = desc.group;
         let start = self.sb.group_start(g).0;
         let len = (self.sb.blocks - start).min(self.sb.blocks_per_group.into());
-        let free = (start..start + len).filter(|&b| !self.used.get(b)).count() as u64;
+        let all = start..start + len;
+        let free = len - self.used.count(all.clone());
         let has = u64::from(desc.free_blocks);
         self.found.require(has == free, rules::GROUP_FREE_BLOCKS, || {
             format!("group {g} counts {has} free blocks, and {free} are free")
         });
         if desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
-            let other = (start..start + len).find(|&b| self.used.get(b) && !self.meta.get(b));
+            let both = self.used.words(all.clone()).zip(self.meta.words(all));
+            let others = both.map(|((at, used, _), (_, meta, _))| (at, used & !meta));
+            let other = others.filter(|o| o.1 != 0).map(|(at, o)| at + u64::from(o.trailing_zeros())).next();
             self.found.require(other.is_none(), rules::BLOCK_BITMAP, || {
                 format!("group {g} has no block bitmap yet, and block {} is in use", other.unwrap_or(0))
             });
@@ -101,8 +104,7 @@ impl Checker<'_> {
         let bytes = self.block(desc.block_bitmap.0)?;
         let covered = self.sb.blocks_per_group as usize / 8;
         self.check_bitmap_csum(desc, &bytes[..covered], desc.block_bitmap_csum, "block");
-        let wrong: Vec<u64> =
-            (0..len).filter(|&n| bit(&bytes, n) != self.used.get(start + n)).map(|n| start + n).collect();
+        let wrong: Vec<u64> = self.used.differences(all, &bytes).collect();
         if let Some(first) = wrong.first() {
             let state = if self.used.get(*first) { "in use" } else { "free" };
             self.found.add(rules::BLOCK_BITMAP, || {
@@ -124,7 +126,8 @@ impl Checker<'_> {
         let g = desc.group;
         let count = u64::from(self.sb.inodes_per_group);
         let first = u64::from(g.0) * count + 1;
-        let free = (first..first + count).filter(|&i| !self.used_inodes.get(i)).count() as u64;
+        let all = first..first + count;
+        let free = count - self.used_inodes.count(all.clone());
         let has = u64::from(desc.free_inodes);
         self.found.require(has == free, rules::GROUP_FREE_INODES, || {
             format!("group {g} counts {has} free inodes, and {free} are free")
@@ -138,9 +141,8 @@ impl Checker<'_> {
         }
         let bytes = self.block(desc.inode_bitmap.0)?;
         self.check_bitmap_csum(desc, &bytes[..count as usize / 8], desc.inode_bitmap_csum, "inode");
-        let wrong = (0..count).find(|&n| bit(&bytes, n) != self.used_inodes.get(first + n));
-        if let Some(n) = wrong {
-            let ino = first + n;
+        let wrong = self.used_inodes.differences(all, &bytes).next();
+        if let Some(ino) = wrong {
             let state = if self.used_inodes.get(ino) { "in use" } else { "free" };
             self.found.add(rules::INODE_BITMAP, || format!("group {g}: inode {ino} is {state}"));
         }
