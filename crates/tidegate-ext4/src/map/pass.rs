@@ -66,7 +66,9 @@ impl Ext4 {
                 Taken::None if gap.is_none() => break,
                 // The file was cut meanwhile, or a write still makes it longer.
                 Taken::None => filled = next,
-                Taken::Busy(i) if wbc.sync_all || gap.is_some() => {
+                // No thread waits for this pass, and the next one finds the page on the device.
+                Taken::Busy(_) if gap.is_some() && !wbc.sync_all => break,
+                Taken::Busy(i) if wbc.sync_all => {
                     drop(order);
                     plug.send(); // the page that this thread waits for may be in it
                     // Another pass may wait for pages of this one.

@@ -141,8 +141,8 @@ fn a_page_that_got_longer_on_its_way_makes_its_file_no_longer_than_it_was() {
     }
 }
 
-/// A background pass leaves out pages that are on their way. Pages behind one that got more bytes meanwhile make the
-/// file longer by those bytes, too.
+/// A background pass leaves out pages that are on their way. Pages behind one that got more bytes meanwhile would make
+/// the file longer by those bytes, too, so the pass leaves them to the next one.
 #[test]
 fn a_page_that_got_longer_on_its_way_goes_before_pages_behind_it() {
     if skip() {
@@ -157,22 +157,20 @@ fn a_page_that_got_longer_on_its_way_goes_before_pages_behind_it() {
         f.write_at(0, &[1; 2000]).unwrap();
         send(&v, &f);
         f.write_at(2000, &[2; 10_000]).unwrap();
-        let (vfs, inode) = (v.clone(), f.inode().clone());
-        let pass = thread::spawn("pass", move || {
-            vfs.fs().writepages(&inode, &mut WritebackControl::background(u64::MAX)).unwrap();
-        });
-        // The pass gets time to send the pages behind, if that is allowed.
-        thread::sleep(Duration::from_millis(200));
+        send(&v, &f); // it waits for nothing
         gate.let_go(Ok(()));
-        pass.unwrap().join();
-        v.bdi().submit_pending();
-        f.inode().mapping.wait_writeback(0, u64::MAX);
-        other.write_at(0, b"other").unwrap();
-        other.fsync(false).unwrap();
-        let found = content_after_a_cut(&below).unwrap();
+        let content = || {
+            v.bdi().submit_pending();
+            f.inode().mapping.wait_writeback(0, u64::MAX);
+            other.write_at(other.size(), b"other").unwrap();
+            other.fsync(false).unwrap();
+            content_after_a_cut(&below).unwrap()
+        };
         let written = [&[1; 2000][..], &[2; 10_000]].concat();
-        assert_eq!(found.len(), written.len(), "{how:?}");
-        assert!(found == written, "{how:?}");
+        let found = content();
+        assert!(found.len() >= 2000 && written.starts_with(&found), "{how:?}: {} bytes", found.len());
+        send(&v, &f);
+        assert!(content() == written, "{how:?}");
         drop((f, other));
         v.unmount().unwrap();
     }
