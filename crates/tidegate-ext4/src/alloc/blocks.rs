@@ -1,9 +1,9 @@
 //! Allocates runs of blocks near a goal, and frees them.
 //!
 //! The caller gives a goal and a number of blocks. It gets the run behind the goal if that is free, else the
-//! first run that is long enough, group by group, else the longest run found. Groups that are known to have no such run
-//! ([`super::longest`]) are not looked into. Runs that are kept for other files ([`super::preallocation`]) are passed over
-//! while there is another.
+//! first run that is long enough, group by group, else the longest run found. Only the goal's group is searched if it is
+//! known to have no such run ([`super::longest`]). Runs that are kept for other files ([`super::preallocation`]) are passed
+//! over while there is another.
 
 use super::bitmap::{clear_before, clear_run, fill, first_clear, is_set, longest_clear};
 use super::damaged::{Bitmap, costs_group};
@@ -129,11 +129,12 @@ impl Ext4 {
         let Wanted { goal, most: want, .. } = *wanted;
         let goal = if self.sb.holds(goal, 1) { goal } else { self.sb.first_data_block };
         let (start, groups) = (self.group_of(goal), self.sb.groups);
+        let stamp = self.freed.stamp(self.blocks.journal());
         let (mut best, mut damaged, mut searched) = (None::<Found>, None, 0);
         for n in 0..groups {
             let group = GroupNo((start.0 + n) % groups);
             let from = if n == 0 { (goal.0 - self.sb.group_start(group).0) as u32 } else { 0 };
-            let found = match self.longest_free.at_most(group) {
+            let found = match self.longest_free.at_most(group, stamp) {
                 Some(0) => continue,
                 // The file may go on in the group of the goal.
                 Some(len) if len < want && n > 0 => Looked::Shorter(Found { group, bit: ANYWHERE, len }),
@@ -164,7 +165,7 @@ impl Ext4 {
                 return Ok((addr, len));
             }
             for group in (0..groups).map(GroupNo) {
-                if self.longest_free.at_most(group) != Some(0)
+                if self.longest_free.at_most(group, stamp) != Some(0)
                     && let Some(Looked::Taken(addr, len)) = self.take_in(handle, wanted, group, 0, 1)?
                 {
                     return Ok((addr, len));
@@ -187,7 +188,7 @@ impl Ext4 {
         let _lock = self.group_locks.lock(group);
         let desc = self.group(group)?;
         if desc.free_blocks == 0 {
-            self.longest_free.is(group, 0);
+            self.longest_free.learn(group, 0, None);
             return Ok(None);
         }
         if let Some(e) = self.damage_of(Bitmap::Blocks, &desc) {
@@ -202,19 +203,23 @@ impl Ext4 {
         };
         // For this search, blocks that a commit has yet to free count as in use.
         let mut free = map.clone();
-        for (bit, len) in self.freed.of(group, self.blocks.journal()) {
-            fill(&mut free, bit..bit + len, true);
+        let stamp = self.freed.stamp(self.blocks.journal());
+        let not_yet = self.freed.of(group, self.blocks.journal());
+        for (bit, len) in &not_yet {
+            fill(&mut free, *bit..bit + len, true);
         }
+        let for_all = free.clone();
         for bits in self.preallocations.of_others(group, wanted.file.map(|f| f.ino)) {
             fill(&mut free, bits, true);
         }
         let blocks = self.blocks_in(group);
-        let enough = self.longest_free.at_most(group).map_or(want, |most| most.min(want));
+        let enough = self.longest_free.at_most(group, stamp).map_or(want, |most| most.min(want));
         self.stats.bitmap_searches.fetch_add(1, Relaxed);
         let found = find(&free, from, blocks, (want, enough), least);
         let goes_on = found.is_some_and(|f| f.bit == from && f.len >= want.min(GOES_ON));
         if !goes_on && found.is_none_or(|f| f.len < enough) {
-            self.longest_free.is(group, longest_clear(&map, blocks));
+            let longest = longest_clear(&for_all, blocks);
+            self.longest_free.learn(group, longest, (!not_yet.is_empty()).then_some(stamp));
         }
         let Some(found) = found else { return Ok(None) };
         let found = Found { group, ..found };
@@ -251,7 +256,7 @@ impl Ext4 {
             let Some(mut map) = self.map_to_free(&desc, bit, len, first) else { continue };
             fill(&mut map, bit..bit + len, false);
             let behind = clear_run(&map, bit + len, self.blocks_in(group), u32::MAX);
-            self.longest_free.has(group, clear_before(&map, bit) + len + behind);
+            self.longest_free.raise(group, clear_before(&map, bit) + len + behind);
             if let Some(tid) = handle.tid().filter(|_| !self.planted.is(PlantedBug::EarlyReuse)) {
                 self.freed.add(group, bit, len, tid);
             }

@@ -154,6 +154,10 @@ impl Ext4 {
     /// then.
     pub(super) fn pass_over(&self, bitmap: Bitmap, group: &GroupDesc, why: &Error) {
         self.damaged.any.store(true, Relaxed);
+        if bitmap == Bitmap::Blocks {
+            // A search names the damage.
+            self.longest_free.forget(group.group);
+        }
         let is_unread = why.kind() == ErrorKind::Io;
         let (is_new, is_worse) = {
             let mut found = self.damaged.found.lock();

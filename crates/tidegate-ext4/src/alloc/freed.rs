@@ -64,6 +64,11 @@ impl Freed {
         left
     }
 
+    /// A number that stays as long as no blocks of [`Freed::of`] can have become usable.
+    pub(super) fn stamp(&self, journal: Option<&Journal>) -> u64 {
+        journal.map_or(0, |j| u64::from(j.committed().0)) + self.let_go()
+    }
+
     /// Keeps a free run, which begins with block `first`, from other threads until it is released.
     pub(super) fn hold(&self, group: GroupNo, bit: u32, len: u32, first: u64) {
         self.state.lock().held.push((group.0, bit, len, first));

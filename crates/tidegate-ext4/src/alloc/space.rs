@@ -1,7 +1,8 @@
 //! Counts of free blocks and inodes, and promises of space for pages that have no place yet.
 
 use crate::volume::sbi::Ext4;
-use tidegate_rt::{Condvar, LockClass, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use tidegate_rt::{Condvar, LockClass, Mutex, WaitQueue};
 use tidegate_vfs::{Error, ErrorKind, ReadOnly, Result};
 
 static SPACE: LockClass = LockClass::new("ext4->space", 522);
@@ -84,11 +85,52 @@ pub(crate) struct Space {
     free: Mutex<Free>,
     /// Notified when a claim is given back.
     unclaimed: Condvar,
+    /// How often a thread has begun, and ended, to give promised blocks places.
+    placings: (AtomicU64, AtomicU64),
+    /// Woken when one has ended.
+    placed: WaitQueue,
+}
+
+/// A thread that gives promised blocks places: until the end, such blocks are taken and still promised.
+pub(crate) struct Placing<'a>(&'a Space);
+
+impl Drop for Placing<'_> {
+    fn drop(&mut self) {
+        self.0.placings.1.fetch_add(1, SeqCst);
+        self.0.placed.wake_all();
+    }
 }
 
 impl Space {
     pub(crate) fn new(free: Free) -> Self {
-        Space { free: Mutex::new(&SPACE, free), unclaimed: Condvar::new() }
+        Space {
+            free: Mutex::new(&SPACE, free),
+            unclaimed: Condvar::new(),
+            placings: Default::default(),
+            placed: WaitQueue::new(),
+        }
+    }
+
+    /// Begins to give promised blocks places.
+    pub(crate) fn placing(&self) -> Placing<'_> {
+        self.placings.0.fetch_add(1, SeqCst);
+        Placing(self)
+    }
+
+    /// How often a thread has ended to give promised blocks places.
+    pub(crate) fn placings_ended(&self) -> u64 {
+        self.placings.1.load(SeqCst)
+    }
+
+    /// Waits for the end of one that goes on; true if one has ended since `seen`. The caller holds no lock that a pass
+    /// takes.
+    pub(crate) fn wait_placed(&self, seen: u64) -> bool {
+        let is_over = || self.placings_ended() != seen;
+        if !is_over() && self.placings.0.load(SeqCst) == seen {
+            return false;
+        }
+        self.placed.wait_until(is_over);
+        true
     }
 
     /// The counts now.

@@ -56,8 +56,8 @@ fn look_in_leaf(all: &[RawExtent], range: &Range<u64>, at: u64) -> Mapped {
     let behind = all.partition_point(|e| u64::from(e.ee_block.get()) <= at);
     if let Some(e) = behind.checked_sub(1).and_then(|n| all.get(n)) {
         let (start, (len, unwritten)) = (BlockAddr(e.start()), e.len());
-        let skip = at - u64::from(e.ee_block.get());
-        if skip < len.into() {
+        let skip = at.checked_sub(e.ee_block.get().into());
+        if let Some(skip) = skip.filter(|skip| *skip < len.into()) {
             let place = if unwritten { Place::Unwritten(start) } else { Place::Data(start) };
             return Mapped { place, blocks: len.into() }.part(skip, u64::MAX);
         }

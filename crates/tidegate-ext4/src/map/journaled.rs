@@ -88,7 +88,7 @@ impl Ext4 {
         Ok(())
     }
 
-    /// Puts a run of pages, which hold all bytes of the file before byte `size`, into as many transactions as it needs.
+    /// Puts a run of pages into as many transactions as it needs. They make the file reach to byte `size` at most.
     pub(super) fn log_run(&self, inode: &Arc<Inode>, run: &DirtyRun, size: u64) -> Result<()> {
         let (mut from, end) = (run.index, run.index + run.pages as u64);
         let mut stuck = false;

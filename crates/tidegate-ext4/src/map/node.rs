@@ -1,5 +1,5 @@
 //! The gate of extent nodes: each node is checked as a whole before any of it is used, both for lookups and
-//! for changes. A lookup in a node that is known to be good looks only at the node's first and last entry.
+//! for changes. A lookup in a node that was checked before looks only at the node's first and last entry.
 //!
 //! A node must have the right checksum, the magic number and the depth that its parent requires. Its entries
 //! must be in order, inside the range that the parent gives it, and lead into the volume. As the depth falls

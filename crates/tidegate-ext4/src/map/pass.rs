@@ -64,7 +64,9 @@ impl Ext4 {
             };
             match taken {
                 Taken::None if gap.is_none() => break,
-                // The file was cut meanwhile, or a write still makes it longer.
+                // A write still makes the file longer, and no thread that waits for this pass waits for that.
+                Taken::None if gap.is_some_and(|page| inode.mapping.is_dirty(page)) => break,
+                // The file was cut meanwhile.
                 Taken::None => filled = next,
                 // No thread waits for this pass, and the next one finds the page on the device.
                 Taken::Busy(_) if gap.is_some() && !wbc.sync_all => break,

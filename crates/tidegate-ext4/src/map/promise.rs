@@ -9,9 +9,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use tidegate_block::PAGE_SIZE;
 use tidegate_vfs::fs::WriteEnd;
-use tidegate_vfs::{Inode, Result};
+use tidegate_vfs::{ErrorKind, Inode, Result};
 
 const PAGE: u64 = PAGE_SIZE as u64;
+/// How often a promise is tried again while passes go on.
+const TRIES: u32 = 16;
 
 impl Ext4 {
     /// Promises space for the holes of a range, and changes the attributes as a write does.
@@ -24,7 +26,7 @@ impl Ext4 {
         // Whole pages are written, up to the file's end; blocks promised behind it would never be used.
         let end = write.map_or(bytes.end, |w| w.end.max(inode.size()));
         let bytes = bytes.start / PAGE * PAGE..bytes.end.next_multiple_of(PAGE).min(end);
-        let promised = self.promise_holes(inode, self.file_blocks(&bytes))?;
+        let promised = self.promise_anyhow(inode, self.file_blocks(&bytes))?;
         let Some(write) = write else { return Ok(()) };
         let extra = ei(inode).extra;
         let before = {
@@ -47,6 +49,20 @@ impl Ext4 {
             promised.into_iter().try_for_each(|blocks| self.forget_promises(inode, blocks))?;
         }
         stored
+    }
+
+    /// Promises space as [`Ext4::promise_holes`] does, and tries again where passes were giving blocks places: for that
+    /// time, these count twice.
+    fn promise_anyhow(&self, inode: &Inode, blocks: Range<u64>) -> Result<Vec<Range<u64>>> {
+        let space = self.space()?;
+        for _ in 0..TRIES {
+            let seen = space.placings_ended();
+            match self.promise_holes(inode, blocks.clone()) {
+                Err(e) if e.kind() == ErrorKind::NoSpace && space.wait_placed(seen) => {}
+                r => return r,
+            }
+        }
+        self.promise_holes(inode, blocks)
     }
 
     /// Promises space for all holes of a range of blocks, or for none; returns the holes that had no promise.

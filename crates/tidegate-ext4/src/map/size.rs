@@ -11,12 +11,13 @@
 //! truncate(2) sets is stored at once, also over dirty pages, as in Linux.
 //!
 //! A write may make the file longer while a pass is at work. The pass takes no page behind the size that readers see,
-//! and a run reaches to the size at the moment when its pages were taken.
+//! and a run reaches to the size at the moment when its pages were taken (not with `nomap_first=off|on`, as in Linux).
 
 use crate::inode::{ei, own};
 use crate::volume::handle::{Handle, HandleType};
 use crate::volume::sbi::Ext4;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 use tidegate_block::PAGE_SIZE;
 use tidegate_rt::{LockClass, Mutex};
@@ -36,6 +37,14 @@ impl Behind {
 }
 
 impl Ext4 {
+    /// The byte to which a file is written with these taken pages, which hold all of its bytes before byte `size`;
+    /// `None` if the file was cut before them. A file gets no blocks past its end. Bytes that a write has put behind
+    /// `size` are sent by a later pass: the page with the end stayed dirty.
+    pub(super) fn end_of_run(&self, inode: &Inode, pages: &Range<u64>, size: u64) -> Option<u64> {
+        let end = (pages.end * PAGE).min(inode.size()).min(size);
+        (pages.start * PAGE < end).then_some(end)
+    }
+
     /// The size that the table may have for a file with data up to `end`. Pages behind `end`, dirty or on
     /// their way, raise it when they have places.
     pub(super) fn size_with(&self, inode: &Inode, end: u64) -> u64 {

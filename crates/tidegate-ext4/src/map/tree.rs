@@ -250,7 +250,7 @@ impl Tree<'_, '_> {
         let mut sibling = self.put(place, leaf, position)?;
         while let Some((place, mut node)) = path.pop() {
             let child = node.child_of(at);
-            let Entries::Index(v) = &mut node.entries else { break };
+            let Entries::Index(v) = &mut node.entries else { return Err(self.bad("a leaf above another")) };
             let begins_earlier = at < v[child].0;
             v[child].0 = v[child].0.min(at);
             if let Some(sibling) = sibling {

@@ -173,22 +173,6 @@ impl Ext4 {
         self.send_pages(inode, run, pages, (blocks, pieces), then, plug)
     }
 
-    /// The byte to which a file is written with these taken pages, which hold all of its bytes before byte `size`;
-    /// `None` if the file was cut before them. A file gets no blocks past its end.
-    pub(super) fn end_of_run(&self, inode: &Arc<Inode>, pages: &Range<u64>, size: u64) -> Option<u64> {
-        let now = (pages.end * PAGE).min(inode.size());
-        let end = now.min(size);
-        if pages.start * PAGE >= end {
-            return None;
-        }
-        if self.blocks_of(end) < self.blocks_of(now) {
-            // A write makes the file longer, and its blocks may not be larger than its data. Bytes of the write that
-            // were there when the page was taken would not be written at all.
-            inode.write_again(pages.end - 1);
-        }
-        Some(end)
-    }
-
     /// Sends the first of some pages of a run, as many as lie wholly in the given pieces of their blocks;
     /// returns their number.
     ///
@@ -328,6 +312,7 @@ impl Ext4 {
         fill: Fill,
     ) -> Result<u64> {
         let (mut at, mut filled) = (blocks.start, Vec::<Range<u64>>::new());
+        let _placing = self.space()?.placing();
         while at < blocks.end {
             let m = self.map_shared(inode, FileBlock(at), blocks.end - at)?;
             let next = at + m.blocks;
@@ -388,42 +373,4 @@ pub(super) fn cut(segments: &[Segment], skip: u64, len: u64) -> Vec<Segment> {
         (skip, len) = (0, len - n);
     }
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::offline::mkfs::{MkfsOptions, mkfs};
-    use crate::volume::options::Ext4Options;
-    use tidegate_block::{MemoryDevice, QueueLimits, RequestQueue};
-    use tidegate_vfs::mapping::{Tag, Taken};
-    use tidegate_vfs::{Bdi, Cred, MemoryLimits, MountOptions, OpenFlags, Vfs};
-
-    /// A pass takes a page that holds bytes of a write that has not ended.
-    #[test]
-    fn a_page_with_bytes_behind_the_size_is_written_again() {
-        let queue =
-            Arc::new(RequestQueue::new(Arc::new(MemoryDevice::new(32 << 20)), QueueLimits::default()));
-        mkfs(&queue, &MkfsOptions { block_size: Some(1024), ..MkfsOptions::default() }).unwrap();
-        let bdi = Bdi::new(MemoryLimits::default());
-        let fs = Ext4::open(queue, bdi.clone(), Ext4Options::default()).unwrap();
-        let how = MountOptions { no_periodic_writeback: true, ..MountOptions::default() };
-        let vfs = Vfs::mount(fs.clone(), bdi, how).unwrap();
-        let inode = vfs.create(&Cred::ROOT, &vfs.root().unwrap(), b"f", 0o644).unwrap();
-        let file = vfs.open(&Cred::ROOT, &inode, OpenFlags::WRITE).unwrap();
-        file.write_at(0, &[1; 4000]).unwrap();
-        let (Taken::Run(run), 4000) = inode.take_dirty(0, 1, Tag::Dirty, 1) else {
-            panic!("a page is dirty")
-        };
-        let mut plug = Plug::new(&fs.blocks.queue);
-        fs.write_or_log(&inode, &run, &mut plug, Taking { size: 1500, order: None, here: None }).unwrap();
-        plug.send();
-        inode.mapping.wait_writeback(0, 1);
-        assert!(inode.mapping.is_dirty(0), "the last two blocks of the page are not written");
-        assert_eq!(ei(&inode).disk_size, 1500);
-        file.fsync(false).unwrap();
-        assert_eq!((inode.mapping.is_dirty(0), ei(&inode).disk_size), (false, 4000));
-        drop(file);
-        vfs.unmount().unwrap();
-    }
 }

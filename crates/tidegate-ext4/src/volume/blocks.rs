@@ -33,7 +33,7 @@ pub(crate) enum Block {
 }
 
 impl Block {
-    /// Whether its checksum was already found right. This is known only for blocks of the journal's cache.
+    /// Whether it was already checked and found right. This is known only for blocks of the journal's cache.
     pub(crate) fn is_verified(&self) -> bool {
         matches!(self, Block::Logged(block) if block.is_verified())
     }
@@ -96,7 +96,7 @@ impl Blocks {
         self.journal().map_or(0, |j| u64::from(j.most_credits() / 4))
     }
 
-    /// Notes that the checksum of a block, as it was read, is right.
+    /// Notes that a block, as it was read, was checked and is right.
     pub(crate) fn set_verified(&self, addr: BlockAddr, block: &Block) {
         if let (Changes::Journal(journal), Block::Logged(block)) = (&self.changes, block) {
             journal.cache().set_verified(FsBlock(addr.0), block);

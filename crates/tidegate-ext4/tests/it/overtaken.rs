@@ -234,23 +234,23 @@ fn a_write_during_a_pass_makes_the_file_no_longer_than_its_data() {
     }
     for how in [&["-b", "1024"][..], &["-b", "4096"], &["-b", "4096", "-O", "^64bit,^extents"]] {
         let made = fresh(32, &[&["-t", "ext4"], how].concat());
-        for seed in 0..30 {
+        for (seed, more) in (0..30).flat_map(|seed| [(seed, 1000), (seed, 10_000)]) {
             let below = Arc::new(made.copy());
             let ours = below.clone();
             let config = sim::Config { seed, quantum: Nanos(0), jitter: 4, ..sim::Config::default() };
-            let cut = sim::run_with(&config, move || append_and_pass(&ours));
-            let cut = cut.unwrap_or_else(|e| panic!("{how:?}, seed {seed}: {e}"));
-            let written = [&[1; 2000][..], &[2; 10_000]].concat();
-            let found =
-                content_after_a_cut(&cut.value).unwrap_or_else(|e| panic!("{how:?}, seed {seed}: {e}"));
+            let cut = sim::run_with(&config, move || append_and_pass(&ours, more));
+            let cut = cut.unwrap_or_else(|e| panic!("{how:?}, seed {seed}, {more} bytes: {e}"));
+            let written = [&[1; 2000][..], &vec![2; more]].concat();
+            let found = content_after_a_cut(&cut.value)
+                .unwrap_or_else(|e| panic!("{how:?}, seed {seed}, {more} bytes: {e}"));
             assert!(written.starts_with(&found), "{how:?}, seed {seed}: {} bytes", found.len());
-            assert_eq!(content_after_a_cut(&below), Ok(written), "{how:?}, seed {seed}");
+            assert_eq!(content_after_a_cut(&below), Ok(written), "{how:?}, seed {seed}, {more} bytes");
         }
     }
 }
 
 /// Returns the device after the pass and a commit.
-fn append_and_pass(below: &Arc<MemoryDevice>) -> MemoryDevice {
+fn append_and_pass(below: &Arc<MemoryDevice>, more: usize) -> MemoryDevice {
     let (_, v) = open_rw(below.clone(), MemoryLimits::default(), clock::realtime()).unwrap();
     let (f, other) = (create(&v, b"f"), create(&v, b"other"));
     v.sync().unwrap();
@@ -259,7 +259,7 @@ fn append_and_pass(below: &Arc<MemoryDevice>) -> MemoryDevice {
     let pass = thread::spawn("pass", move || {
         vfs.fs().writepages(&inode, &mut WritebackControl::background(u64::MAX)).unwrap();
     });
-    f.write_at(2000, &[2; 10_000]).unwrap();
+    f.write_at(2000, &vec![2; more]).unwrap();
     pass.unwrap().join();
     v.bdi().submit_pending();
     f.inode().mapping.wait_writeback(0, u64::MAX);

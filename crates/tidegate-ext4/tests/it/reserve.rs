@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate_block::{Device, DeviceInfo, Errno, MemoryDevice, Op, QueueLimits, Request, RequestQueue};
 use tidegate_ext4::{Ext4, Ext4Options};
-use tidegate_rt::{sim, thread};
+use tidegate_rt::{Nanos, sim, thread};
 use tidegate_vfs::*;
 
 const ROOT: &Cred = &Cred::ROOT;
@@ -116,4 +116,43 @@ fn blocks_ahead_leave_the_reserve() {
     v.unmount().unwrap();
     drop(v);
     judge(&image, &contents(&device));
+}
+
+/// A pass takes promised blocks and takes the promise back later. A write in between is not refused.
+#[test]
+fn a_promise_is_not_refused_while_others_are_kept() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    let image = dir.path().join("a.img");
+    mke2fs(&image, &["-t", "ext4", "-b", "1024", "-m", "0"], "8M");
+    let bytes = Arc::new(std::fs::read(&image).unwrap());
+    for seed in 0..30 {
+        let bytes = bytes.clone();
+        let config = sim::Config { seed, quantum: Nanos(0), jitter: 4, ..sim::Config::default() };
+        let left = sim::run_with(&config, move || {
+            let (device, v) = open(&bytes);
+            let [a, b, c] = ["a", "b", "c"].map(|name| make(&v, name));
+            let left = || v.statfs().blocks_available;
+            a.write_at(0, &vec![1; 1000 << 10]).unwrap();
+            let most = left() * 4 / 5 - 300;
+            (0..most).for_each(|n| {
+                b.write_at(n << 10, &[2; 1024]).unwrap();
+            });
+            assert!((200..1000).contains(&left()), "{} blocks are left", left());
+            let (vfs, inode) = (v.clone(), a.inode().clone());
+            let pass = thread::spawn("pass", move || {
+                vfs.fs().writepages(&inode, &mut WritebackControl::background(u64::MAX)).unwrap();
+            });
+            (0..100).for_each(|n| {
+                c.write_at(n << 10, &[3; 1024]).unwrap_or_else(|e| panic!("seed {seed}, block {n}: {e}"));
+            });
+            pass.unwrap().join();
+            drop((a, b, c));
+            v.unmount().unwrap();
+            contents(&device)
+        });
+        judge(&image, &left.unwrap_or_else(|e| panic!("seed {seed}: {e}")).value);
+    }
 }

@@ -18,9 +18,9 @@ impl Block {
         Block { buf: Arc::new(PageBuf::zeroed(len.div_ceil(PAGE_SIZE))), len, verified: false }
     }
 
-    /// Whether its checksum was found right since it was read from the device
+    /// Whether its checksum, and what else its format checks, was found right since it was read from the device
     /// ([`Cache::set_verified`](super::Cache::set_verified)); changes in memory do not affect this. As
-    /// `buffer_verified` in Linux.
+    /// `buffer_verified` in Linux. The check may have been for another use of the block.
     pub fn is_verified(&self) -> bool {
         self.verified
     }

@@ -81,8 +81,8 @@ impl Cache {
         self.shard(at).peek(at)
     }
 
-    /// Notes that the checksum of `block`, which [`Cache::get`] returned, is right. Does nothing if memory
-    /// has other bytes by now.
+    /// Notes that `block`, which [`Cache::get`] returned, was checked and is right. Does nothing if memory has other
+    /// bytes by now.
     pub fn set_verified(&self, at: FsBlock, block: &Block) {
         self.shard(at).set_verified(at, block);
     }

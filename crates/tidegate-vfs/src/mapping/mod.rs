@@ -64,7 +64,7 @@ impl Shard {
 }
 
 /// Keeps a chunk in an index as long as it has a page of the index's kind.
-fn list(index: &mut BTreeSet<u64>, chunk: u64, (was, is): (u64, u64)) {
+fn keep_index(index: &mut BTreeSet<u64>, chunk: u64, (was, is): (u64, u64)) {
     if (was == 0) != (is == 0) {
         if is == 0 {
             index.remove(&chunk);
@@ -182,8 +182,8 @@ impl AddressSpace {
             c.follow_epochs(d0, w0, &self.bdi.epochs);
         }
         debug_assert_eq!(d1 & !p1, 0, "a dirty page has a buffer");
-        list(&mut s.dirty, chunk, (d0, d1));
-        list(&mut s.writeback, chunk, (w0, w1));
+        keep_index(&mut s.dirty, chunk, (d0, d1));
+        keep_index(&mut s.writeback, chunk, (w0, w1));
         let (was, is) = (p0 | w0 != 0, p1 | w1 != 0);
         if !is {
             s.chunks.remove(&chunk);
@@ -253,7 +253,7 @@ impl AddressSpace {
         // moves from one to the other.
         let idle = |s: &Mutex<Shard>| {
             let s = s.lock();
-            s.dirty.is_empty() && s.chunks.values().all(|c| c.writeback == 0)
+            s.dirty.is_empty() && s.writeback.is_empty()
         };
         self.nr_dirty() == 0 && self.nr_writeback() == 0 && self.shards.iter().all(idle)
     }

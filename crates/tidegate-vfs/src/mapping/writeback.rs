@@ -61,21 +61,22 @@ impl AddressSpace {
     /// write-back. A run may cross chunks but not a missing page. For mappings with one shard, such as those of files:
     /// the shard is locked once.
     pub fn take_dirty(&self, start: u64, end: u64, tag: Tag, max: usize) -> Taken {
-        self.take_dirty_before(start, || end, tag, max)
+        self.take_dirty_up_to(start, || (end, None), tag, max)
     }
 
-    /// As [`AddressSpace::take_dirty`] does, with an end that is found out while no page changes.
-    pub(crate) fn take_dirty_before(
+    /// Takes pages as [`AddressSpace::take_dirty`] does. `limit` tells the end of the range while no page changes, and a
+    /// page that stays dirty if it is taken as the last.
+    pub(crate) fn take_dirty_up_to(
         &self,
         start: u64,
-        end: impl FnOnce() -> u64,
+        limit: impl FnOnce() -> (u64, Option<u64>),
         tag: Tag,
         max: usize,
     ) -> Taken {
         debug_assert_eq!(self.shards.len(), 1, "a run is taken in one piece");
         let _span = SET_WRITEBACK.enter([start, max as u64]);
         let mut shard = self.shards[0].lock();
-        let end = end();
+        let (end, stays_dirty) = limit();
         let mut cursor = start;
         let mut out: Option<DirtyRun> = None;
         while let Some(id) = shard.next_dirty_chunk(cursor, end) {
@@ -111,6 +112,12 @@ impl AddressSpace {
             if cursor >= end {
                 break;
             }
+        }
+        if let (Some(run), Some(page)) = (&out, stays_dirty)
+            && run.index + run.pages as u64 == page + 1
+        {
+            let (chunk, slot) = split(page);
+            self.with_chunk_in(&mut shard, chunk, |c| c.dirty |= 1 << slot);
         }
         out.map_or(Taken::None, Taken::Run)
     }

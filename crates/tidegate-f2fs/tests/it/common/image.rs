@@ -30,9 +30,10 @@ impl Image {
         image
     }
 
-    /// The content of a device.
+    /// The content of a device, which may be in use: all of it is from one moment, as after a power cut.
     pub fn of(device: &MemoryDevice) -> Image {
-        Self::gather(device.size(), |at, to| device.read_at(at, to))
+        let now = device.copy();
+        Self::gather(now.size(), |at, to| now.read_at(at, to))
     }
 
     /// The content of a file.
