@@ -20,6 +20,9 @@ use tidegate_vfs::{Error, ErrorKind, Result};
 /// A free run of this many blocks behind the goal is taken even if more blocks are wanted.
 const GOES_ON: u32 = 8;
 
+/// After so many bitmaps, any run is better than a further search.
+const MOST_BITMAPS: u32 = 128;
+
 /// The bit of a run of which only the length is known.
 const ANYWHERE: u32 = u32::MAX;
 
@@ -152,9 +155,8 @@ impl Ext4 {
                 Looked::Shorter(_) => {}
                 Looked::Damaged(e) => damaged = Some(e),
             }
-            // A run that is a good part of the wanted length is better than a walk over a large volume, and any run is
-            // better than to read very many bitmaps.
-            let good = if searched > 128 { 1 } else { want / 4 };
+            // A run that is a good part of the wanted length is better than a walk over a large volume.
+            let good = if searched > MOST_BITMAPS { 1 } else { want / 4 };
             if n > 16 && best.is_some_and(|b| b.len >= good) {
                 break;
             }
@@ -191,33 +193,25 @@ impl Ext4 {
             self.longest_free.learn(group, 0, None);
             return Ok(None);
         }
-        if let Some(e) = self.damage_of(Bitmap::Blocks, &desc) {
-            return Ok(Some(Looked::Damaged(e)));
-        }
-        let mut map = match self.block_bitmap(&desc) {
-            Err(e) if costs_group(&e) => {
-                self.pass_over(Bitmap::Blocks, &desc, &e);
-                return Ok(Some(Looked::Damaged(e)));
-            }
-            map => map?,
+        let mut map = match self.trusted_bitmap(&desc)? {
+            Ok(map) => map,
+            Err(damage) => return Ok(Some(Looked::Damaged(damage))),
         };
         // For this search, blocks that a commit has yet to free count as in use.
         let mut free = map.clone();
         let stamp = self.freed.stamp(self.blocks.journal());
         let not_yet = self.freed.of(group, self.blocks.journal());
-        for (bit, len) in &not_yet {
-            fill(&mut free, *bit..bit + len, true);
-        }
-        let for_all = free.clone();
-        for bits in self.preallocations.of_others(group, wanted.file.map(|f| f.ino)) {
-            fill(&mut free, bits, true);
-        }
+        not_yet.iter().for_each(|(bit, len)| fill(&mut free, *bit..bit + len, true));
+        let others = self.preallocations.of_others(group, wanted.file.map(|f| f.ino));
+        others.iter().for_each(|bits| fill(&mut free, bits.clone(), true));
         let blocks = self.blocks_in(group);
         let enough = self.longest_free.at_most(group, stamp).map_or(want, |most| most.min(want));
         self.stats.bitmap_searches.fetch_add(1, Relaxed);
         let found = find(&free, from, blocks, (want, enough), least);
         let goes_on = found.is_some_and(|f| f.bit == from && f.len >= want.min(GOES_ON));
         if !goes_on && found.is_none_or(|f| f.len < enough) {
+            let mut for_all = free.clone();
+            others.into_iter().for_each(|bits| fill(&mut for_all, bits, false));
             let longest = longest_clear(&for_all, blocks);
             self.longest_free.learn(group, longest, (!not_yet.is_empty()).then_some(stamp));
         }
@@ -234,6 +228,20 @@ impl Ext4 {
             self.preallocations.keep(file.ino, group, end..end + kept);
         }
         Ok(Some(Looked::Taken(self.sb.group_start(group).plus(found.bit.into()), found.len)))
+    }
+
+    /// The bitmap of a group with free blocks, or the damage for which the group is passed over.
+    fn trusted_bitmap(&self, desc: &GroupDesc) -> Result<std::result::Result<Vec<u8>, Error>> {
+        if let Some(damage) = self.damage_of(Bitmap::Blocks, desc) {
+            return Ok(Err(damage));
+        }
+        match self.block_bitmap(desc) {
+            Err(e) if costs_group(&e) => {
+                self.pass_over(Bitmap::Blocks, desc, &e);
+                Ok(Err(e))
+            }
+            map => map.map(Ok),
+        }
     }
 
     /// Frees blocks. The caller forgets blocks of metadata. Blocks of a group whose bitmap is damaged, cannot

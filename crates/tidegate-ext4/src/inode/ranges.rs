@@ -63,6 +63,21 @@ impl Ranges {
         hit.map(|(s, e)| (*e).min(range.end) - (*s).max(range.start)).sum()
     }
 
+    /// The first parts of a range that are in the set, in order: at most `parts`, of `blocks` blocks together.
+    pub(crate) fn first_in(&self, range: Range<u64>, parts: usize, mut blocks: u64) -> Vec<Range<u64>> {
+        let before = self.0.range(..range.start).next_back();
+        let mut found = Vec::new();
+        for (s, e) in before.into_iter().chain(self.0.range(range.clone())).take(parts + 1) {
+            let start = range.start.max(*s);
+            let part = start..range.end.min(*e).min(start + blocks);
+            if start < part.end && found.len() < parts {
+                blocks -= part.end - part.start;
+                found.push(part);
+            }
+        }
+        found
+    }
+
     /// The parts of a range that are not in the set.
     pub(crate) fn missing(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let (mut end, mut parts) = (range.end, Vec::new());
@@ -73,11 +88,6 @@ impl Ranges {
         parts.push(range.start..end);
         parts.retain(|p| p.start < p.end);
         parts
-    }
-
-    /// Whether the whole range is in the set.
-    pub(crate) fn holds(&self, range: Range<u64>) -> bool {
-        self.count(range.clone()) == range.end.saturating_sub(range.start)
     }
 }
 
@@ -101,6 +111,11 @@ mod tests {
                 assert_eq!(ranges.remove(all), gone);
             }
             assert_eq!(ranges.count(0..100), set.len() as u64);
+            let first: Vec<u64> = ranges.first_in(20..50, 2, 7).into_iter().flatten().collect();
+            let all_first: Vec<u64> = ranges.first_in(20..50, 64, 64).into_iter().flatten().collect();
+            assert!(set.range(20..50).eq(&all_first) && all_first.starts_with(&first), "{first:?}");
+            let two_parts = all_first.chunk_by(|a, b| a + 1 == *b).take(2).map(<[u64]>::len).sum::<usize>();
+            assert_eq!(first.len(), two_parts.min(7));
             let missing: u64 = ranges.missing(20..50).iter().map(|p| p.end - p.start).sum();
             assert_eq!(missing, 30 - set.range(20..50).count() as u64);
             assert!(ranges.missing(20..50).iter().all(|p| set.range(p.clone()).next().is_none()));

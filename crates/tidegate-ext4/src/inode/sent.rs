@@ -14,13 +14,15 @@ pub(crate) struct Sent<T> {
     next: u64,
     /// Runs that have not ended, and the byte of the file to which each reaches.
     on_way: BTreeMap<u64, u64>,
+    /// The byte to which they reach.
+    reach: u64,
     /// The runs among them that wait for earlier ones.
     held: BTreeMap<u64, T>,
 }
 
 impl<T> Default for Sent<T> {
     fn default() -> Self {
-        Sent { next: 0, on_way: BTreeMap::new(), held: BTreeMap::new() }
+        Sent { next: 0, on_way: BTreeMap::new(), reach: 0, held: BTreeMap::new() }
     }
 }
 
@@ -29,17 +31,27 @@ impl<T> Sent<T> {
     pub(crate) fn send(&mut self, end: u64) -> u64 {
         self.next += 1;
         self.on_way.insert(self.next, end);
+        self.reach = self.reach.max(end);
         self.next
     }
 
     /// Notes that only the part of a run up to byte `end` was sent.
     pub(crate) fn shorten(&mut self, number: u64, end: u64) {
-        self.on_way.insert(number, end);
+        let before = self.on_way.insert(number, end);
+        self.reaches_less(before);
+    }
+
+    /// Called when a run that reached to byte `before` reaches less far, or has ended.
+    fn reaches_less(&mut self, before: Option<u64>) {
+        // A pass goes on to the end of a file, so the last of its runs reaches farthest, and few are left when it ends.
+        if before == Some(self.reach) {
+            self.reach = self.on_way.values().copied().max().unwrap_or(0);
+        }
     }
 
     /// The byte to which the runs on their way reach; 0 without any.
     pub(crate) fn end_of_all(&self) -> u64 {
-        self.on_way.values().copied().max().unwrap_or(0)
+        self.reach
     }
 
     /// The first run that has not ended and is not among `these`, whose numbers are in order.
@@ -55,7 +67,8 @@ impl<T> Sent<T> {
     /// Ends a run: it is marked, or did not reach the device. Returns the held runs that have no other run
     /// before them now.
     pub(crate) fn end(&mut self, number: u64) -> Vec<T> {
-        self.on_way.remove(&number);
+        let before = self.on_way.remove(&number);
+        self.reaches_less(before);
         if self.held.is_empty() {
             return Vec::new();
         }

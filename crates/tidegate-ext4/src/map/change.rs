@@ -12,6 +12,7 @@ use crate::volume::handle::{Handle, HandleType};
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use std::sync::Arc;
+use tidegate_rt::RwLockWriteGuard;
 use tidegate_vfs::{Attr, ErrorKind, FileType, Inode, Result};
 
 /// The blocks that fill a hole.
@@ -23,6 +24,26 @@ pub(crate) enum Fill {
     Unwritten,
     /// Blocks that were not promised, and read as zeros.
     Ahead,
+}
+
+/// A file that gets blocks.
+pub(super) struct Filling {
+    now: Ext4Inode,
+    attr: Attr,
+    /// Its sectors before.
+    before: u64,
+    /// The file is open, and may grow.
+    open: bool,
+    /// The block behind those that it got last.
+    behind: Option<BlockAddr>,
+}
+
+impl Filling {
+    pub(super) fn of(inode: &Inode, data: &Arc<Ext4Inode>) -> Self {
+        let attr = inode.attr().clone();
+        let (now, before) = (Arc::unwrap_or_clone(data.clone()), attr.blocks);
+        Filling { now, attr, before, open: inode.is_open(), behind: None }
+    }
 }
 
 /// A map of either kind while it changes.
@@ -47,9 +68,9 @@ impl Map<'_, '_> {
     }
 
     /// A block map has no mark for unwritten blocks.
-    fn mark(&mut self, range: Range<u64>) -> Result<()> {
+    fn mark(&mut self, range: Range<u64>, next: &mut dyn Iterator<Item = Range<u64>>) -> Result<()> {
         match self {
-            Map::Tree(t) => t.mark(range),
+            Map::Tree(t) => t.mark(range, next),
             Map::Numbers(_) => Ok(()),
         }
     }
@@ -148,55 +169,73 @@ impl Ext4 {
         range: Range<u64>,
         fill: Fill,
     ) -> Result<u64> {
-        let mut data = own(inode).write();
-        let mut now = Arc::unwrap_or_clone(data.clone());
-        let mut attr = inode.attr().clone();
-        let before = attr.blocks;
-        let mut at = range.start;
-        let mut r = Ok(());
+        let data = own(inode).write();
+        let mut new = Filling::of(inode, &data);
+        let (at, r) = self.fill_range(handle, &mut new, range, fill);
+        self.keep_filled(handle, inode, data, new, r).map(|()| at)
+    }
+
+    /// Puts a file's new map and blocks into memory and stores the inode. The file keeps the blocks that it got before an
+    /// error `r`.
+    pub(super) fn keep_filled(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        mut data: RwLockWriteGuard<'_, Arc<Ext4Inode>>,
+        new: Filling,
+        r: Result<()>,
+    ) -> Result<()> {
+        if r.is_err() && !handle.has_changed() {
+            return r;
+        }
+        *data = Arc::new(new.now);
+        count_sectors(inode, new.before, new.attr.blocks);
+        drop(data);
+        r.and(self.store_inode(handle, inode))
+    }
+
+    /// Fills the holes at the beginning of a range, as [`Ext4::fill_holes`] does, and stores nothing.
+    pub(super) fn fill_range(
+        &self,
+        handle: &mut Handle<'_>,
+        new: &mut Filling,
+        range: Range<u64>,
+        fill: Fill,
+    ) -> (u64, Result<()>) {
+        let (mut at, mut r) = (range.start, Ok(()));
         while at < range.end && r.is_ok() {
             let low = at > range.start && handle.is_low();
             if low && self.begins_page(at) {
                 break;
             }
             let end = if low { (at + 1).next_multiple_of(self.blocks.per_page()) } else { range.end };
-            let step =
-                self.fill_hole(handle, &mut now, &mut attr, at..end.min(range.end), (fill, inode.is_open()));
-            r = step.map(|n| at += n);
+            r = self.fill_hole(handle, new, at..end.min(range.end), fill).map(|n| at += n);
         }
         if at > range.start && r.as_ref().is_err_and(|e| e.kind() == ErrorKind::NoSpace) {
             r = Ok(());
         }
-        // The file keeps the blocks that it got so far, even after an error.
-        if r.is_err() && !handle.has_changed() {
-            return r.map(|()| at);
-        }
-        *data = Arc::new(now);
-        count_sectors(inode, before, attr.blocks);
-        drop(data);
-        r.and(self.store_inode(handle, inode)).map(|()| at)
+        (at, r)
     }
 
-    /// Fills the hole at the beginning of a range, or a part of it; returns the number of blocks to move on. `open` tells
-    /// whether the file is open, and may grow.
+    /// Fills the hole at the beginning of a range, or a part of it; returns the number of blocks to move on.
     fn fill_hole(
         &self,
         handle: &mut Handle<'_>,
-        now: &mut Ext4Inode,
-        attr: &mut Attr,
+        new: &mut Filling,
         range: Range<u64>,
-        (fill, open): (Fill, bool),
+        fill: Fill,
     ) -> Result<u64> {
+        let Filling { now, attr, open, behind, .. } = new;
         let m = self.map_blocks(now, FileBlock(range.start), range.end - range.start)?;
         if m.place != Place::Hole {
             return Ok(m.blocks);
         }
-        let goal = self.goal_behind(now, range.start)?;
+        let goal = self.goal_behind(now, range.start, *behind)?;
         let want = m.blocks.min(1 << 15) as u32;
         let taken = match fill {
             Fill::Ahead => self.take_ahead(handle, goal, want),
             Fill::Data | Fill::Unwritten => {
-                self.take_growing(handle, goal, want, Grower { ino: now.ino, at: range.start, open })
+                self.take_growing(handle, goal, want, Grower { ino: now.ino, at: range.start, open: *open })
             }
         };
         let (start, len) = taken?;
@@ -205,18 +244,19 @@ impl Ext4 {
             self.free_blocks(handle, start, len.into())?;
             return Err(e);
         }
+        *behind = Some(start.plus(len.into()));
         Ok(len.into())
     }
 
-    /// The block behind the place of the block before `at`; a block near the inode if that has none.
-    fn goal_behind(&self, now: &Ext4Inode, at: u64) -> Result<BlockAddr> {
+    /// The block behind the place of the block before `at`; if that has none, `last`, or else a block near the inode.
+    fn goal_behind(&self, now: &Ext4Inode, at: u64, last: Option<BlockAddr>) -> Result<BlockAddr> {
         let before = match at.checked_sub(1) {
             Some(n) => self.map_blocks(now, FileBlock(n), 1)?,
             None => Mapped { place: Place::Hole, blocks: 1 },
         };
         Ok(match before.place {
             Place::Data(addr) | Place::Unwritten(addr) => addr.plus(1),
-            Place::Hole => self.goal_of(now.ino),
+            Place::Hole => last.unwrap_or_else(|| self.goal_of(now.ino)),
         })
     }
 
@@ -314,7 +354,8 @@ impl Ext4 {
     }
 
     /// Marks unwritten blocks of a range as written, as many as one change has room for; returns the first
-    /// block that was not reached. Takes `ei->i_data_sem` exclusive.
+    /// block that was not reached. `next` are ranges that the caller marks after this one: those that cost nothing more
+    /// are marked with it. Takes `ei->i_data_sem` exclusive.
     ///
     /// # Errors
     /// `NoSpace` where an extent that is cut in pieces needs a node; nothing is half done then. `Corrupt`;
@@ -324,6 +365,7 @@ impl Ext4 {
         handle: &mut Handle<'_>,
         inode: &Inode,
         range: Range<u64>,
+        next: &mut dyn Iterator<Item = Range<u64>>,
     ) -> Result<u64> {
         let mut data = own(inode).write();
         let (mut now, before) = (None, inode.attr().blocks);
@@ -342,7 +384,11 @@ impl Ext4 {
                     break;
                 }
                 let now = now.get_or_insert_with(|| Arc::unwrap_or_clone(data.clone()));
-                let (marked, more) = self.with_map(handle, now, |map| map.mark(at..at + m.blocks));
+                let end = at + m.blocks;
+                let (marked, more) = self.with_map(handle, now, |map| match end < range.end {
+                    true => map.mark(at..end, &mut std::iter::empty()),
+                    false => map.mark(at..end, next),
+                });
                 nodes += more;
                 r = marked;
             }

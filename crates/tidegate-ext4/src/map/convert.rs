@@ -7,7 +7,7 @@
 //! never arrived read as zeros.
 
 use super::Place;
-use super::change::Fill;
+use super::change::{Fill, Filling};
 use super::write::{Pieces, Then, ends_at};
 use crate::format::raw::InodeFlags;
 use crate::format::units::FileBlock;
@@ -22,6 +22,11 @@ use tidegate_jbd2::Reserved;
 use tidegate_vfs::planted::PlantedBug;
 use tidegate_vfs::{ErrorKind, Inode, Result};
 
+/// Parts of a file's range that one change gives places ahead of a pass, and their bytes (Linux:
+/// `MAX_WRITEPAGES_EXTENT_LEN` pages).
+const PARTS_AT_ONCE: usize = 64;
+const BYTES_AT_ONCE: u64 = 8 << 20;
+
 /// The progress of marking several runs: the run, and the first block of it without a mark.
 type Reached = (usize, u64);
 
@@ -32,7 +37,8 @@ impl Ext4 {
     }
 
     /// Gives blocks places that read as zeros, as far as there is space; returns the places, and the work
-    /// that follows when the data is there, up to byte `end` of the file.
+    /// that follows when the data is there, up to byte `end` of the file. The same change gives places to blocks before
+    /// byte `size` that the pass comes to next.
     ///
     /// # Errors
     /// `NoSpace` when not even the first page has a place; those of the map.
@@ -40,7 +46,7 @@ impl Ext4 {
         &self,
         inode: &Arc<Inode>,
         blocks: &Range<u64>,
-        end: u64,
+        (end, size): (u64, u64),
         queue: &Arc<Queue>,
         plug: &mut Plug<'_>,
     ) -> Result<(Pieces, Then)> {
@@ -51,6 +57,9 @@ impl Ext4 {
             let holes = done..blocks.end;
             match self.op(HandleType::WritePage, |handle| {
                 let filled = self.fill_promised(handle, inode, holes.clone(), Fill::Unwritten)?;
+                if filled == holes.end {
+                    self.fill_next(handle, inode, holes.end..self.blocks_of(size))?;
+                }
                 if self.planted.is(PlantedBug::EarlySize) {
                     self.raise_disk_size(handle, inode, end)?;
                 }
@@ -65,6 +74,39 @@ impl Ext4 {
             (pieces, unwritten) = self.mapped(inode, blocks)?;
         }
         Ok((pieces, self.follows(inode, unwritten, end, queue)))
+    }
+
+    /// Gives places that read as zeros to promised blocks of a range: to its first [`PARTS_AT_ONCE`] parts, as far as
+    /// there is room. Takes `ei->i_data_sem` exclusive, so that a truncation, which first takes the promises back, frees
+    /// such places.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the device.
+    pub(super) fn fill_next(&self, handle: &mut Handle<'_>, inode: &Inode, range: Range<u64>) -> Result<()> {
+        let _placing = self.space()?.placing();
+        let data = own(inode).write();
+        let most = BYTES_AT_ONCE / u64::from(self.sb.block_size);
+        let parts = own(inode).delayed.lock().first_in(range, PARTS_AT_ONCE, most);
+        if parts.is_empty() {
+            return Ok(());
+        }
+        let (mut new, mut filled, mut r) = (Filling::of(inode, &data), Vec::new(), Ok(()));
+        for part in parts {
+            if handle.is_low() {
+                break;
+            }
+            let (at, result) = self.fill_range(handle, &mut new, part.clone(), Fill::Unwritten);
+            filled.push(part.start..at);
+            r = result;
+            if at < part.end {
+                break;
+            }
+        }
+        if r.as_ref().is_err_and(|e| e.kind() == ErrorKind::NoSpace) {
+            r = Ok(());
+        }
+        r = self.keep_filled(handle, inode, data, new, r);
+        filled.into_iter().try_for_each(|blocks| self.forget_promises(inode, blocks)).and(r)
     }
 
     /// The end of a run of pages. Its blocks may be `unwritten`, and it makes the file reach to byte `end`.
@@ -153,7 +195,8 @@ impl Ext4 {
     ) -> Result<Reached> {
         let (bs, mut size) = (u64::from(self.sb.block_size), 0);
         while let Some(run) = all.get(n) {
-            at = self.mark_written(handle, inode, at..run.blocks.end)?;
+            let mut next = all[n + 1..].iter().map(|run| run.blocks.clone());
+            at = self.mark_written(handle, inode, at..run.blocks.end, &mut next)?;
             if at < run.blocks.end {
                 size = size.max(at * bs);
                 break;

@@ -143,7 +143,7 @@ impl Ext4 {
         let bs = u64::from(self.sb.block_size);
         handle.keep_for_data((blocks.end - blocks.start) as u32);
         let placed = self.fill_promised(handle, inode, blocks.clone(), Fill::Unwritten)?;
-        let marked = self.mark_written(handle, inode, blocks.start..placed)?;
+        let marked = self.mark_written(handle, inode, blocks.start..placed, &mut std::iter::empty())?;
         handle.keep_for_data(0);
         let mut at = blocks.start;
         while at < marked {

@@ -54,6 +54,7 @@ use crate::format::raw::InodeFlags;
 use crate::format::units::{BlockAddr, FileBlock};
 use crate::inode::{Ext4Inode, ei, own};
 use crate::volume::sbi::Ext4;
+use std::ops::Range;
 use tidegate_vfs::{Inode, Result, SeekTarget};
 
 /// The place of a file's block.
@@ -132,6 +133,11 @@ impl Ext4 {
         bytes.div_ceil(self.sb.block_size.into())
     }
 
+    /// The blocks that a range of bytes touches.
+    fn file_blocks(&self, bytes: &Range<u64>) -> Range<u64> {
+        bytes.start / u64::from(self.sb.block_size)..self.blocks_of(bytes.end)
+    }
+
     /// The first block in a range of bytes that is data, or a hole; returns its first byte.
     ///
     /// # Errors
@@ -139,7 +145,7 @@ impl Ext4 {
     pub(crate) fn seek_blocks(
         &self,
         inode: &Inode,
-        bytes: std::ops::Range<u64>,
+        bytes: Range<u64>,
         target: SeekTarget,
     ) -> Result<Option<u64>> {
         if ei(inode).is(InodeFlags::INLINE_DATA) {

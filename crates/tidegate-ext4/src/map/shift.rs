@@ -37,7 +37,7 @@ impl Tree<'_, '_> {
     /// As [`Tree::insert`].
     fn split_extent(&mut self, at: u64) -> Result<()> {
         match self.around(&(at..at))? {
-            Some(_) => self.edit(at, &|v| split_at(v, at)),
+            Some(_) => self.edit(at, &mut |v, _| split_at(v, at)),
             None => Ok(()),
         }
     }

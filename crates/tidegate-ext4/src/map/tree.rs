@@ -26,6 +26,9 @@ const AT_ONCE: usize = 8;
 /// as many nodes as an index has entries.
 const JUDGED_WHOLE: u16 = 2;
 
+/// Extents by which a mark in the middle of an extent makes a leaf longer.
+const MARK_ADDS: usize = 2;
+
 /// Entries that the root has room for.
 const ROOT_MAX: usize = 4;
 
@@ -91,8 +94,8 @@ impl Node {
     }
 }
 
-/// A change of a leaf's list; returns the entry that changed.
-type Edit<'a> = &'a dyn Fn(&mut Vec<Piece>) -> Option<usize>;
+/// A change of the list of a leaf that has room for a number of entries; returns the entry that changed.
+type Edit<'a> = &'a mut dyn FnMut(&mut Vec<Piece>, usize) -> Option<usize>;
 
 /// The tree of an inode while it changes.
 pub(crate) struct Tree<'a, 'h> {
@@ -115,7 +118,7 @@ impl Tree<'_, '_> {
     /// `NoSpace` when a node is needed and no block is free; nothing was changed then. `FileTooBig` for a
     /// full tree; `Corrupt`.
     pub(crate) fn insert(&mut self, piece: Piece) -> Result<()> {
-        self.edit(piece.block, &|v| add_to_leaf(v, piece))
+        self.edit(piece.block, &mut |v, _| add_to_leaf(v, piece))
     }
 
     /// Takes the blocks of a range out of the map and returns them. They are neither freed nor forgotten.
@@ -125,7 +128,7 @@ impl Tree<'_, '_> {
     pub(crate) fn remove(&mut self, range: Range<u64>) -> Result<Vec<Piece>> {
         if let Some(part) = self.around(&range)?.and_then(|piece| piece.part(&range)) {
             self.fs.refuse_tables(self.own.ino, part.start, part.len)?;
-            self.edit(range.start, &|v| cut_in_two(v, &range))?;
+            self.edit(range.start, &mut |v, _| cut_in_two(v, &range))?;
             return Ok(vec![part]);
         }
         self.fs.judge_tree(self.own, &Way::ROOT, &range)?;
@@ -135,12 +138,23 @@ impl Tree<'_, '_> {
         Ok(gone)
     }
 
-    /// Marks blocks of one unwritten extent as written.
+    /// Marks blocks of one unwritten extent as written, and of the first of the `next` ranges those that lie in the leaf
+    /// and need no more room there.
     ///
     /// # Errors
     /// As [`Tree::insert`]; `Corrupt` for blocks that are not in one unwritten extent.
-    pub(crate) fn mark(&mut self, range: Range<u64>) -> Result<()> {
-        self.edit(range.start, &|v| mark_in_leaf(v, &range))
+    pub(crate) fn mark(
+        &mut self,
+        range: Range<u64>,
+        next: &mut dyn Iterator<Item = Range<u64>>,
+    ) -> Result<()> {
+        self.edit(range.start, &mut |v, room| {
+            let at = mark_in_leaf(v, &range)?;
+            while v.len() + MARK_ADDS <= room
+                && next.next().is_some_and(|range| mark_in_leaf(v, &range).is_some())
+            {}
+            Some(at)
+        })
     }
 
     /// Frees blocks that were allocated for nodes and are not needed.
@@ -242,7 +256,7 @@ impl Tree<'_, '_> {
     pub(super) fn edit(&mut self, at: u64, f: Edit<'_>) -> Result<()> {
         let mut path = self.path_to(at)?;
         let Some((place, mut leaf)) = path.pop() else { return Err(self.bad("an index without entries")) };
-        let mut position = self.edited(&mut leaf, f)?;
+        let mut position = self.edited(&mut leaf, self.max(place), f)?;
         for _ in 0..self.nodes_for(&path, place, &leaf)? {
             let (addr, _) = self.fs.take_promised(self.handle, self.goal, 1)?;
             self.ahead.push(addr);
@@ -294,9 +308,9 @@ impl Tree<'_, '_> {
     }
 
     /// Changes a leaf in memory; returns the entry that changed.
-    fn edited(&self, leaf: &mut Node, f: Edit<'_>) -> Result<usize> {
+    fn edited(&self, leaf: &mut Node, room: usize, f: Edit<'_>) -> Result<usize> {
         match &mut leaf.entries {
-            Entries::Leaf(v) => f(v).ok_or_else(|| self.bad("blocks that are not as they were")),
+            Entries::Leaf(v) => f(v, room).ok_or_else(|| self.bad("blocks that are not as they were")),
             Entries::Index(_) => Err(self.bad("a depth that does not fall")),
         }
     }

@@ -118,21 +118,13 @@ impl Ext4 {
             let m = self.map_shared(inode, FileBlock(at), blocks.end - at)?;
             let range = at..at + m.blocks;
             // Pages that wait for a place get theirs when they are written.
-            if m.place == Place::Hole && !own(inode).delayed.lock().holds(range.clone()) {
-                let promised = own(inode).delayed.lock().count(range.clone());
-                if promised == 0 {
-                    at = self.op(HandleType::MapBlocks, |handle| {
-                        self.fill_holes(handle, inode, range.clone(), Fill::Ahead)
+            let parts =
+                if m.place == Place::Hole { own(inode).delayed.lock().missing(range) } else { vec![] };
+            for mut part in parts {
+                while !part.is_empty() {
+                    part.start = self.op(HandleType::MapBlocks, |handle| {
+                        self.fill_holes(handle, inode, part.clone(), Fill::Ahead)
                     })?;
-                    continue;
-                } else {
-                    for block in range {
-                        if own(inode).delayed.lock().count(block..block + 1) == 0 {
-                            self.op(HandleType::MapBlocks, |handle| {
-                                self.fill_holes(handle, inode, block..block + 1, Fill::Ahead).map(drop)
-                            })?;
-                        }
-                    }
                 }
             }
             at += m.blocks;

@@ -89,11 +89,6 @@ impl OnWay {
 }
 
 impl Ext4 {
-    pub(super) fn file_blocks(&self, bytes: &Range<u64>) -> Range<u64> {
-        let bs = u64::from(self.sb.block_size);
-        bytes.start / bs..bytes.end.div_ceil(bs)
-    }
-
     /// The callback for bios of an inode that join the plug of a pass over many.
     pub(super) fn joins(&self, inode: &Inode) -> impl Fn(u64) {
         move |load| {
@@ -160,7 +155,7 @@ impl Ext4 {
         let blocks = self.file_blocks(&(pages.start * PAGE..end));
         // The pages in the plug are sent before the wait for a commit, which may wait for them.
         let (pieces, mut then) = match self.conversions_of(inode) {
-            Some(queue) => self.set_aside(inode, &blocks, end, queue, plug)?,
+            Some(queue) => self.set_aside(inode, &blocks, (end, taking.size), queue, plug)?,
             None => self.place(inode, &blocks, end, plug)?,
         };
         if let Then::Convert(turn) = &mut then {
@@ -289,7 +284,7 @@ impl Ext4 {
         end: u64,
     ) -> Result<Option<ordered::OnWay>> {
         let covered = self.fill_promised(handle, inode, blocks.clone(), Fill::Data)?;
-        let marked = self.mark_written(handle, inode, blocks.start..covered)?;
+        let marked = self.mark_written(handle, inode, blocks.start..covered, &mut std::iter::empty())?;
         let per_page = self.blocks.per_page();
         let covered = if marked < covered { marked / per_page * per_page } else { covered };
         let whole = covered >= blocks.end;

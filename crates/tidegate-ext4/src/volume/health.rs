@@ -5,7 +5,7 @@ use crate::format::crc::{START, crc32c};
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
 use crate::inode::{count_sectors, ei, own};
-use crate::volume::handle::{Handle, HandleType};
+use crate::volume::handle::{self, Handle, HandleType};
 use crate::volume::sbi::Ext4;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,7 +16,7 @@ use tidegate_vfs::planted::PlantedBug;
 use tidegate_vfs::{Error, ErrorKind, Inode, ReadOnly, Result, XattrFlags};
 
 /// Number of times that a change which found no space is repeated after a commit, which makes freed blocks
-/// usable: other changes may take these first, or free more.
+/// usable, or after passes that counted blocks twice: other changes may take these first, or free more.
 const PATIENCE: u32 = 8;
 
 fn needs_no_recovery(raw: &mut RawSuperblock) {
@@ -50,8 +50,8 @@ impl Ext4 {
     }
 
     /// Does one change. An error that leaves the change half done stops the volume; an error before anything
-    /// was changed does not. If only a commit can make space, this waits for the commit and repeats the
-    /// change.
+    /// was changed does not. If only a commit, or the end of a pass, can make space, this waits for it and repeats
+    /// the change.
     ///
     /// # Errors
     /// Those of `f`; `ReadOnly`.
@@ -130,6 +130,7 @@ impl Ext4 {
         let mut patience = PATIENCE;
         loop {
             let released = self.freed.released();
+            let seen = self.space.as_ref().map(|space| (space, space.placings_ended()));
             self.check_writable()?;
             self.blocks.make_room()?;
             let mut handle = begin(self)?;
@@ -152,13 +153,19 @@ impl Ext4 {
                 return r;
             }
             drop(handle);
-            let Some(journal) = self.blocks.journal().filter(|_| patience > 0) else { return r };
-            let may_find = || self.freed.waits() || self.freed.released() != released;
-            if e.kind() != ErrorKind::NoSpace || !may_find() {
+            if e.kind() != ErrorKind::NoSpace || patience == 0 {
                 return r;
             }
             patience -= 1;
-            journal.commit()?;
+            // Blocks that are given places just now count twice. A thread that gives places may wait for the end of
+            // another handle of this thread.
+            let placed = !handle::is_held() && seen.is_some_and(|(space, seen)| space.wait_placed(seen));
+            let may_find = || self.freed.waits() || self.freed.released() != released;
+            match self.blocks.journal().filter(|_| may_find()) {
+                Some(journal) => journal.commit()?,
+                None if placed => {}
+                None => return r,
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Tests of ext4 volumes, in one program. The volumes are made by mke2fs, written by Linux, damaged at
 //! random, and checked by Linux and e2fsprogs.
 
+mod ahead;
 mod apart;
 mod bitmaps;
 mod changed;
