@@ -33,7 +33,7 @@ pub mod recover;
 pub mod stats;
 pub mod units;
 
-pub use cache::{Block, BufferState, Cache, CacheStats};
+pub use cache::{Block, BufferState, Cache, CacheStats, Verified};
 pub use format::Superblock;
 pub use journal::{CommitHooks, Credits, Handle, Journal, JournalMode, JournalOptions, Reserved};
 pub use log::{Log, Run};

@@ -9,6 +9,7 @@ use crate::format::units::{BlockAddr, GroupNo};
 use crate::volume::blocks::Block;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
+use tidegate_jbd2::Verified;
 use tidegate_vfs::{At, Result};
 
 /// Whether bit `n` is set.
@@ -142,12 +143,12 @@ impl Ext4 {
         bytes: usize,
         stored: u32,
     ) -> Result<()> {
-        if !self.sb.has_csum() || map.is_verified() {
+        if !self.sb.has_csum() || map.is_verified(Verified::Checksum) {
             return Ok(());
         }
         rule(self.bitmap_csum(&map[..bytes]) == stored, "its checksum does not match")
             .map_err(|e| e.at(At::Part(what, addr.0)))?;
-        self.blocks.set_verified(addr, map);
+        self.blocks.set_verified(addr, map, Verified::Checksum);
         Ok(())
     }
 

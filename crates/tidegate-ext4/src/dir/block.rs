@@ -9,6 +9,7 @@ use crate::inode::Ext4Inode;
 use crate::volume::blocks::Block;
 use crate::volume::sbi::Ext4;
 
+use tidegate_jbd2::Verified;
 use tidegate_vfs::{Error, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -36,9 +37,9 @@ impl Ext4 {
     /// `Corrupt`; those of the device.
     pub(super) fn dir_block(&self, dir: &Ext4Inode, n: FileBlock, addr: BlockAddr) -> Result<Block> {
         let block = self.blocks.read(addr).map_err(|e| e.in_dir(dir.ino))?;
-        if self.sb.has_csum() && !block.is_verified() {
+        if self.sb.has_csum() && !block.is_verified(Verified::Checksum) {
             self.check_dir_csum(dir, n, &block).map_err(|e| e.at(n.place()).in_dir(dir.ino))?;
-            self.blocks.set_verified(addr, &block);
+            self.blocks.set_verified(addr, &block, Verified::Checksum);
         }
         Ok(block)
     }

@@ -13,6 +13,7 @@ use crate::inode::{Ext4Inode, ei};
 use crate::map::Place;
 use crate::volume::handle::Handle;
 use crate::volume::sbi::Ext4;
+use tidegate_jbd2::Verified;
 use tidegate_vfs::{Error, FileType, Inode, Result};
 use zerocopy::IntoBytes;
 
@@ -177,9 +178,13 @@ impl Ext4 {
         addr: BlockAddr,
         e: NewEntry<'_>,
     ) -> Result<bool> {
-        let mut block = self.dir_block(dir, n, addr)?.to_vec();
+        let before = self.dir_block(dir, n, addr)?;
         // The entries are checked as by a reader, before anything relies on their lengths.
-        super::entry::entries(&block, self.dir_rules(dir), n).try_for_each(|e| e.map(drop))?;
+        if !before.is_verified(Verified::Content) {
+            super::entry::entries(&before, self.dir_rules(dir), n).try_for_each(|e| e.map(drop))?;
+            self.blocks.set_verified(addr, &before, Verified::Content);
+        }
+        let mut block = before.to_vec();
         if !put_in_gap(&mut block, self.entries_end(), e, self.filetype()) {
             return Ok(false);
         }

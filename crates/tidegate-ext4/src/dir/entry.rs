@@ -71,6 +71,21 @@ pub(super) fn type_number(file_type: FileType) -> u8 {
     }
 }
 
+/// The entry in use called `name` of a block whose entries were all checked before. `None` also where they are not in
+/// order any more.
+pub(super) fn find_checked<'a>(bytes: &'a [u8], name: &[u8], rules: Rules) -> Option<Dirent<'a>> {
+    let mut at = 0;
+    while let Some((head, rest)) = bytes.get(at..)?.split_first_chunk::<DIRENT_HEAD>() {
+        let raw = RawDirEntry::ref_from_bytes(head).ok()?;
+        let is_it = usize::from(raw.name_len) == name.len() && raw.inode.get() != 0;
+        if is_it && rest.get(..name.len()) == Some(name) {
+            return one(bytes, at, rules).ok()?.1;
+        }
+        at += usize::from(raw.rec_len.get()).max(DIRENT_HEAD);
+    }
+    None
+}
+
 /// The entries in use; ends after the first error.
 pub(super) fn entries(
     bytes: &[u8],
@@ -100,6 +115,7 @@ pub(super) fn entries(
 }
 
 /// The length of the entry at byte `at`, and the entry if it is in use.
+#[inline]
 fn one(bytes: &[u8], at: usize, rules: Rules) -> std::result::Result<(u16, Option<Dirent<'_>>), String> {
     let (raw, rest) = RawDirEntry::read_from_prefix(&bytes[at..]).map_err(|_| "an entry is cut short")?;
     let (rec_len, ino) = (raw.rec_len.get(), raw.inode.get());
@@ -124,4 +140,44 @@ fn one(bytes: &[u8], at: usize, rules: Rules) -> std::result::Result<(u16, Optio
     }
     let file_type = if rules.filetype { file_type(number) } else { None };
     Ok((rec_len, Some(Dirent { ino, name, file_type, offset: at, rec_len })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A block with entries for `names`, of which those that are empty are not in use.
+    fn block_of(names: &[Vec<u8>]) -> Vec<u8> {
+        let mut block = Vec::new();
+        for (n, name) in names.iter().enumerate() {
+            let len = (DIRENT_HEAD + name.len().max(1)).next_multiple_of(4);
+            let (start, ino) = (block.len(), if name.is_empty() { 0 } else { n as u32 + 12 });
+            block.extend(ino.to_le_bytes());
+            block.extend((len as u16).to_le_bytes());
+            block.extend([name.len() as u8, 1]);
+            block.extend(name);
+            block.resize(start + len, 0);
+        }
+        block
+    }
+
+    #[test]
+    fn a_search_of_a_checked_block_finds_the_entries() {
+        let rules = Rules { dir: 2, filetype: true, encrypted: false, inodes: 1000 };
+        let names: Vec<Vec<u8>> = (0..90).map(|n| vec![b'a' + (n % 26) as u8; n % 30]).collect();
+        let block = block_of(&names);
+        let all: Vec<_> = entries(&block, rules, FileBlock(0)).map(|e| e.unwrap()).collect();
+        assert_eq!(all.len(), 87);
+        for name in &names {
+            let first = all.iter().find(|e| e.name == name).map(|e| (e.ino, e.offset, e.rec_len));
+            assert_eq!(find_checked(&block, name, rules).map(|e| (e.ino, e.offset, e.rec_len)), first);
+        }
+        for missing in [&b"b-"[..], b"zz-no", &[b'q'; 255]] {
+            assert!(find_checked(&block, missing, rules).is_none());
+        }
+        // The search ends whatever the bytes are.
+        assert!(find_checked(&[0; 4096], b"a", rules).is_none());
+        assert!(find_checked(&[255; 4096], &[255; 255], rules).is_none());
+        assert!(find_checked(&block[..block.len() - 3], b"no", rules).is_none());
+    }
 }

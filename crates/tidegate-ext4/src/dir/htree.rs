@@ -4,7 +4,7 @@
 //! node's entry of the next block has the lowest bit of its hash set.
 
 use super::block::root_entries;
-use super::entry::{Spot, entries};
+use super::entry::{Dirent, Spot, entries, find_checked};
 use crate::format::gate::rule;
 use crate::format::hash::DirHash;
 use crate::format::raw::*;
@@ -13,6 +13,7 @@ use crate::inode::Ext4Inode;
 use crate::map::Place;
 use crate::volume::blocks::Block;
 use crate::volume::sbi::Ext4;
+use tidegate_jbd2::Verified;
 use tidegate_vfs::{Error, Result};
 use zerocopy::{FromBytes, FromZeros};
 
@@ -246,12 +247,17 @@ impl Ext4 {
         block: &TreeBlock,
         name: &[u8],
     ) -> Result<Option<Spot>> {
+        let spot = |e: Dirent<'_>| Spot { ino: e.ino, block: n, addr: block.addr, offset: e.offset };
+        if block.block.is_verified(Verified::Content) {
+            return Ok(find_checked(&block.block, name, self.dir_rules(dir)).map(spot));
+        }
         for e in entries(&block.block, self.dir_rules(dir), n) {
             let e = e?;
             if e.name == name {
-                return Ok(Some(Spot { ino: e.ino, block: n, addr: block.addr, offset: e.offset }));
+                return Ok(Some(spot(e)));
             }
         }
+        self.blocks.set_verified(block.addr, &block.block, Verified::Content);
         Ok(None)
     }
 }

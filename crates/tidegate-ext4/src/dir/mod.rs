@@ -25,8 +25,9 @@ mod list;
 pub(crate) mod names;
 pub(crate) mod nokey;
 
+use crate::format::raw::InodeFlags;
 use crate::format::units::FileBlock;
-use crate::inode::ei;
+use crate::inode::{Ext4Inode, ei};
 use crate::map::Place;
 use crate::volume::sbi::Ext4;
 pub(crate) use entry::Spot;
@@ -44,6 +45,9 @@ impl Ext4 {
             && let Ok(Some(found)) = self.find_hashed(own, dir.size(), name)
         {
             return Ok(found.map(|spot| Ino(spot.ino.into())));
+        }
+        if !own.flags.intersects(InodeFlags::ENCRYPT | InodeFlags::INLINE_DATA) {
+            return Ok(self.search_blocks(own, dir.size(), name)?.map(|spot| Ino(spot.ino.into())));
         }
         let mut found = None;
         self.each_entry(dir, &mut |e| {
@@ -66,12 +70,24 @@ impl Ext4 {
         {
             return Ok(found);
         }
-        for n in 0..self.blocks_of(dir.size()) {
-            let Place::Data(addr) = self.map_blocks(own, FileBlock(n), 1)?.place else { continue };
-            let block = htree::TreeBlock { block: self.dir_block(own, FileBlock(n), addr)?, addr };
-            let found = self.find_in_block(own, FileBlock(n), &block, name)?;
-            if found.is_some() {
-                return Ok(found);
+        self.search_blocks(own, dir.size(), name)
+    }
+
+    /// The position of the entry called `name`, by a search through all blocks.
+    fn search_blocks(&self, dir: &Ext4Inode, size: u64, name: &[u8]) -> Result<Option<Spot>> {
+        let (mut at, end) = (0, self.blocks_of(size));
+        while at < end {
+            let m = self.map_blocks(dir, FileBlock(at), end - at)?;
+            let run = at..at + m.blocks;
+            at = run.end;
+            let Place::Data(first) = m.place else { continue };
+            for n in run.clone() {
+                let (n, addr) = (FileBlock(n), first.plus(n - run.start));
+                let block = htree::TreeBlock { block: self.dir_block(dir, n, addr)?, addr };
+                let found = self.find_in_block(dir, n, &block, name)?;
+                if found.is_some() {
+                    return Ok(found);
+                }
             }
         }
         Ok(None)

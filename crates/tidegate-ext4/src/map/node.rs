@@ -13,6 +13,7 @@ use crate::inode::Ext4Inode;
 use crate::volume::blocks::Block;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
+use tidegate_jbd2::Verified;
 use tidegate_vfs::{At, Error, Result};
 use zerocopy::FromBytes;
 
@@ -124,7 +125,7 @@ impl Ext4 {
         };
         let bytes: &[u8] = block.as_deref().unwrap_or(&inode.block);
         let head = self.header(way, bytes).map_err(bad)?;
-        let is_known = block.as_ref().is_some_and(Block::is_verified);
+        let is_known = block.as_ref().is_some_and(|b| b.is_verified(Verified::Checksum));
         if block.is_some() && !is_known {
             self.check_extent_csum(inode, bytes).map_err(bad)?;
         }
@@ -142,7 +143,7 @@ impl Ext4 {
             checked.map_err(|what| bad(Error::corrupt(what)))?;
         }
         if let (Some(addr), Some(block)) = (way.at, block.as_ref().filter(|_| !is_known)) {
-            self.blocks.set_verified(addr, block);
+            self.blocks.set_verified(addr, block, Verified::Checksum);
         }
         Ok(f(head, view))
     }

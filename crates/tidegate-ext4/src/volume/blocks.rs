@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use tidegate_block::{BioFlags, PAGE_SIZE, PageBuf, RequestQueue, SECTOR_SIZE, Sector};
-use tidegate_jbd2::{FsBlock, Journal};
+use tidegate_jbd2::{FsBlock, Journal, Verified};
 use tidegate_vfs::{Bdi, Error, ErrorKind, Ino, Inode, PageRun, Result};
 
 /// Pages read at once where the neighbours are likely wanted, too.
@@ -33,9 +33,9 @@ pub(crate) enum Block {
 }
 
 impl Block {
-    /// Whether it was already checked and found right. This is known only for blocks of the journal's cache.
-    pub(crate) fn is_verified(&self) -> bool {
-        matches!(self, Block::Logged(block) if block.is_verified())
+    /// Whether it already passed a check. This is known only for blocks of the journal's cache.
+    pub(crate) fn is_verified(&self, check: Verified) -> bool {
+        matches!(self, Block::Logged(block) if block.is_verified(check))
     }
 }
 
@@ -96,10 +96,10 @@ impl Blocks {
         self.journal().map_or(0, |j| u64::from(j.most_credits() / 4))
     }
 
-    /// Notes that a block, as it was read, was checked and is right.
-    pub(crate) fn set_verified(&self, addr: BlockAddr, block: &Block) {
+    /// Notes that a block, as it was read, passed a check.
+    pub(crate) fn set_verified(&self, addr: BlockAddr, block: &Block, check: Verified) {
         if let (Changes::Journal(journal), Block::Logged(block)) = (&self.changes, block) {
-            journal.cache().set_verified(FsBlock(addr.0), block);
+            journal.cache().set_verified(FsBlock(addr.0), block, check);
         }
     }
 

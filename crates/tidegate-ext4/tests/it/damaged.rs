@@ -335,3 +335,33 @@ fn what_cannot_be_freed_stays_in_use() {
     assert!(said.contains("Block bitmap differences") && !said.contains("Inode "), "{said}");
     must("e2fsck", &["-fn", image.to_str().unwrap()]);
 }
+
+/// A block with a name that cannot be is not taken for a good one by what a search has seen of it.
+#[test]
+fn a_damaged_name_is_told_each_time() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    let image = dir.path().join("a.img");
+    mke2fs(&image, &["-t", "ext4", "-O", "^metadata_csum"], "32M");
+    let v = crate::changed::open_to_write(&image);
+    for name in [&b"before"[..], b"dam-aged"] {
+        v.create(&Cred::ROOT, &v.root().unwrap(), name, 0o644).unwrap();
+    }
+    v.unmount().unwrap();
+    drop(v);
+    let mut bytes = std::fs::read(&image).unwrap();
+    while let Some(at) = bytes.windows(8).position(|w| w == b"dam-aged") {
+        bytes[at + 3] = b'/';
+    }
+    std::fs::write(&image, bytes).unwrap();
+    let v = crate::changed::open_to_write(&image);
+    let root = v.root().unwrap();
+    for _ in 0..3 {
+        assert!(v.lookup(&root, b"before").is_ok());
+        assert_eq!(v.lookup(&root, b"missing").unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(v.create(&Cred::ROOT, &root, b"new", 0o644).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+    v.unmount().unwrap();
+}

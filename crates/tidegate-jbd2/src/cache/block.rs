@@ -9,20 +9,30 @@ use tidegate_block::{PAGE_SIZE, PageBuf};
 pub struct Block {
     pub(super) buf: Arc<PageBuf>,
     pub(super) len: usize,
-    /// The flag of [`Block::is_verified`].
-    pub(super) verified: bool,
+    /// The checks that it passed, as bits.
+    pub(super) passed: u8,
+}
+
+/// A check of a block's bytes, as its format makes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Verified {
+    /// The checksum, and what else costs as little.
+    Checksum = 1,
+    /// All of the content.
+    Content = 2,
 }
 
 impl Block {
     pub(crate) fn zeroed(len: usize) -> Block {
-        Block { buf: Arc::new(PageBuf::zeroed(len.div_ceil(PAGE_SIZE))), len, verified: false }
+        Block { buf: Arc::new(PageBuf::zeroed(len.div_ceil(PAGE_SIZE))), len, passed: 0 }
     }
 
-    /// Whether its checksum, and what else its format checks, was found right since it was read from the device
+    /// Whether it passed a check since it was read from the device
     /// ([`Cache::set_verified`](super::Cache::set_verified)); changes in memory do not affect this. As
     /// `buffer_verified` in Linux. The check may have been for another use of the block.
-    pub fn is_verified(&self) -> bool {
-        self.verified
+    pub fn is_verified(&self, check: Verified) -> bool {
+        self.passed & check as u8 != 0
     }
 
     /// The memory; the block is its first bytes.

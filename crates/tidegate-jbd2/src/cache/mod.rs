@@ -14,7 +14,7 @@
 mod block;
 mod shard;
 
-pub use block::Block;
+pub use block::{Block, Verified};
 pub use shard::{BufferState, CacheStats};
 pub(crate) use shard::{Changed, Touch};
 
@@ -81,10 +81,9 @@ impl Cache {
         self.shard(at).peek(at)
     }
 
-    /// Notes that `block`, which [`Cache::get`] returned, was checked and is right. Does nothing if memory has other
-    /// bytes by now.
-    pub fn set_verified(&self, at: FsBlock, block: &Block) {
-        self.shard(at).set_verified(at, block);
+    /// Notes that `block`, which [`Cache::get`] returned, passed a check. Does nothing if memory has other bytes by now.
+    pub fn set_verified(&self, at: FsBlock, block: &Block, check: Verified) {
+        self.shard(at).set_verified(at, block, check);
     }
 
     fn read(&self, at: FsBlock) -> Result<Block> {

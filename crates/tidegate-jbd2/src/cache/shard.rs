@@ -1,6 +1,6 @@
 //! A part of the cache under a lock of its own.
 
-use super::Block;
+use super::{Block, Verified};
 use crate::units::{FsBlock, Tid};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -117,13 +117,20 @@ impl Shard {
     }
 
     pub fn find(&self, at: FsBlock) -> Found {
-        let mut map = self.settled(at);
-        if let Some(Buffer { live: Live::Bytes(b, _), used, .. }) = map.buffers.get_mut(&at) {
-            *used = true;
-            return Found::Block(b.clone());
+        let mut map = self.map.lock();
+        loop {
+            match map.buffers.get_mut(&at) {
+                Some(Buffer { live: Live::Bytes(b, _), used, .. }) => {
+                    *used = true;
+                    return Found::Block(b.clone());
+                }
+                Some(Buffer { live: Live::Reading, .. }) => self.read.wait(&mut map),
+                _ => {
+                    map.entry(at).live = Live::Reading;
+                    return Found::Missing;
+                }
+            }
         }
-        map.entry(at).live = Live::Reading;
-        Found::Missing
     }
 
     /// The newest bytes if they are in memory.
@@ -156,10 +163,10 @@ impl Shard {
         kept
     }
 
-    pub fn set_verified(&self, at: FsBlock, block: &Block) {
+    pub fn set_verified(&self, at: FsBlock, block: &Block, check: Verified) {
         match self.map.lock().buffers.get_mut(&at) {
             Some(Buffer { live: Live::Bytes(b, _), .. }) if Arc::ptr_eq(&b.buf, &block.buf) => {
-                b.verified = true
+                b.passed |= check as u8
             }
             _ => {}
         }
@@ -341,17 +348,17 @@ mod tests {
     fn a_checksum_is_verified_once_for_bytes_from_the_device() {
         let cache = cache(64, 0);
         let (at, tid) = (FsBlock(5), Tid(1));
-        let is_verified = || cache.get(at).unwrap().is_verified();
+        let is_verified = || cache.get(at).unwrap().is_verified(Verified::Checksum);
         assert!(!is_verified());
         let looked_at = cache.get(at).unwrap();
-        cache.set_verified(at, &looked_at);
-        assert!(is_verified());
+        cache.set_verified(at, &looked_at, Verified::Checksum);
+        assert!(is_verified() && !cache.get(at).unwrap().is_verified(Verified::Content));
         // A change in memory does not affect the bytes on the device.
         cache.change(at, tid, (Touch::Read, true), |b| b[0] = 1).unwrap().unwrap();
         assert!(is_verified());
         // The block that was checked is not the one that replaced it.
         cache.change(at, tid, (Touch::Fresh, true), |b| b[0] = 2).unwrap().unwrap();
-        cache.set_verified(at, &looked_at);
+        cache.set_verified(at, &looked_at, Verified::Checksum);
         assert!(!is_verified());
     }
 
