@@ -1,9 +1,12 @@
 //! Counts of free blocks and inodes, and promises of space for pages that have no place yet.
 
 use crate::volume::sbi::Ext4;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use tidegate_rt::{Condvar, LockClass, Mutex, WaitQueue};
+use tidegate_rt::{Condvar, LockClass, Mutex, WaitQueue, thread};
 use tidegate_vfs::{Error, ErrorKind, ReadOnly, Result};
+
+thread::local!(static PLACED_HERE: Cell<u64> = const { Cell::new(0) });
 
 static SPACE: LockClass = LockClass::new("ext4->space", 522);
 
@@ -96,6 +99,7 @@ pub(crate) struct Placing<'a>(&'a Space);
 
 impl Drop for Placing<'_> {
     fn drop(&mut self) {
+        PLACED_HERE.set(PLACED_HERE.get() + 1);
         self.0.placings.1.fetch_add(1, SeqCst);
         self.0.placed.wake_all();
     }
@@ -122,8 +126,13 @@ impl Space {
         self.placings.1.load(SeqCst)
     }
 
-    /// Waits for the end of one that goes on; true if one has ended since `seen`. The caller holds no lock that a pass
-    /// takes.
+    /// How often the calling thread has ended to give promised blocks places, on any volume.
+    pub(crate) fn placings_ended_here() -> u64 {
+        PLACED_HERE.get()
+    }
+
+    /// Waits for the end of one that goes on; true if one has ended since `seen`. The caller has no handle, and holds no
+    /// lock that the owner of a handle takes.
     pub(crate) fn wait_placed(&self, seen: u64) -> bool {
         let is_over = || self.placings_ended() != seen;
         if !is_over() && self.placings.0.load(SeqCst) == seen {

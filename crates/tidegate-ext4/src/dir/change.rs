@@ -54,15 +54,14 @@ pub(super) fn put_entry(block: &mut [u8], at: usize, len: usize, e: NewEntry<'_>
     block[name..name + e.name.len()].copy_from_slice(e.name);
 }
 
-/// Puts an entry into the first gap of `block[..end]`; false when there is none. The caller has checked the
-/// entries.
+/// Puts an entry into the first gap of `block[..end]`; false when there is none, or where the entries are not in order.
 pub(super) fn put_in_gap(block: &mut [u8], end: usize, e: NewEntry<'_>, filetype: bool) -> bool {
     let want = entry_len(e.name.len());
     let mut at = 0;
     while at < end {
         let Some(head) = read_at::<RawDirEntry>(block, at) else { return false };
         let len = usize::from(head.rec_len.get());
-        if len == 0 {
+        if len == 0 || len > end - at {
             return false;
         }
         let used = if head.inode.get() == 0 { 0 } else { entry_len(head.name_len.into()) };
@@ -179,12 +178,13 @@ impl Ext4 {
         e: NewEntry<'_>,
     ) -> Result<bool> {
         let before = self.dir_block(dir, n, addr)?;
-        // The entries are checked as by a reader, before anything relies on their lengths.
+        // The entries are checked as by a reader, once: changes keep them in order.
         if !before.is_verified(Verified::Content) {
             super::entry::entries(&before, self.dir_rules(dir), n).try_for_each(|e| e.map(drop))?;
             self.blocks.set_verified(addr, &before, Verified::Content);
         }
         let mut block = before.to_vec();
+        drop(before); // the change would copy a block that a reader holds
         if !put_in_gap(&mut block, self.entries_end(), e, self.filetype()) {
             return Ok(false);
         }
@@ -292,5 +292,27 @@ impl Ext4 {
         }
         attr.size += u64::from(self.sb.block_size);
         Ok(addr)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_goes_into_a_gap_and_not_behind_the_block() {
+        let e = |name| NewEntry { name, ino: 12, file_type: FileType::Regular };
+        let mut block = vec![0; 1024];
+        put_entry(&mut block, 0, 1012, e(b"first"), true);
+        assert!(put_in_gap(&mut block, 1012, e(b"second"), true));
+        assert_eq!((rec_len(&block, 0), rec_len(&block, 16)), (16, 996));
+        // Another use of the block has put a number over the last length.
+        for len in [0, 8, 60, 0xfffc] {
+            let mut wrong = vec![0; 64];
+            put_entry(&mut wrong, 0, 52, e(&[b'x'; 44]), true);
+            put_entry(&mut wrong, 52, len, e(b"y"), true);
+            let before = wrong.clone();
+            assert!(!put_in_gap(&mut wrong, 64, e(&[b'z'; 40]), true) && wrong == before, "{len}");
+        }
     }
 }

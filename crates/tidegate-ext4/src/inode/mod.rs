@@ -85,6 +85,8 @@ pub(crate) struct Own {
     needed: AtomicU64,
     /// The file was truncated to nothing, and has not been closed since.
     pub emptied: AtomicBool,
+    /// A pass gave places to pages that it did not come to yet, and some are dirty.
+    pub ahead: AtomicBool,
 }
 
 static I_ORDER: LockClass = LockClass::new("ei->i_order_lock", 97);
@@ -105,6 +107,7 @@ impl Own {
             changed: AtomicU64::new(0),
             needed: AtomicU64::new(0),
             emptied: AtomicBool::new(false),
+            ahead: AtomicBool::new(false),
         };
         own.note(changed);
         own.note_needed(changed);

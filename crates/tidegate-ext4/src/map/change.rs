@@ -195,7 +195,7 @@ impl Ext4 {
     }
 
     /// Fills the holes at the beginning of a range, as [`Ext4::fill_holes`] does, and stores nothing.
-    pub(super) fn fill_range(
+    fn fill_range(
         &self,
         handle: &mut Handle<'_>,
         new: &mut Filling,
@@ -218,7 +218,7 @@ impl Ext4 {
     }
 
     /// Fills the hole at the beginning of a range, or a part of it; returns the number of blocks to move on.
-    fn fill_hole(
+    pub(super) fn fill_hole(
         &self,
         handle: &mut Handle<'_>,
         new: &mut Filling,
@@ -395,6 +395,9 @@ impl Ext4 {
             if r.is_ok() {
                 at += m.blocks;
             }
+        }
+        if at > range.start && r.as_ref().is_err_and(|e| e.kind() == ErrorKind::NoSpace) {
+            r = Ok(());
         }
         // A mark in the root is so far only in memory.
         let Some(now) = now.filter(|_| at > range.start || handle.has_changed()) else {

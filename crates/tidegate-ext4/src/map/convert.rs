@@ -17,7 +17,8 @@ use crate::volume::handle::{Handle, HandleType};
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use std::sync::Arc;
-use tidegate_block::Plug;
+use std::sync::atomic::Ordering::Relaxed;
+use tidegate_block::{PageBuf, Plug};
 use tidegate_jbd2::Reserved;
 use tidegate_vfs::planted::PlantedBug;
 use tidegate_vfs::{ErrorKind, Inode, Result};
@@ -78,35 +79,49 @@ impl Ext4 {
 
     /// Gives places that read as zeros to promised blocks of a range: to its first [`PARTS_AT_ONCE`] parts, as far as
     /// there is room. Takes `ei->i_data_sem` exclusive, so that a truncation, which first takes the promises back, frees
-    /// such places.
+    /// such places. Damage leaves a part as it is, for the pass that comes to it.
     ///
     /// # Errors
-    /// `Corrupt`; those of the device.
-    pub(super) fn fill_next(&self, handle: &mut Handle<'_>, inode: &Inode, range: Range<u64>) -> Result<()> {
+    /// Those of a change that is half done.
+    fn fill_next(&self, handle: &mut Handle<'_>, inode: &Inode, range: Range<u64>) -> Result<()> {
         let _placing = self.space()?.placing();
+        let (per_page, most) = (self.blocks.per_page(), BYTES_AT_ONCE / u64::from(self.sb.block_size));
         let data = own(inode).write();
-        let most = BYTES_AT_ONCE / u64::from(self.sb.block_size);
-        let parts = own(inode).delayed.lock().first_in(range, PARTS_AT_ONCE, most);
-        if parts.is_empty() {
-            return Ok(());
-        }
+        let parts = own(inode).delayed.lock().first_in(range, PARTS_AT_ONCE);
         let (mut new, mut filled, mut r) = (Filling::of(inode, &data), Vec::new(), Ok(()));
+        let (mut blocks, mut stray) = (0, 0..0);
         for part in parts {
-            if handle.is_low() {
+            blocks += part.end - part.start;
+            // A part that is longer than a run would be marked in pieces, which may need more blocks of the map.
+            let is_long = part.end - part.start > PageBuf::MAX_PAGES as u64 * per_page;
+            if is_long || blocks > most || handle.is_low() {
                 break;
             }
-            let (at, result) = self.fill_range(handle, &mut new, part.clone(), Fill::Unwritten);
-            filled.push(part.start..at);
-            r = result;
+            let mut at = part.start;
+            while at < part.end && r.is_ok() {
+                let before = handle.writes();
+                match self.fill_hole(handle, &mut new, at..part.end, Fill::Unwritten) {
+                    Ok(n) => at += n,
+                    Err(e) if e.kind() == ErrorKind::NoSpace || handle.writes() == before => break,
+                    Err(e) => r = Err(e),
+                }
+            }
+            let whole = if at < part.end { (at / per_page * per_page).max(part.start) } else { at };
+            filled.push(part.start..whole);
+            stray = whole..at;
             if at < part.end {
                 break;
             }
         }
-        if r.as_ref().is_err_and(|e| e.kind() == ErrorKind::NoSpace) {
-            r = Ok(());
+        if filled.is_empty() {
+            return r;
         }
-        r = self.keep_filled(handle, inode, data, new, r);
-        filled.into_iter().try_for_each(|blocks| self.forget_promises(inode, blocks)).and(r)
+        own(inode).ahead.store(true, Relaxed);
+        self.keep_filled(handle, inode, data, new, r)?;
+        if !stray.is_empty() {
+            self.free_range(handle, inode, stray)?;
+        }
+        filled.into_iter().try_for_each(|part| self.forget_promises(inode, part))
     }
 
     /// The end of a run of pages. Its blocks may be `unwritten`, and it makes the file reach to byte `end`.
@@ -193,10 +208,14 @@ impl Ext4 {
         all: &[Written],
         (mut n, mut at): Reached,
     ) -> Result<Reached> {
-        let (bs, mut size) = (u64::from(self.sb.block_size), 0);
+        let (bs, mut size, begun) = (u64::from(self.sb.block_size), 0, (n, at));
         while let Some(run) = all.get(n) {
             let mut next = all[n + 1..].iter().map(|run| run.blocks.clone());
-            at = self.mark_written(handle, inode, at..run.blocks.end, &mut next)?;
+            at = match self.mark_written(handle, inode, at..run.blocks.end, &mut next) {
+                // The size covers what is marked; the next change meets the error.
+                Err(e) if e.kind() == ErrorKind::NoSpace && (n, at) != begun => break,
+                marked => marked?,
+            };
             if at < run.blocks.end {
                 size = size.max(at * bs);
                 break;

@@ -6,6 +6,7 @@ use crate::volume::conversion::Here;
 use crate::volume::options::NomapFirst;
 use crate::volume::sbi::Ext4;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use tidegate_block::{PAGE_SIZE, PageBuf, Plug};
 use tidegate_rt::MutexGuard;
 use tidegate_vfs::mapping::{Tag, Taken};
@@ -34,13 +35,15 @@ impl Ext4 {
         if wbc.more_follow {
             plug = plug.behind(&self.plug, &joined);
         }
-        if wbc.fsync.is_none() {
-            return self.write_runs(inode, wbc, tag, &mut plug, None);
+        let here = wbc.fsync.map(|_| Here::new());
+        let r = self.write_runs(inode, wbc, tag, &mut plug, here.as_ref());
+        if inode.mapping.nr_dirty() == 0 {
+            own(inode).ahead.store(false, Relaxed);
         }
-        let here = Here::new();
-        let r = self.write_runs(inode, wbc, tag, &mut plug, Some(&here));
-        plug.send_here();
-        self.convert(here.close());
+        if let Some(here) = here {
+            plug.send_here();
+            self.convert(here.close());
+        }
         r
     }
 

@@ -2,7 +2,7 @@
 //! name, or truncate a file to nothing and write it anew, and never call fsync. They expect to find the old
 //! or the new content after a power cut.
 
-use crate::inode::{ei, own};
+use crate::inode::own;
 use crate::volume::sbi::Ext4;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -31,11 +31,10 @@ impl Ext4 {
     /// Whether a file has data that a power cut would lose now, and the switch is on.
     fn is_delayed(&self, inode: &Inode) -> bool {
         let on_its_way = || inode.mapping.nr_writeback() > 0;
-        // Some of these pages may have places that a pass gave them ahead.
-        let grows = || inode.mapping.nr_dirty() > 0 && ei(inode).disk_size < inode.size();
+        let placed_ahead = || own(inode).ahead.load(Relaxed) && inode.mapping.nr_dirty() > 0;
         self.switches.auto_da_alloc()
             && inode.file_type == FileType::Regular
-            && (own(inode).delayed.lock().count(0..u64::MAX) > 0 || on_its_way() || grows())
+            && (own(inode).delayed.lock().count(0..u64::MAX) > 0 || on_its_way() || placed_ahead())
             && self.check_writable().is_ok()
     }
 }

@@ -25,6 +25,8 @@ const LOW: u32 = 28;
 pub(crate) struct Handle<'a> {
     way: Way<'a>,
     changed: bool,
+    /// How often a block was changed.
+    writes: u32,
     /// The changes are complete: they were undone, or have no effect.
     whole: bool,
     /// The handle is in the middle of changes that belong together.
@@ -100,7 +102,7 @@ impl<'a> Handle<'a> {
 
     fn on(way: Way<'a>) -> Self {
         HELD.set(HELD.get() + 1);
-        Handle { way, changed: false, whole: false, in_step: false, kept: 0, places: Vec::new() }
+        Handle { way, changed: false, writes: 0, whole: false, in_step: false, kept: 0, places: Vec::new() }
     }
 
     /// Begins a change that puts `data` blocks of data into the transaction.
@@ -171,6 +173,11 @@ impl<'a> Handle<'a> {
         self.changed
     }
 
+    /// How often a block was changed so far.
+    pub(crate) fn writes(&self) -> u32 {
+        self.writes
+    }
+
     /// Whether an error now would leave something half done.
     pub(crate) fn is_half_done(&self) -> bool {
         self.in_step || self.changed && !self.whole
@@ -198,6 +205,7 @@ impl<'a> Handle<'a> {
 
     fn has_changed_now(&mut self) {
         (self.changed, self.whole) = (true, false);
+        self.writes += 1;
     }
 
     /// The transaction that the change is part of, if there is a journal.

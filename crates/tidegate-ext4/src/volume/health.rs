@@ -130,7 +130,8 @@ impl Ext4 {
         let mut patience = PATIENCE;
         loop {
             let released = self.freed.released();
-            let seen = self.space.as_ref().map(|space| (space, space.placings_ended()));
+            let (space, here) = (self.space.as_ref(), Space::placings_ended_here());
+            let seen = space.map_or(0, Space::placings_ended);
             self.check_writable()?;
             self.blocks.make_room()?;
             let mut handle = begin(self)?;
@@ -159,7 +160,8 @@ impl Ext4 {
             patience -= 1;
             // Blocks that are given places just now count twice. A thread that gives places may wait for the end of
             // another handle of this thread.
-            let placed = !handle::is_held() && seen.is_some_and(|(space, seen)| space.wait_placed(seen));
+            let seen = seen + Space::placings_ended_here() - here;
+            let placed = !handle::is_held() && space.is_some_and(|space| space.wait_placed(seen));
             let may_find = || self.freed.waits() || self.freed.released() != released;
             match self.blocks.journal().filter(|_| may_find()) {
                 Some(journal) => journal.commit()?,
