@@ -303,7 +303,7 @@ impl Ext4 {
         freed: i64,
     ) -> Result<()> {
         self.hold_desc(handle, desc.group)?;
-        handle.create(desc.block_bitmap, |block| block.copy_from_slice(map))?;
+        handle.replace(desc.block_bitmap, map)?;
         let csum = self.bitmap_csum(&map[..self.sb.blocks_per_group as usize / 8]);
         let free = (i64::from(desc.free_blocks) + freed).max(0) as u32;
         self.change_desc(handle, desc.group, |d| {

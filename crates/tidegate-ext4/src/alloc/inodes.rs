@@ -203,7 +203,7 @@ impl Ext4 {
         unused: u32,
     ) -> Result<()> {
         self.hold_desc(handle, desc.group)?;
-        handle.create(desc.inode_bitmap, |block| block.copy_from_slice(map))?;
+        handle.replace(desc.inode_bitmap, map)?;
         let csum = self.bitmap_csum(&map[..self.sb.inodes_per_group as usize / 8]);
         let dirs = if is_dir { -freed } else { 0 };
         let was_uninit = desc.flags.contains(GroupFlags::INODE_UNINIT);

@@ -236,7 +236,7 @@ impl Tree<'_, '_> {
             let crc = crc32c(self.own.csum_seed, &bytes[..end]);
             bytes[end..end + 4].copy_from_slice(RawExtentTail { et_checksum: crc.into() }.as_bytes());
         }
-        self.handle.create(addr, |b| b.copy_from_slice(&bytes))
+        self.handle.replace(addr, &bytes)
     }
 
     fn new_block(&mut self) -> Result<BlockAddr> {

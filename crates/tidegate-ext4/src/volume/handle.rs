@@ -313,6 +313,25 @@ impl<'a> Handle<'a> {
         Ok(())
     }
 
+    /// Replaces all bytes of a block of metadata, which is not read; it stays checked if it was.
+    ///
+    /// # Errors
+    /// As [`Handle::write`].
+    pub(crate) fn replace(&mut self, at: BlockAddr, bytes: &[u8]) -> Result<()> {
+        match &mut self.way {
+            Way::Direct(blocks) => {
+                blocks.create(at, &mut |block| block.copy_from_slice(bytes));
+                Ok(())
+            }
+            Way::Logged(h) => {
+                has_credit(h)?;
+                h.replace(FsBlock(at.0), bytes)
+            }
+        }?;
+        self.has_changed_now();
+        Ok(())
+    }
+
     /// Notes that a block of metadata is free: its changes are dropped, and the log's copies of it are
     /// revoked.
     ///

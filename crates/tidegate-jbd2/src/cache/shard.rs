@@ -42,6 +42,8 @@ pub(crate) enum Touch {
     Read,
     /// Nothing is known: the bytes are zeros.
     Fresh,
+    /// All bytes are replaced. If the block is in memory, the checks that it passed stay.
+    Whole,
     /// Nothing is known, and the block holds a file's data: the page cache keeps the data, and no thread
     /// reads the block here when it is clean.
     Data,
@@ -205,7 +207,7 @@ impl Shard {
             _ => {}
         }
         *state = BufferState::Running(tid);
-        if touch != Touch::Read && !missing {
+        if matches!(touch, Touch::Fresh | Touch::Data) && !missing {
             *block = Block::zeroed(size);
         }
         let Some(f) = f.take() else { return Looked::Missing };
@@ -356,6 +358,8 @@ mod tests {
         // A change in memory does not affect the bytes on the device.
         cache.change(at, tid, (Touch::Read, true), |b| b[0] = 1).unwrap().unwrap();
         assert!(is_verified());
+        cache.change(at, tid, (Touch::Whole, true), |b| b.fill(3)).unwrap().unwrap();
+        assert!(is_verified() && cache.get(at).unwrap()[9] == 3);
         // The block that was checked is not the one that replaced it.
         cache.change(at, tid, (Touch::Fresh, true), |b| b[0] = 2).unwrap().unwrap();
         cache.set_verified(at, &looked_at, Verified::Checksum);

@@ -91,6 +91,15 @@ impl Handle {
         self.change(at, Touch::Fresh, f)
     }
 
+    /// Replaces all bytes of a block, which is not read. `bytes` are as many as a block has, and right by the checks that
+    /// the block passed ([`Block::is_verified`]).
+    ///
+    /// # Errors
+    /// As [`Handle::write`].
+    pub fn replace(&mut self, at: FsBlock, bytes: &[u8]) -> Result<()> {
+        self.change(at, Touch::Whole, |block| block.copy_from_slice(bytes))
+    }
+
     /// Lets `f` change a block that holds a file's data. The block stays in the cache until the device has it
     /// in its place ([`crate::Cache::peek`]).
     ///
