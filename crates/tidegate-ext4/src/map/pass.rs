@@ -37,7 +37,10 @@ impl Ext4 {
         }
         let here = wbc.fsync.map(|_| Here::new());
         let r = self.write_runs(inode, wbc, tag, &mut plug, here.as_ref());
-        if inode.mapping.nr_dirty() == 0 {
+        // With the lock, no other pass gives places meanwhile.
+        if let Some(_order) = own(inode).order.try_lock()
+            && inode.mapping.nr_dirty() == 0
+        {
             own(inode).ahead.store(false, Relaxed);
         }
         if let Some(here) = here {

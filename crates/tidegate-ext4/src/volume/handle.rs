@@ -24,7 +24,6 @@ const LOW: u32 = 28;
 /// A set of changes.
 pub(crate) struct Handle<'a> {
     way: Way<'a>,
-    changed: bool,
     /// How often a block was changed.
     writes: u32,
     /// The changes are complete: they were undone, or have no effect.
@@ -102,7 +101,7 @@ impl<'a> Handle<'a> {
 
     fn on(way: Way<'a>) -> Self {
         HELD.set(HELD.get() + 1);
-        Handle { way, changed: false, writes: 0, whole: false, in_step: false, kept: 0, places: Vec::new() }
+        Handle { way, writes: 0, whole: false, in_step: false, kept: 0, places: Vec::new() }
     }
 
     /// Begins a change that puts `data` blocks of data into the transaction.
@@ -170,7 +169,7 @@ impl<'a> Handle<'a> {
 
     /// Whether a block was changed. A change that fails before leaves nothing half done.
     pub(crate) fn has_changed(&self) -> bool {
-        self.changed
+        self.writes > 0
     }
 
     /// How often a block was changed so far.
@@ -180,7 +179,7 @@ impl<'a> Handle<'a> {
 
     /// Whether an error now would leave something half done.
     pub(crate) fn is_half_done(&self) -> bool {
-        self.in_step || self.changed && !self.whole
+        self.in_step || self.has_changed() && !self.whole
     }
 
     /// Notes that the changes were undone: a later error leaves nothing half done.
@@ -204,8 +203,8 @@ impl<'a> Handle<'a> {
     }
 
     fn has_changed_now(&mut self) {
-        (self.changed, self.whole) = (true, false);
         self.writes += 1;
+        self.whole = false;
     }
 
     /// The transaction that the change is part of, if there is a journal.
