@@ -98,7 +98,13 @@ impl Ext4 {
         want: u32,
         file: Grower,
     ) -> Result<(BlockAddr, u32)> {
-        self.take(handle, Wanted { goal, most: want, file: (!self.filling).then_some(file) })
+        if self.filling {
+            return self.take_promised(handle, goal, want);
+        }
+        // Small files lie one behind the other.
+        let next = self.preallocations.next_of(file.keeper());
+        let goal = next.map_or(goal, |(group, bit)| self.sb.group_start(group).plus(bit.into()));
+        self.take(handle, Wanted { goal, most: want, file: Some(file) })
     }
 
     /// Takes a run of at most `want` blocks, as near behind `goal` as one is free; returns its first block
@@ -202,7 +208,7 @@ impl Ext4 {
         let stamp = self.freed.stamp(self.blocks.journal());
         let not_yet = self.freed.of(group, self.blocks.journal());
         not_yet.iter().for_each(|(bit, len)| fill(&mut free, *bit..bit + len, true));
-        let others = self.preallocations.of_others(group, wanted.file.map(|f| f.ino));
+        let others = self.preallocations.of_others(group, wanted.file.map(|f| f.keeper()));
         others.iter().for_each(|bits| fill(&mut free, bits.clone(), true));
         let blocks = self.blocks_in(group);
         let enough = self.longest_free.at_most(group, stamp).map_or(want, |most| most.min(want));
@@ -223,9 +229,10 @@ impl Ext4 {
         fill(&mut map, found.bit..found.bit + found.len, true);
         self.store_block_bitmap(handle, &desc, &map, -i64::from(found.len))?;
         if let Some(file) = wanted.file {
-            let end = found.bit + found.len;
-            let kept = clear_run(&free, end, blocks, file.wants(found.len, self.sb.block_size));
-            self.preallocations.keep(file.ino, group, end..end + kept);
+            let (kept, end) = (&self.preallocations, found.bit + found.len);
+            let most = kept.wants(&file, group, found.bit..end, self.sb.block_size);
+            let most = clear_run(&free, end, blocks, most);
+            kept.keep(file.keeper(), group, end..end + most);
         }
         Ok(Some(Looked::Taken(self.sb.group_start(group).plus(found.bit.into()), found.len)))
     }
@@ -313,6 +320,7 @@ impl Ext4 {
                 d.set_block_bitmap_csum(csum);
             }
         })?;
+        self.flex_groups()?.change_blocks(desc.group, freed);
         self.space()?.change(|f| f.blocks = f.blocks.saturating_add_signed(freed));
         Ok(())
     }

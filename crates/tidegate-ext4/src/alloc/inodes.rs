@@ -1,18 +1,16 @@
 //! Allocates inodes near their directory, and frees them.
 //!
-//! A file's inode goes into its directory's group, so that files that are used together lie together.
-//! Directories in the root are spread over groups with room; deeper directories stay near their parent while
-//! its group has room (Orlov's rule, simplified).
+//! [`super::orlov`] chooses the group.
 
 use super::bitmap::{clear_in, fill, first_clear, is_set};
 use super::blocks::no_room;
 use super::damaged::{Bitmap, costs_group};
 use crate::format::gate::{GroupDesc, rule};
-use crate::format::raw::{GroupFlags, ROOT_INO};
+use crate::format::raw::GroupFlags;
 use crate::format::units::GroupNo;
 use crate::volume::handle::Handle;
 use crate::volume::sbi::Ext4;
-use tidegate_vfs::{Error, ErrorKind, Result};
+use tidegate_vfs::{Error, ErrorKind, Inode, Result};
 
 /// Unreadable blocks of a group's table after which a creation leaves the group: each costs the device's
 /// time-out while the group is locked. The next creation goes on behind them.
@@ -31,16 +29,12 @@ impl Ext4 {
     /// # Errors
     /// `NoSpace`, which says so, also where such a group is all that might have one; those of reading
     /// descriptors, and tables where no other inode is free.
-    pub(crate) fn take_inode(&self, handle: &mut Handle<'_>, parent: u32, is_dir: bool) -> Result<u32> {
-        let start = match is_dir {
-            true => self.group_for_directory(parent)?,
-            false => self.inode_group(parent).0,
-        };
-        let (groups, mut passed) = (self.sb.groups, None);
-        for n in 0..groups {
-            let group = GroupNo((start.0 + n) % groups);
+    pub(crate) fn take_inode(&self, handle: &mut Handle<'_>, parent: &Inode, is_dir: bool) -> Result<u32> {
+        let mut passed = None;
+        for group in self.groups_for_inode(parent, is_dir)? {
             let desc = self.group(group)?;
             if desc.free_inodes == 0 {
+                self.flex_groups()?.is_full(group);
                 continue;
             }
             if let Some(e) = self.damage_of(Bitmap::Inodes, &desc) {
@@ -55,33 +49,6 @@ impl Ext4 {
             let what = format!("all {} inodes are in use", self.sb.raw.s_inodes_count.get());
             Error::new(ErrorKind::NoSpace, what)
         }))
-    }
-
-    /// The group for a new directory: a group that is emptier than most; near its parent if that group has
-    /// room.
-    fn group_for_directory(&self, parent: u32) -> Result<GroupNo> {
-        let (own, _) = self.inode_group(parent);
-        let free = self.space()?.now();
-        let groups = u64::from(self.sb.groups);
-        let has_room = |d: &GroupDesc| {
-            u64::from(d.free_inodes) * groups >= free.inodes
-                && u64::from(d.free_blocks) * groups >= free.blocks
-        };
-        let at_top = parent == ROOT_INO;
-        if !at_top {
-            let d = self.group(own)?;
-            if d.free_inodes > self.sb.inodes_per_group / 4 && d.free_blocks > self.sb.blocks_per_group / 8 {
-                return Ok(own);
-            }
-        }
-        let mut best: Option<GroupDesc> = None;
-        for n in 0..self.sb.groups.min(256) {
-            let d = self.group(GroupNo((own.0 + n) % self.sb.groups))?;
-            if has_room(&d) && best.as_ref().is_none_or(|b| d.used_dirs < b.used_dirs) {
-                best = Some(d);
-            }
-        }
-        Ok(best.map_or(own, |d| d.group))
     }
 
     fn take_inode_in(
@@ -221,6 +188,7 @@ impl Ext4 {
                 d.set_inode_bitmap_csum(csum);
             }
         })?;
+        self.flex_groups()?.change(desc.group, freed.into(), dirs.into());
         self.space()?.change(|f| {
             f.inodes = f.inodes.saturating_add_signed(freed.into());
             f.directories = f.directories.saturating_add_signed(dirs.into());

@@ -12,6 +12,8 @@
 //! | `claim` | allocation of given blocks and inodes |
 //! | `damaged` | groups from which nothing is taken, as their bitmap is damaged or cannot be read |
 //! | `freed` | blocks that a commit frees |
+//! | `flex` | flex groups and their sums |
+//! | `orlov` | the group for a new inode, and goals for its blocks |
 //! | `longest` | the longest free run of each group, as far as it is known |
 //! | `inodes` | allocation of inodes near their directory, and freeing them |
 //! | `preallocation` | blocks kept for files that grow |
@@ -23,16 +25,19 @@ mod bitmap;
 mod blocks;
 mod claim;
 mod damaged;
+mod flex;
 mod freed;
 mod group;
 mod inodes;
 mod longest;
+mod orlov;
 mod preallocation;
 mod space;
 mod tables;
 mod trim;
 
 pub(crate) use damaged::Damaged;
+pub(crate) use flex::FlexGroups;
 pub(crate) use freed::Freed;
 pub(crate) use group::GroupLocks;
 pub(crate) use longest::LongestFree;
@@ -85,18 +90,31 @@ impl Ext4 {
     /// # Errors
     /// Those of reading them.
     pub(crate) fn counts(&self) -> Result<Counts> {
-        if let Some(c) = self.counts.get() {
-            return Ok(*c);
+        self.summed().map(|(counts, _)| *counts)
+    }
+
+    /// The flex groups. Reads all group descriptors the first time.
+    ///
+    /// # Errors
+    /// Those of reading them.
+    pub(super) fn flex_groups(&self) -> Result<&FlexGroups> {
+        self.summed().map(|(_, flex)| flex)
+    }
+
+    fn summed(&self) -> Result<&(Counts, FlexGroups)> {
+        if let Some(known) = self.counts.get() {
+            return Ok(known);
         }
-        let mut all = Counts::default();
+        let (mut all, flex) = (Counts::default(), FlexGroups::new(&self.sb));
         self.each_group(&mut |g| {
             let g = g?;
+            flex.add(&g);
             all.free_blocks += u64::from(g.free_blocks) * u64::from(self.sb.cluster_blocks);
             all.free_inodes += u64::from(g.free_inodes);
             all.directories += u64::from(g.used_dirs);
             Ok(())
         })?;
-        Ok(*self.counts.get_or_init(|| all))
+        Ok(self.counts.get_or_init(|| (all, flex)))
     }
 
     /// Calls `f` with the descriptor of each group, or with the error of a block of descriptors, until `f`

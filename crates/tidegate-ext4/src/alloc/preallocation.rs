@@ -1,5 +1,6 @@
-//! Blocks kept for files that grow, so that files written beside each other stay whole: Linux's preallocation of an
-//! inode (`ext4_prealloc_space`).
+//! Blocks kept for files that grow, so that files written beside each other stay whole, and for small files, so that those
+//! written one after the other lie one behind the other: Linux's preallocations of an inode and of a locality group
+//! (`ext4_prealloc_space`).
 //!
 //! docs/ext4.md has a picture.
 //!
@@ -13,7 +14,7 @@ use tidegate_rt::{LockClass, Mutex};
 
 static PA_LOCK: LockClass = LockClass::new("ext4->pa_lock", 524);
 
-/// Files that blocks are kept for at once; the file that has had them for longest loses them to one more.
+/// Owners that blocks are kept for at once; the one that has had them for longest loses them to one more.
 const MOST: usize = 1024;
 /// Bytes that are kept for a file at most.
 const MOST_BYTES: u64 = 2 << 20;
@@ -21,20 +22,46 @@ const MOST_BYTES: u64 = 2 << 20;
 /// `s_mb_stream_request`).
 const LARGE: u64 = 64 << 10;
 
+/// Bytes that are kept for small files at once (Linux: `s_mb_group_prealloc`).
+const FOR_SMALL_FILES: u64 = 2 << 20;
+
 /// A file that takes blocks for data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grower {
     /// Its inode.
     pub ino: u32,
+    /// The group of that.
+    pub group: GroupNo,
     /// The block of the file that its new piece begins with.
     pub at: u64,
+    /// Its size in bytes.
+    pub size: u64,
     /// It is open: more may come.
     pub open: bool,
 }
 
+/// The owner of kept blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Keeper {
+    /// A file that grows.
+    File(u32),
+    /// The small files whose inodes lie in a group: a locality group. Linux has one for each CPU; the writers of a group
+    /// take its lock anyway.
+    Group(u32),
+}
+
 impl Grower {
-    /// How many blocks are kept behind a new piece of `len` blocks: as Linux has it, the file grows to a power of two.
-    pub(super) fn wants(&self, len: u32, block_size: u32) -> u32 {
+    /// The owner of the blocks that are kept behind a new piece.
+    pub(super) fn keeper(&self) -> Keeper {
+        match self.open && self.at == 0 && self.size < LARGE {
+            true => Keeper::Group(self.group.0),
+            false => Keeper::File(self.ino),
+        }
+    }
+
+    /// How many blocks are kept behind a new piece of `len` blocks of a file of its own: as Linux has it, the file grows to
+    /// a power of two.
+    fn wants(&self, len: u32, block_size: u32) -> u32 {
         let (len, block_size) = (u64::from(len), u64::from(block_size));
         if !self.open || self.at == 0 && len * block_size < LARGE {
             return 0;
@@ -45,28 +72,34 @@ impl Grower {
     }
 }
 
-/// The blocks that are kept, by file.
+/// The blocks that are kept, by owner.
 pub(crate) struct Preallocations(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// The files with blocks in a group.
-    groups: HashMap<u32, Vec<(u32, Range<u32>)>>,
-    /// The group of each file's blocks.
-    files: HashMap<u32, u32>,
-    /// Files in the order in which they first got blocks; some have none any more.
-    order: VecDeque<u32>,
+    /// The owners of blocks in a group.
+    groups: HashMap<u32, Vec<(Keeper, Range<u32>)>>,
+    /// The group of each owner's blocks.
+    keepers: HashMap<Keeper, u32>,
+    /// Owners in the order in which they first got blocks; some have none any more.
+    order: VecDeque<Keeper>,
 }
 
 impl State {
-    fn forget(&mut self, ino: u32) {
-        let Some(group) = self.files.remove(&ino) else { return };
+    fn forget(&mut self, keeper: Keeper) {
+        let Some(group) = self.keepers.remove(&keeper) else { return };
         if let Some(kept) = self.groups.get_mut(&group) {
-            kept.retain(|k| k.0 != ino);
+            kept.retain(|k| k.0 != keeper);
             if kept.is_empty() {
                 self.groups.remove(&group);
             }
         }
+    }
+
+    fn of(&self, keeper: Keeper) -> Option<(GroupNo, &Range<u32>)> {
+        let group = *self.keepers.get(&keeper)?;
+        let kept = self.groups.get(&group)?.iter().find(|k| k.0 == keeper)?;
+        Some((GroupNo(group), &kept.1))
     }
 }
 
@@ -77,29 +110,47 @@ impl Default for Preallocations {
 }
 
 impl Preallocations {
-    /// Bits of a group that are kept for files other than `ino`.
-    pub(super) fn of_others(&self, group: GroupNo, ino: Option<u32>) -> Vec<Range<u32>> {
+    /// Bits of a group that are kept for others than `keeper`.
+    pub(super) fn of_others(&self, group: GroupNo, keeper: Option<Keeper>) -> Vec<Range<u32>> {
         let state = self.0.lock();
         let kept = state.groups.get(&group.0).into_iter().flatten();
-        kept.filter(|k| Some(k.0) != ino).map(|k| k.1.clone()).collect()
+        kept.filter(|k| Some(k.0) != keeper).map(|k| k.1.clone()).collect()
     }
 
-    /// Keeps bits of a group for a file, in place of those it had.
-    pub(super) fn keep(&self, ino: u32, group: GroupNo, bits: Range<u32>) {
+    /// The group and the first bit that are kept for small files.
+    pub(super) fn next_of(&self, keeper: Keeper) -> Option<(GroupNo, u32)> {
+        let Keeper::Group(_) = keeper else { return None };
+        self.0.lock().of(keeper).map(|(group, bits)| (group, bits.start))
+    }
+
+    /// How many blocks are kept behind a new piece `bits` of a file, which is not there yet. Small files use up what is
+    /// kept for them before they get more.
+    pub(super) fn wants(&self, file: &Grower, group: GroupNo, bits: Range<u32>, block_size: u32) -> u32 {
+        let len = bits.end - bits.start;
+        let keeper = file.keeper();
+        match self.0.lock().of(keeper).filter(|(at, kept)| *at == group && kept.contains(&bits.start)) {
+            _ if matches!(keeper, Keeper::File(_)) => file.wants(len, block_size),
+            Some((_, kept)) => kept.end.saturating_sub(bits.end),
+            None => (FOR_SMALL_FILES / u64::from(block_size)) as u32,
+        }
+    }
+
+    /// Keeps bits of a group for an owner, in place of those it had.
+    pub(super) fn keep(&self, keeper: Keeper, group: GroupNo, bits: Range<u32>) {
         let mut state = self.0.lock();
-        let known = state.files.contains_key(&ino);
-        state.forget(ino);
+        let known = state.keepers.contains_key(&keeper);
+        state.forget(keeper);
         if bits.is_empty() {
             return;
         }
-        state.groups.entry(group.0).or_default().push((ino, bits));
-        state.files.insert(ino, group.0);
+        state.groups.entry(group.0).or_default().push((keeper, bits));
+        state.keepers.insert(keeper, group.0);
         if !known {
-            state.order.push_back(ino);
+            state.order.push_back(keeper);
         }
-        while state.files.len() > MOST || state.order.len() > 2 * MOST {
+        while state.keepers.len() > MOST || state.order.len() > 2 * MOST {
             let Some(oldest) = state.order.pop_front() else { break };
-            if oldest != ino {
+            if oldest != keeper {
                 state.forget(oldest);
             }
         }
@@ -107,13 +158,13 @@ impl Preallocations {
 
     /// Keeps nothing more for a file.
     pub(crate) fn drop_of(&self, ino: u32) {
-        self.0.lock().forget(ino);
+        self.0.lock().forget(Keeper::File(ino));
     }
 
     /// Keeps nothing more for anybody; whether something was kept.
     pub(super) fn drop_all(&self) -> bool {
         let mut state = self.0.lock();
-        let any = !state.files.is_empty();
+        let any = !state.keepers.is_empty();
         *state = State::default();
         any
     }
@@ -125,27 +176,28 @@ mod tests {
 
     #[test]
     fn a_file_that_grows_has_blocks_up_to_a_power_of_two() {
-        let wants = |at, len| Grower { ino: 12, at, open: true }.wants(len, 4096);
+        let grower = |at, open| Grower { ino: 12, group: GroupNo(0), at, size: 0, open };
+        let wants = |at, len| grower(at, true).wants(len, 4096);
         assert_eq!([wants(0, 1), wants(0, 15), wants(0, 16), wants(0, 17)], [0, 0, 16, 15]);
         assert_eq!([wants(1, 1), wants(2, 1), wants(3, 1), wants(7, 1)], [2, 1, 4, 8]);
         assert_eq!([wants(5000, 1), wants(u64::MAX - 8, 1)], [512, 0]);
-        assert_eq!(Grower { ino: 12, at: 5000, open: false }.wants(1, 4096), 0);
-        assert_eq!(Grower { ino: 12, at: 5000, open: true }.wants(1, 1024), 2048);
+        assert_eq!(grower(5000, false).wants(1, 4096), 0);
+        assert_eq!(grower(5000, true).wants(1, 1024), 2048);
     }
 
     #[test]
     fn blocks_are_kept_from_others() {
         let kept = Preallocations::default();
-        kept.keep(12, GroupNo(0), 5..9);
-        kept.keep(13, GroupNo(0), 20..30);
-        kept.keep(12, GroupNo(0), 6..14);
-        assert_eq!(kept.of_others(GroupNo(0), Some(13)), vec![6..14]);
+        kept.keep(Keeper::File(12), GroupNo(0), 5..9);
+        kept.keep(Keeper::File(13), GroupNo(0), 20..30);
+        kept.keep(Keeper::File(12), GroupNo(0), 6..14);
+        assert_eq!(kept.of_others(GroupNo(0), Some(Keeper::File(13))), vec![6..14]);
         assert_eq!(kept.of_others(GroupNo(0), None).len(), 2);
         assert!(kept.of_others(GroupNo(1), None).is_empty());
-        kept.keep(13, GroupNo(1), 0..3);
-        assert!(kept.of_others(GroupNo(0), Some(12)).is_empty());
+        kept.keep(Keeper::File(13), GroupNo(1), 0..3);
+        assert!(kept.of_others(GroupNo(0), Some(Keeper::File(12))).is_empty());
         kept.drop_of(12);
-        assert_eq!(kept.of_others(GroupNo(1), Some(12)), vec![0..3]);
+        assert_eq!(kept.of_others(GroupNo(1), Some(Keeper::File(12))), vec![0..3]);
         assert!(kept.drop_all() && !kept.drop_all());
     }
 
@@ -153,15 +205,15 @@ mod tests {
     fn the_file_that_has_had_blocks_for_longest_loses_them() {
         let kept = Preallocations::default();
         for ino in 0..2 * MOST as u32 {
-            kept.keep(ino, GroupNo(0), 8..16);
-            kept.keep(ino, GroupNo(0), 9..16);
+            kept.keep(Keeper::File(ino), GroupNo(0), 8..16);
+            kept.keep(Keeper::File(ino), GroupNo(0), 9..16);
         }
         assert_eq!(kept.of_others(GroupNo(0), None).len(), MOST);
-        assert_eq!(kept.of_others(GroupNo(0), Some(2 * MOST as u32 - 1)).len(), MOST - 1);
+        assert_eq!(kept.of_others(GroupNo(0), Some(Keeper::File(2 * MOST as u32 - 1))).len(), MOST - 1);
         assert!(kept.0.lock().order.len() <= 2 * MOST);
         // A file that comes and goes again and again.
         for _ in 0..10 * MOST {
-            kept.keep(5, GroupNo(3), 1..2);
+            kept.keep(Keeper::File(5), GroupNo(3), 1..2);
             kept.drop_of(5);
         }
         assert!(kept.0.lock().order.len() <= 2 * MOST + 1);

@@ -28,7 +28,7 @@ impl Ext4 {
         new: &NewInode<'_>,
     ) -> Result<(Attr, Ext4Inode)> {
         let is_dir = new.file_type == FileType::Directory;
-        let ino = self.take_inode(handle, dir.ino.0 as u32, is_dir)?;
+        let ino = self.take_inode(handle, dir, is_dir)?;
         let generation = self.next_generation.fetch_add(1, Relaxed);
         let seed = crc32c(crc32c(self.sb.csum_seed, &ino.to_le_bytes()), &generation.to_le_bytes());
         let flags = self.new_flags(flags_of(dir), new.file_type);

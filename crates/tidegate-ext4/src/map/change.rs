@@ -90,11 +90,6 @@ fn ended<T>(mut tree: Tree<'_, '_>, r: Result<T>) -> (Result<T>, i64) {
 }
 
 impl Ext4 {
-    /// A goal for an inode's first blocks: the inode's group.
-    pub(crate) fn goal_of(&self, ino: u32) -> BlockAddr {
-        self.sb.group_start(self.inode_group(ino).0)
-    }
-
     /// Changes a file's map of either kind with `f`; returns the number of blocks by which the map itself
     /// grew.
     fn with_map<T>(
@@ -234,9 +229,18 @@ impl Ext4 {
         let want = m.blocks.min(1 << 15) as u32;
         let taken = match fill {
             Fill::Ahead => self.take_ahead(handle, goal, want),
-            Fill::Data | Fill::Unwritten => {
-                self.take_growing(handle, goal, want, Grower { ino: now.ino, at: range.start, open: *open })
-            }
+            Fill::Data | Fill::Unwritten => self.take_growing(
+                handle,
+                goal,
+                want,
+                Grower {
+                    ino: now.ino,
+                    group: self.inode_group(now.ino).0,
+                    at: range.start,
+                    size: attr.size,
+                    open: *open,
+                },
+            ),
         };
         let (start, len) = taken?;
         let at = FileBlock(range.start);

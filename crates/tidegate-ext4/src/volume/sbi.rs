@@ -1,6 +1,8 @@
 //! The volume in memory.
 
-use crate::alloc::{Counts, Damaged, Freed, GroupLocks, LongestFree, Preallocations, Space, Tables};
+use crate::alloc::{
+    Counts, Damaged, FlexGroups, Freed, GroupLocks, LongestFree, Preallocations, Space, Tables,
+};
 use crate::format::gate::Superblock;
 use crate::inode::orphan::Orphans;
 use crate::map::Behind;
@@ -24,8 +26,8 @@ pub struct Ext4 {
     pub(crate) blocks: Blocks,
     /// The reason why the volume is not changed; empty if it is.
     pub(crate) read_only: Option<ReadOnly>,
-    /// The sums of all groups, computed when they are first needed.
-    pub(crate) counts: OnceLock<Counts>,
+    /// The sums of all groups, and of each flex group, computed when they are first needed.
+    pub(crate) counts: OnceLock<(Counts, FlexGroups)>,
     /// The places of the volume's own tables, computed when they are first needed.
     pub(crate) tables: OnceLock<Tables>,
     /// The blocks of the journal, if it is on this volume.

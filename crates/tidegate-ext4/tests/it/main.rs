@@ -32,6 +32,7 @@ mod mkfs_judged;
 mod model;
 mod old;
 mod overtaken;
+mod placed;
 mod places;
 mod plugged;
 mod punched;

@@ -199,7 +199,7 @@ fn a_pass_sends_what_it_has_before_it_marks() {
         let v = Vfs::mount(fs, bdi, MountOptions::default()).unwrap();
         // The transaction has little room left.
         let root = v.root().unwrap();
-        (0..30).for_each(|n| drop(v.mkdir(ROOT, &root, format!("d{n}").as_bytes(), 0o755).unwrap()));
+        (0..60).for_each(|n| drop(v.mkdir(ROOT, &root, format!("d{n}").as_bytes(), 0o755).unwrap()));
         let f = make(&v, "f");
         f.write_at(0, &vec![5; (1 << 20) + 8192]).unwrap();
         f.fsync(false).unwrap();

@@ -226,6 +226,14 @@ impl Superblock {
         self.ro_compat.intersects(RoCompat::METADATA_CSUM | RoCompat::GDT_CSUM)
     }
 
+    /// The power of two of groups whose tables lie together; 0 for a volume without flex_bg.
+    pub fn log_groups_per_flex(&self) -> u32 {
+        match self.incompat.contains(Incompat::FLEX_BG) {
+            true => Some(self.raw.s_log_groups_per_flex.into()).filter(|log| *log < 32).unwrap_or(0),
+            false => 0,
+        }
+    }
+
     /// Group descriptors in a block.
     pub fn descs_per_block(&self) -> u32 {
         self.block_size / self.desc_size

@@ -73,6 +73,8 @@ bitflags::bitflags! {
         const IMAGIC = 0x2000;
         /// Its data goes through the journal (`EXT4_JOURNAL_DATA_FL`, `chattr +j`).
         const JOURNAL_DATA = 0x4000;
+        /// A directory whose directories hold different things (`EXT4_TOPDIR_FL`, `chattr +T`).
+        const TOPDIR = 0x2_0000;
         /// `i_blocks` counts blocks, not sectors.
         const HUGE_FILE = 0x4_0000;
         /// Mapped by extents.
