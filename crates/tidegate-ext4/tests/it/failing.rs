@@ -99,13 +99,13 @@ fn what_is_fsynced_outlives_failures() {
     let mut rng = Rng::new(seed);
     let dir = scratch();
     for round in 0..24 {
-        let kind = ["ext4", "ext3", "ext4", "ext4"][round % 4];
-        // A flush is part of another request.
+        let kind = ["ext4", "ext3", "ext4", "ext4"][(round + round / 4) % 4];
         let (op, flag, per_mille) = [
             (Op::Write, BioFlags::empty(), 15),
             (Op::Read, BioFlags::empty(), 60),
             (Op::Write, BioFlags::PREFLUSH, 40),
-        ][round % 3];
+            (Op::Flush, BioFlags::empty(), 40),
+        ][round % 4];
         let device = fresh(16, &["-t", kind, "-b", ["1024", "4096"][round / 2 % 2]]);
         let faulty = Faulty::new(device.clone(), []);
         let v = open(faulty.clone());

@@ -6,7 +6,7 @@
 //! next body is sent while the record is on its way:
 //!
 //! - record N is sent when body N is on the device, behind a flush, and record N−1 is durable;
-//! - one flush serves all bodies that are on the device by then;
+//! - one flush serves all bodies that are on the device when it begins, and the record before them;
 //! - at most one transaction is ahead of one that is being locked, so an fsync waits for one record of others.
 //!
 //! | module | holds |
@@ -149,9 +149,7 @@ impl Inner {
         if let Err(e) = body.pending.wait() {
             return Some(Err(record::failed(e, first.tid, "body")));
         }
-        let state = self.state.lock();
-        let is_there = |t: &&Arc<Transaction>| t.body().is_some_and(|b| b.pending.is_done());
-        Some(Ok(state.pipeline.iter().take_while(is_there).cloned().collect()))
+        Some(Ok(self.state.lock().bodies().cloned().collect()))
     }
 
     /// Tells all threads that wait for a commit that there will be none.

@@ -42,19 +42,13 @@ impl Inner {
         if !Arc::ptr_eq(self.log.queue(), &self.volume) {
             self.volume.flush().map_err(|e| Error::device(e, "flushing the volume for the journal"))?;
         }
-        // The first record's flush serves all bodies.
-        let mut flags = BioFlags::PREFLUSH | BioFlags::FUA;
-        if self.options.planted.is(PlantedBug::MissingFlush) {
-            flags -= BioFlags::PREFLUSH;
-        }
         for (tx, body) in &bodies {
             // A flush elsewhere that failed may have been for this body.
             if let Some(why) = self.state.lock().aborted.clone() {
                 return Err(why);
             }
-            self.write_record(tx, body, flags)?;
+            self.write_record(tx, body)?;
             self.finish(tx, body);
-            flags -= BioFlags::PREFLUSH;
         }
         Ok(())
     }
@@ -68,15 +62,32 @@ impl Inner {
         }
     }
 
-    fn write_record(&self, tx: &Transaction, body: &Body, flags: BioFlags) -> Result<()> {
+    /// Writes a record behind the body, and makes it durable. With `journal=pipelined`, the flush that does so also serves
+    /// later bodies that are on the device when it begins: their records need none before them.
+    fn write_record(&self, tx: &Transaction, body: &Body) -> Result<()> {
         let _span = trace::RECORD.enter([tx.tid.0.into()]);
+        let mut flags = BioFlags::META | BioFlags::SYNC;
+        let is_durable = self.state.lock().flushed.reaches(tx.tid);
+        if !is_durable && !self.options.planted.is(PlantedBug::MissingFlush) {
+            flags |= BioFlags::PREFLUSH;
+        }
+        if self.options.mode == JournalMode::Jbd2 {
+            flags |= BioFlags::FUA;
+        }
         let mut block = Block::zeroed(self.cache.block_size());
         record(&self.sb, tx.tid, self.commit_time(), block.change().0);
         let (at, _) = self.log.place(body.record, 1)?;
         let byte = at.0 * self.cache.block_size() as u64;
-        let bio = io::write_bio(byte, &block, flags | BioFlags::META | BioFlags::SYNC);
+        let bio = io::write_bio(byte, &block, flags);
         self.stats.logged(1);
-        self.log.queue().submit_wait(bio).map(drop).map_err(|e| failed(e, tx.tid, "record"))
+        let record = |e| failed(e, tx.tid, "record");
+        self.log.queue().submit_wait(bio).map_err(record)?;
+        if self.options.mode == JournalMode::Pipelined {
+            let there = self.state.lock().bodies().last().map_or(tx.tid, |newest| newest.tid);
+            self.log.queue().flush().map_err(record)?;
+            self.state.lock().flushed = there;
+        }
+        Ok(())
     }
 
     /// The time in a record. It never goes back: otherwise recovery would take later transactions for an

@@ -61,6 +61,7 @@ impl Journal {
             next_tid: next,
             request: next.prev(),
             done: next.prev(),
+            flushed: next.prev(),
             ring: Ring::empty(&sb, next),
             aborted: None,
             closing: false,

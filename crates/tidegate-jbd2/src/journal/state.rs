@@ -219,6 +219,8 @@ pub(crate) struct State {
     pub request: Tid,
     /// The newest transaction that is committed (`j_commit_sequence`).
     pub done: Tid,
+    /// The newest transaction whose body is durable, as far as the thread that writes records knows.
+    pub flushed: Tid,
     pub ring: Ring,
     pub aborted: Option<Error>,
     /// Threads end when they have no work.
@@ -243,6 +245,11 @@ impl State {
     /// The newest transaction.
     pub fn newest(&self) -> Tid {
         self.next_tid.prev()
+    }
+
+    /// The transactions, from the oldest that is not committed on, whose bodies are on the device.
+    pub fn bodies(&self) -> impl Iterator<Item = &Arc<Transaction>> {
+        self.pipeline.iter().take_while(|t| t.body().is_some_and(|b| b.pending.is_done()))
     }
 
     pub fn check(&self) -> Result<()> {
