@@ -17,12 +17,6 @@ use tidegate_vfs::{Error, ErrorKind, Inode, Result};
 const UNREAD_AT_ONCE: u32 = 8;
 
 impl Ext4 {
-    /// The group of an inode, and its place in the group's table.
-    pub(crate) fn inode_group(&self, ino: u32) -> (GroupNo, u32) {
-        let n = ino - 1;
-        (GroupNo(n / self.sb.inodes_per_group), n % self.sb.inodes_per_group)
-    }
-
     /// Takes an inode for a new file in directory `parent`. Passes over groups whose bitmap is damaged or
     /// cannot be read, and over inodes whose block of the table cannot be read.
     ///

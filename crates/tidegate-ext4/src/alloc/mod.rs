@@ -64,6 +64,12 @@ pub(crate) struct Counts {
 }
 
 impl Ext4 {
+    /// The group of an inode, and its place in the group's table.
+    pub(crate) fn inode_group(&self, ino: u32) -> (GroupNo, u32) {
+        let n = ino - 1;
+        (GroupNo(n / self.sb.inodes_per_group), n % self.sb.inodes_per_group)
+    }
+
     /// The descriptor of a group.
     ///
     /// # Errors

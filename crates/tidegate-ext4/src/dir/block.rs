@@ -1,14 +1,16 @@
 //! A directory's blocks and their checksums: blocks of entries, or nodes of the hash tree.
 
 use super::entry::Rules;
+use super::htree::TreeBlock;
 use crate::format::crc::crc32c;
 use crate::format::gate::rule;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, FileBlock};
 use crate::inode::Ext4Inode;
+use crate::map::Place;
 use crate::volume::blocks::Block;
 use crate::volume::sbi::Ext4;
-
+use std::ops::Range;
 use tidegate_jbd2::Verified;
 use tidegate_vfs::{Error, Result};
 use zerocopy::{FromBytes, IntoBytes};
@@ -42,6 +44,32 @@ impl Ext4 {
             self.blocks.set_verified(addr, &block, Verified::Checksum);
         }
         Ok(block)
+    }
+
+    /// Calls `f` with each block of a range of a directory, until it returns false. Holes are passed over.
+    ///
+    /// # Errors
+    /// Those of `f`; `Corrupt`; those of the device.
+    pub(super) fn each_block(
+        &self,
+        dir: &Ext4Inode,
+        range: Range<u64>,
+        f: &mut dyn FnMut(FileBlock, TreeBlock) -> Result<bool>,
+    ) -> Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let m = self.map_blocks(dir, FileBlock(at), range.end - at)?;
+            let run = at..at + m.blocks;
+            at = run.end;
+            let Place::Data(first) = m.place else { continue };
+            for n in run.clone() {
+                let (n, addr) = (FileBlock(n), first.plus(n - run.start));
+                if !f(n, TreeBlock { block: self.dir_block(dir, n, addr)?, addr })? {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
     }
 
     fn check_dir_csum(&self, dir: &Ext4Inode, n: FileBlock, block: &[u8]) -> Result<()> {

@@ -22,7 +22,6 @@ use crate::format::hash::DirHash;
 use crate::format::raw::{Compat, InodeFlags};
 use crate::format::units::FileBlock;
 use crate::inode::{Ext4Inode, ei};
-use crate::map::Place;
 use crate::volume::blocks::Block;
 use crate::volume::sbi::Ext4;
 use std::collections::HashSet;
@@ -131,27 +130,16 @@ impl Ext4 {
         emit: &mut Emit<'_>,
     ) -> Result<()> {
         let bs = u64::from(self.sb.block_size);
-        let (mut at, end) = (pos / bs, size.div_ceil(bs));
-        while at < end {
-            let m = self.map_blocks(dir, FileBlock(at), end - at)?;
-            let Place::Data(first) = m.place else {
-                at += m.blocks;
-                continue;
-            };
-            for n in 0..m.blocks {
-                let block = self.dir_block(dir, FileBlock(at + n), first.plus(n))?;
-                let base = (at + n) * bs;
-                for e in entries(&block, self.dir_rules(dir), FileBlock(at + n)) {
-                    let e = e?;
-                    let here = base + e.offset as u64;
-                    if here >= pos && !emit(e, here + u64::from(e.rec_len)) {
-                        return Ok(());
-                    }
+        self.each_block(dir, pos / bs..size.div_ceil(bs), &mut |n, block| {
+            for e in entries(&block.block, self.dir_rules(dir), n) {
+                let e = e?;
+                let here = n.0 * bs + e.offset as u64;
+                if here >= pos && !emit(e, here + u64::from(e.rec_len)) {
+                    return Ok(false);
                 }
             }
-            at += m.blocks;
-        }
-        Ok(())
+            Ok(true)
+        })
     }
 
     fn list_hashed(

@@ -26,9 +26,7 @@ pub(crate) mod names;
 pub(crate) mod nokey;
 
 use crate::format::raw::InodeFlags;
-use crate::format::units::FileBlock;
 use crate::inode::{Ext4Inode, ei};
-use crate::map::Place;
 use crate::volume::sbi::Ext4;
 pub(crate) use entry::Spot;
 use tidegate_vfs::{Ino, Inode, Result};
@@ -75,21 +73,11 @@ impl Ext4 {
 
     /// The position of the entry called `name`, by a search through all blocks.
     fn search_blocks(&self, dir: &Ext4Inode, size: u64, name: &[u8]) -> Result<Option<Spot>> {
-        let (mut at, end) = (0, self.blocks_of(size));
-        while at < end {
-            let m = self.map_blocks(dir, FileBlock(at), end - at)?;
-            let run = at..at + m.blocks;
-            at = run.end;
-            let Place::Data(first) = m.place else { continue };
-            for n in run.clone() {
-                let (n, addr) = (FileBlock(n), first.plus(n - run.start));
-                let block = htree::TreeBlock { block: self.dir_block(dir, n, addr)?, addr };
-                let found = self.find_in_block(dir, n, &block, name)?;
-                if found.is_some() {
-                    return Ok(found);
-                }
-            }
-        }
-        Ok(None)
+        let mut found = None;
+        self.each_block(dir, 0..self.blocks_of(size), &mut |n, block| {
+            found = self.find_in_block(dir, n, &block, name)?;
+            Ok(found.is_none())
+        })?;
+        Ok(found)
     }
 }
