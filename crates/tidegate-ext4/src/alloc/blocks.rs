@@ -193,7 +193,7 @@ impl Ext4 {
         least: u32,
     ) -> Result<Option<Looked>> {
         let want = wanted.most;
-        let _lock = self.group_locks.lock(group);
+        let _lock = self.lock_group(handle, group, Bitmap::Blocks)?;
         let desc = self.group(group)?;
         if desc.free_blocks == 0 {
             self.longest_free.learn(group, 0, None);
@@ -265,7 +265,7 @@ impl Ext4 {
             let start = self.sb.group_start(group).0;
             let bit = (at - start) as u32;
             let len = ((end - at) as u32).min(self.blocks_in(group) - bit);
-            let (first, _lock) = (at, self.group_locks.lock(group));
+            let (first, _lock) = (at, self.lock_group(handle, group, Bitmap::Blocks)?);
             at += u64::from(len);
             let desc = self.group(group)?;
             let Some(mut map) = self.map_to_free(&desc, bit, len, first) else { continue };

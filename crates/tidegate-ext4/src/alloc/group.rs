@@ -1,5 +1,6 @@
 //! Changes of a group's descriptor, and the locks on groups.
 
+use super::damaged::Bitmap;
 use crate::format::gate::group::desc_csum;
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, GroupNo};
@@ -73,6 +74,28 @@ impl Ext4 {
         let per_block = self.sb.descs_per_block();
         let addr = self.sb.desc_block((group.0 / per_block).into());
         (addr, (group.0 % per_block * self.sb.desc_size) as usize)
+    }
+
+    /// Locks a group for a change of its bitmap. With `journal=jbd2`, blocks are waited for that are on their way to the log
+    /// before the lock is taken, as in Linux: other threads want it meanwhile.
+    ///
+    /// # Errors
+    /// Those of reading the descriptor.
+    pub(super) fn lock_group(
+        &self,
+        handle: &Handle<'_>,
+        group: GroupNo,
+        bitmap: Bitmap,
+    ) -> Result<MutexGuard<'_, ()>> {
+        if handle.waits_for_log() {
+            let desc = self.group(group)?;
+            handle.wait_for_log(self.desc_place(group).0);
+            handle.wait_for_log(match bitmap {
+                Bitmap::Blocks => desc.block_bitmap,
+                Bitmap::Inodes => desc.inode_bitmap,
+            });
+        }
+        Ok(self.group_locks.lock(group))
     }
 
     /// Takes a descriptor into a change, before its bitmap is changed.

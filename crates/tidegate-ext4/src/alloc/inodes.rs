@@ -52,7 +52,7 @@ impl Ext4 {
         is_dir: bool,
         passed: &mut Option<Error>,
     ) -> Result<Option<u32>> {
-        let _lock = self.group_locks.lock(group);
+        let _lock = self.lock_group(handle, group, Bitmap::Inodes)?;
         let desc = self.group(group)?;
         let mut map = match self.inode_bitmap(&desc) {
             Err(e) if costs_group(&e) => {
@@ -130,7 +130,7 @@ impl Ext4 {
     /// Those of the journal.
     pub(crate) fn free_inode(&self, handle: &mut Handle<'_>, ino: u32, is_dir: bool) -> Result<()> {
         let (group, bit) = self.inode_group(ino);
-        let _lock = self.group_locks.lock(group);
+        let _lock = self.lock_group(handle, group, Bitmap::Inodes)?;
         let desc = self.group(group)?;
         if self.frees_nothing(Bitmap::Inodes, &desc) {
             self.leave_in_use();

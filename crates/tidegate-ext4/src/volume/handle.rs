@@ -207,6 +207,18 @@ impl<'a> Handle<'a> {
         self.whole = false;
     }
 
+    /// Whether changes may wait for the log: with `journal=jbd2`.
+    pub(crate) fn waits_for_log(&self) -> bool {
+        matches!(&self.way, Way::Logged(handle) if handle.waits_for_log())
+    }
+
+    /// Waits while a block is on its way to the log, if a change would.
+    pub(crate) fn wait_for_log(&self, at: BlockAddr) {
+        if let Way::Logged(handle) = &self.way {
+            handle.wait_for_log(FsBlock(at.0));
+        }
+    }
+
     /// The transaction that the change is part of, if there is a journal.
     pub(crate) fn tid(&self) -> Option<Tid> {
         match &self.way {

@@ -111,13 +111,8 @@ impl Handle {
 
     fn change<T>(&mut self, at: FsBlock, touch: Touch, f: impl FnOnce(&mut [u8]) -> T) -> Result<T> {
         self.check_open()?;
+        self.wait_for_log(at);
         let (journal, tid) = (&self.journal, self.tx.tid);
-        if journal.options.mode == JournalMode::Jbd2 {
-            let before = journal.cache.state(at);
-            if before != Some(BufferState::Running(tid)) {
-                journal.wait_for_shadow(before);
-            }
-        }
         let may_join = self.left.blocks > 0 && !journal.is_aborted.load(Acquire);
         let Some(changed) = journal.cache.change(at, tid, (touch, may_join), f)? else {
             journal.state.lock().check()?;
@@ -132,6 +127,22 @@ impl Handle {
             self.tx.join(at);
         }
         Ok(changed.value)
+    }
+
+    /// Whether changes may wait for the log: with `journal=jbd2`.
+    pub fn waits_for_log(&self) -> bool {
+        self.journal.options.mode == JournalMode::Jbd2
+    }
+
+    /// Waits while a block is on its way to the log, if a change would wait for that: for a thread that makes the change
+    /// with a lock held.
+    pub fn wait_for_log(&self, at: FsBlock) {
+        if self.waits_for_log() {
+            let state = self.journal.cache.state(at);
+            if state != Some(BufferState::Running(self.tx.tid)) {
+                self.journal.wait_for_shadow(state);
+            }
+        }
     }
 
     /// Frees a block of metadata: its changes are dropped, and the log's copies of it are revoked. Only when
