@@ -102,7 +102,7 @@ impl Ext4 {
             return self.take_promised(handle, goal, want);
         }
         // Small files lie one behind the other.
-        let next = self.preallocations.next_of(file.keeper());
+        let next = self.preallocations.next_of(&file);
         let goal = next.map_or(goal, |(group, bit)| self.sb.group_start(group).plus(bit.into()));
         self.take(handle, Wanted { goal, most: want, file: Some(file) })
     }
@@ -208,7 +208,7 @@ impl Ext4 {
         let stamp = self.freed.stamp(self.blocks.journal());
         let not_yet = self.freed.of(group, self.blocks.journal());
         not_yet.iter().for_each(|(bit, len)| fill(&mut free, *bit..bit + len, true));
-        let others = self.preallocations.of_others(group, wanted.file.map(|f| f.keeper()));
+        let others = self.preallocations.kept_from(wanted.file.as_ref(), group, from);
         others.iter().for_each(|bits| fill(&mut free, bits.clone(), true));
         let blocks = self.blocks_in(group);
         let enough = self.longest_free.at_most(group, stamp).map_or(want, |most| most.min(want));
@@ -229,10 +229,10 @@ impl Ext4 {
         fill(&mut map, found.bit..found.bit + found.len, true);
         self.store_block_bitmap(handle, &desc, &map, -i64::from(found.len))?;
         if let Some(file) = wanted.file {
-            let (kept, end) = (&self.preallocations, found.bit + found.len);
-            let most = kept.wants(&file, group, found.bit..end, self.sb.block_size);
-            let most = clear_run(&free, end, blocks, most);
-            kept.keep(file.keeper(), group, end..end + most);
+            let end = found.bit + found.len;
+            let clear = |most| clear_run(&free, end, blocks, most);
+            let sizes = (desc.free_blocks, self.sb.block_size);
+            self.preallocations.keep_behind(&file, (group, found.bit..end), sizes, clear);
         }
         Ok(Some(Looked::Taken(self.sb.group_start(group).plus(found.bit.into()), found.len)))
     }

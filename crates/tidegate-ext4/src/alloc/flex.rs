@@ -81,9 +81,14 @@ impl FlexGroups {
         self.all[flex as usize].first_free.load(Relaxed)..end
     }
 
-    /// Notes that `group`, which was the first that might have a free inode, has none. One that is freed just now may be
-    /// missed here; a search of all groups finds it.
-    pub(super) fn is_full(&self, group: GroupNo) {
+    /// Whether a group is the first of its flex group that may have a free inode.
+    pub(super) fn is_first(&self, group: GroupNo) -> bool {
+        self.of(group).first_free.load(Relaxed) == group.0
+    }
+
+    /// Notes that the first group that might have a free inode has none. The caller holds its lock: an inode that is freed
+    /// later lowers the note again.
+    pub(super) fn pass(&self, group: GroupNo) {
         let first = &self.of(group).first_free;
         let _ = first.compare_exchange(group.0, group.0 + 1, Relaxed, Relaxed);
     }

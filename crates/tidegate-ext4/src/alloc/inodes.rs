@@ -28,7 +28,7 @@ impl Ext4 {
         for group in self.groups_for_inode(parent, is_dir)? {
             let desc = self.group(group)?;
             if desc.free_inodes == 0 {
-                self.flex_groups()?.is_full(group);
+                self.note_full(group)?;
                 continue;
             }
             if let Some(e) = self.damage_of(Bitmap::Inodes, &desc) {
@@ -43,6 +43,18 @@ impl Ext4 {
             let what = format!("all {} inodes are in use", self.sb.raw.s_inodes_count.get());
             Error::new(ErrorKind::NoSpace, what)
         }))
+    }
+
+    /// Has later creations pass over a group that has no free inode.
+    fn note_full(&self, group: GroupNo) -> Result<()> {
+        let flex = self.flex_groups()?;
+        if flex.is_first(group) {
+            let _lock = self.group_locks.lock(group);
+            if self.group(group)?.free_inodes == 0 {
+                flex.pass(group);
+            }
+        }
+        Ok(())
     }
 
     fn take_inode_in(

@@ -3,8 +3,8 @@
 //! Directories in the root are spread over the flex groups, as they hold different things; deeper ones stay in the flex
 //! group of their parent while that has room. Linux then takes the first group of the flex group that has a free inode, so
 //! that files of many directories share blocks of bitmaps and of the inode table, and few of these go through the journal.
-//! Threads that write in directories of their own would wait for each other's group, so directories are dealt out to as
-//! many groups as there are CPUs:
+//! Threads that write in directories of the root of their own would wait for each other's group, so these are dealt out to
+//! as many groups as there are CPUs:
 //!
 //! ```text
 //!   flex group     0            1                     2
@@ -19,8 +19,10 @@ use crate::format::raw::{InodeFlags, ROOT_INO};
 use crate::format::units::{BlockAddr, GroupNo};
 use crate::inode::ei;
 use crate::volume::sbi::Ext4;
-use tidegate_rt::thread;
 use tidegate_vfs::{Inode, Result};
+
+/// So many groups of a flex group are looked at: it may be as large as the volume.
+const MOST_LOOKED_AT: usize = 256;
 
 impl Ext4 {
     /// A goal for an inode's first blocks: the inode's group.
@@ -79,22 +81,27 @@ impl Ext4 {
     }
 
     /// The group with the fewest directories among the first groups of a flex group that have room, as many as there are
-    /// CPUs. A volume that is being filled has the same bytes whatever machine fills it.
+    /// CPUs; else the first that has an inode.
     fn group_in_flex(&self, flex: &FlexGroups, n: u32) -> Result<GroupNo> {
-        let cpus = if self.filling { 1 } else { thread::parallelism() };
-        let (mut seen, mut best) = (0, None);
-        for group in flex.groups_with_inodes(n).map(GroupNo) {
+        let (mut seen, mut best, mut any) = (0, None, None);
+        for group in flex.groups_with_inodes(n).map(GroupNo).take(MOST_LOOKED_AT) {
             let desc = self.group(group)?;
+            if desc.free_inodes == 0 {
+                continue;
+            }
+            any.get_or_insert(group);
             // A group that tables fill has no room for data.
-            let has_room = desc.free_inodes > 0 && desc.free_blocks >= self.sb.blocks_per_group / 8;
-            if has_room && best.is_none_or(|(dirs, _)| desc.used_dirs < dirs) {
+            if desc.free_blocks < self.sb.blocks_per_group / 8 {
+                continue;
+            }
+            if best.is_none_or(|(dirs, _)| desc.used_dirs < dirs) {
                 best = Some((desc.used_dirs, group));
             }
-            seen += usize::from(has_room);
-            if seen == cpus {
+            seen += 1;
+            if seen == self.groups_for_directories {
                 break;
             }
         }
-        Ok(best.map_or(GroupNo(flex.first(n)), |(_, group)| group))
+        Ok(best.map(|(_, group)| group).or(any).unwrap_or(GroupNo(flex.first(n))))
     }
 }

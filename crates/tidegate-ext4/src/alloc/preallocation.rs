@@ -96,6 +96,38 @@ impl State {
         }
     }
 
+    /// Keeps bits of a group for an owner, in place of those it had.
+    fn keep(&mut self, keeper: Keeper, group: GroupNo, bits: Range<u32>) {
+        let known = self.keepers.contains_key(&keeper);
+        self.forget(keeper);
+        if bits.is_empty() {
+            return;
+        }
+        self.groups.entry(group.0).or_default().push((keeper, bits));
+        self.keepers.insert(keeper, group.0);
+        if !known {
+            self.order.push_back(keeper);
+        }
+        while self.keepers.len() > MOST || self.order.len() > 2 * MOST {
+            let Some(oldest) = self.order.pop_front() else { break };
+            if oldest != keeper {
+                self.forget(oldest);
+            }
+        }
+    }
+
+    /// Takes bits of a group out of what an owner has; the longer rest stays.
+    fn take_out(&mut self, keeper: Keeper, group: GroupNo, bits: Range<u32>) {
+        let Some((at, kept)) = self.of(keeper).map(|(at, kept)| (at, kept.clone())) else { return };
+        if at != group || kept.end <= bits.start || bits.end <= kept.start {
+            return;
+        }
+        let rests = [kept.start..bits.start.max(kept.start), bits.end.min(kept.end)..kept.end];
+        if let Some(longest) = rests.into_iter().max_by_key(ExactSizeIterator::len) {
+            self.keep(keeper, group, longest);
+        }
+    }
+
     fn of(&self, keeper: Keeper) -> Option<(GroupNo, &Range<u32>)> {
         let group = *self.keepers.get(&keeper)?;
         let kept = self.groups.get(&group)?.iter().find(|k| k.0 == keeper)?;
@@ -110,50 +142,56 @@ impl Default for Preallocations {
 }
 
 impl Preallocations {
-    /// Bits of a group that are kept for others than `keeper`.
-    pub(super) fn of_others(&self, group: GroupNo, keeper: Option<Keeper>) -> Vec<Range<u32>> {
+    /// Bits of a group that are kept from a file whose next block had best be bit `goal`. A small file that grows may go on
+    /// in what is kept for small files, and so may a file that lies right before that: small files then go on behind it.
+    pub(super) fn kept_from(&self, file: Option<&Grower>, group: GroupNo, goal: u32) -> Vec<Range<u32>> {
         let state = self.0.lock();
+        let own = file.and_then(|f| state.of(Keeper::File(f.ino))).filter(|(at, _)| *at == group);
+        let begins = |first: u32| first == goal || own.as_ref().is_some_and(|(_, bits)| bits.end == first);
+        let is_open_to = |(keeper, bits): &(Keeper, Range<u32>)| {
+            file.is_some_and(|f| match keeper {
+                Keeper::File(ino) => *ino == f.ino,
+                Keeper::Group(n) => *n == f.group.0 && (f.size < LARGE || begins(bits.start)),
+            })
+        };
         let kept = state.groups.get(&group.0).into_iter().flatten();
-        kept.filter(|k| Some(k.0) != keeper).map(|k| k.1.clone()).collect()
+        kept.filter(|k| !is_open_to(k)).map(|k| k.1.clone()).collect()
     }
 
-    /// The group and the first bit that are kept for small files.
-    pub(super) fn next_of(&self, keeper: Keeper) -> Option<(GroupNo, u32)> {
-        let Keeper::Group(_) = keeper else { return None };
+    /// The group and the first bit that are kept for small files, if the file is one and begins.
+    pub(super) fn next_of(&self, file: &Grower) -> Option<(GroupNo, u32)> {
+        let keeper = Some(file.keeper()).filter(|k| matches!(k, Keeper::Group(_)))?;
         self.0.lock().of(keeper).map(|(group, bits)| (group, bits.start))
     }
 
-    /// How many blocks are kept behind a new piece `bits` of a file, which is not there yet. Small files use up what is
-    /// kept for them before they get more.
-    pub(super) fn wants(&self, file: &Grower, group: GroupNo, bits: Range<u32>, block_size: u32) -> u32 {
-        let len = bits.end - bits.start;
-        let keeper = file.keeper();
-        match self.0.lock().of(keeper).filter(|(at, kept)| *at == group && kept.contains(&bits.start)) {
-            _ if matches!(keeper, Keeper::File(_)) => file.wants(len, block_size),
-            Some((_, kept)) => kept.end.saturating_sub(bits.end),
-            None => (FOR_SMALL_FILES / u64::from(block_size)) as u32,
-        }
-    }
-
-    /// Keeps bits of a group for an owner, in place of those it had.
-    pub(super) fn keep(&self, keeper: Keeper, group: GroupNo, bits: Range<u32>) {
+    /// Keeps bits of a group behind the new piece `bits` of a file, in place of those that were kept for it. `clear` tells
+    /// how many of a number of bits behind the piece are free; the group has `free` blocks. Small files use up what is kept
+    /// for them before they get more.
+    pub(super) fn keep_behind(
+        &self,
+        file: &Grower,
+        (group, bits): (GroupNo, Range<u32>),
+        (free, block_size): (u32, u32),
+        clear: impl FnOnce(u32) -> u32,
+    ) {
+        let (keeper, end) = (file.keeper(), bits.end);
         let mut state = self.0.lock();
-        let known = state.keepers.contains_key(&keeper);
-        state.forget(keeper);
-        if bits.is_empty() {
-            return;
-        }
-        state.groups.entry(group.0).or_default().push((keeper, bits));
-        state.keepers.insert(keeper, group.0);
-        if !known {
-            state.order.push_back(keeper);
-        }
-        while state.keepers.len() > MOST || state.order.len() > 2 * MOST {
-            let Some(oldest) = state.order.pop_front() else { break };
-            if oldest != keeper {
-                state.forget(oldest);
+        let most = match keeper {
+            Keeper::File(_) => file.wants(bits.end - bits.start, block_size),
+            Keeper::Group(_) => {
+                state.forget(Keeper::File(file.ino));
+                match state.of(keeper).filter(|(at, kept)| *at == group && kept.contains(&bits.start)) {
+                    Some((_, kept)) => kept.end.saturating_sub(end),
+                    // Little is kept where little is free.
+                    None => (FOR_SMALL_FILES / u64::from(block_size)).min(u64::from(free) / 8) as u32,
+                }
             }
+        };
+        let kept = end + clear(most);
+        if keeper == Keeper::File(file.ino) {
+            state.take_out(Keeper::Group(file.group.0), group, bits.start..kept);
         }
+        state.keep(keeper, group, end..kept);
     }
 
     /// Keeps nothing more for a file.
@@ -174,6 +212,12 @@ impl Preallocations {
 mod tests {
     use super::*;
 
+    /// Bits that are kept from a large file.
+    fn others(kept: &Preallocations, group: u32, ino: Option<u32>) -> Vec<Range<u32>> {
+        let file = ino.map(|ino| Grower { ino, group: GroupNo(group), at: 0, size: LARGE, open: true });
+        kept.kept_from(file.as_ref(), GroupNo(group), 0)
+    }
+
     #[test]
     fn a_file_that_grows_has_blocks_up_to_a_power_of_two() {
         let grower = |at, open| Grower { ino: 12, group: GroupNo(0), at, size: 0, open };
@@ -188,32 +232,54 @@ mod tests {
     #[test]
     fn blocks_are_kept_from_others() {
         let kept = Preallocations::default();
-        kept.keep(Keeper::File(12), GroupNo(0), 5..9);
-        kept.keep(Keeper::File(13), GroupNo(0), 20..30);
-        kept.keep(Keeper::File(12), GroupNo(0), 6..14);
-        assert_eq!(kept.of_others(GroupNo(0), Some(Keeper::File(13))), vec![6..14]);
-        assert_eq!(kept.of_others(GroupNo(0), None).len(), 2);
-        assert!(kept.of_others(GroupNo(1), None).is_empty());
-        kept.keep(Keeper::File(13), GroupNo(1), 0..3);
-        assert!(kept.of_others(GroupNo(0), Some(Keeper::File(12))).is_empty());
+        kept.0.lock().keep(Keeper::File(12), GroupNo(0), 5..9);
+        kept.0.lock().keep(Keeper::File(13), GroupNo(0), 20..30);
+        kept.0.lock().keep(Keeper::File(12), GroupNo(0), 6..14);
+        assert_eq!(others(&kept, 0, Some(13)), vec![6..14]);
+        assert_eq!(others(&kept, 0, None).len(), 2);
+        assert!(others(&kept, 1, None).is_empty());
+        kept.0.lock().keep(Keeper::File(13), GroupNo(1), 0..3);
+        assert!(others(&kept, 0, Some(12)).is_empty());
         kept.drop_of(12);
-        assert_eq!(kept.of_others(GroupNo(1), Some(Keeper::File(12))), vec![0..3]);
+        assert_eq!(others(&kept, 1, Some(12)), vec![0..3]);
         assert!(kept.drop_all() && !kept.drop_all());
+    }
+
+    #[test]
+    fn a_small_file_that_grows_goes_on_in_the_blocks_of_small_files() {
+        let (kept, group) = (Preallocations::default(), GroupNo(0));
+        let file = |ino, at, size| Grower { ino, group, at, size, open: true };
+        let keep = |file: &Grower, bits| kept.keep_behind(file, (group, bits), (32768, 4096), |most| most);
+        keep(&file(12, 0, 4096), 100..101);
+        assert_eq!(kept.next_of(&file(13, 0, 4096)), Some((group, 101)));
+        assert_eq!(others(&kept, 0, Some(14)), vec![101..613]);
+        assert!(kept.kept_from(Some(&file(12, 1, 8192)), group, 0).is_empty());
+        keep(&file(12, 1, 8192), 101..102);
+        assert_eq!(kept.next_of(&file(13, 0, 4096)), Some((group, 104)), "two are kept behind file 12");
+        assert_eq!(kept.kept_from(Some(&file(13, 0, 4096)), group, 0), vec![102..104]);
+        keep(&file(13, 0, 4096), 104..105);
+        // File 12 grows out of the small ones.
+        let grown = file(12, 16, 2 * LARGE);
+        assert!(kept.kept_from(Some(&grown), group, 105).is_empty());
+        assert_eq!(kept.kept_from(Some(&grown), group, 106), vec![105..613]);
+        // A file that begins again as a small one has nothing of its own.
+        keep(&file(12, 0, 4096), 105..106);
+        assert_eq!(others(&kept, 0, None), vec![106..613]);
     }
 
     #[test]
     fn the_file_that_has_had_blocks_for_longest_loses_them() {
         let kept = Preallocations::default();
         for ino in 0..2 * MOST as u32 {
-            kept.keep(Keeper::File(ino), GroupNo(0), 8..16);
-            kept.keep(Keeper::File(ino), GroupNo(0), 9..16);
+            kept.0.lock().keep(Keeper::File(ino), GroupNo(0), 8..16);
+            kept.0.lock().keep(Keeper::File(ino), GroupNo(0), 9..16);
         }
-        assert_eq!(kept.of_others(GroupNo(0), None).len(), MOST);
-        assert_eq!(kept.of_others(GroupNo(0), Some(Keeper::File(2 * MOST as u32 - 1))).len(), MOST - 1);
+        assert_eq!(others(&kept, 0, None).len(), MOST);
+        assert_eq!(others(&kept, 0, Some(2 * MOST as u32 - 1)).len(), MOST - 1);
         assert!(kept.0.lock().order.len() <= 2 * MOST);
         // A file that comes and goes again and again.
         for _ in 0..10 * MOST {
-            kept.keep(Keeper::File(5), GroupNo(3), 1..2);
+            kept.0.lock().keep(Keeper::File(5), GroupNo(3), 1..2);
             kept.drop_of(5);
         }
         assert!(kept.0.lock().order.len() <= 2 * MOST + 1);

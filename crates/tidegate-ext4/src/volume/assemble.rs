@@ -15,7 +15,7 @@ use crate::xattr;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 use tidegate_block::{RequestQueue, SharedPlug};
-use tidegate_rt::Mutex;
+use tidegate_rt::{Mutex, thread};
 use tidegate_vfs::{Bdi, Result};
 
 impl Ext4 {
@@ -47,6 +47,8 @@ impl Ext4 {
             damaged: Damaged::new(),
             orphans: Orphans::new(),
             shared_xattrs: Mutex::new(&xattr::SHARED, ()),
+            // A volume that is being filled has the same bytes whatever machine fills it.
+            groups_for_directories: if options.filling { 1 } else { thread::parallelism() },
             group_locks: GroupLocks::default(),
             announced: Default::default(),
             next_generation: AtomicU32::new(0),

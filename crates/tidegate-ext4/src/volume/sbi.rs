@@ -54,6 +54,8 @@ pub struct Ext4 {
     pub(crate) orphans: Orphans,
     /// Held while an inode leaves a block of attributes that it shared.
     pub(crate) shared_xattrs: Mutex<()>,
+    /// The number of groups of a flex group that directories are dealt out to.
+    pub(crate) groups_for_directories: usize,
     /// Locks on groups.
     pub(crate) group_locks: GroupLocks,
     /// Features that the volume got since it was opened.

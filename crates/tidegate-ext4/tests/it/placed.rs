@@ -134,3 +134,27 @@ fn small_files_lie_together_beside_one_that_grows() {
     let small: Vec<u64> = (0..20).flat_map(|n| blocks(&image, &format!("/small{n}"))).collect();
     assert_eq!(small, (small[0]..small[0] + 40).collect::<Vec<_>>());
 }
+
+/// A file that begins among the small ones stays whole when it grows out of them.
+#[test]
+fn a_file_that_is_appended_to_alone_is_one_piece() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    let image = dir.path().join("a.img");
+    mke2fs(&image, &["-t", "ext4", "-b", "4096"], "64M");
+    let v = open_to_write(&image);
+    for n in 0..60 {
+        drop(write(&v, "/log", n * 4096, 4096));
+    }
+    let log = write(&v, "/open", 0, 4096);
+    for n in 1..60 {
+        log.write_at(n * 4096, &[9; 4096]).unwrap();
+        log.fsync(false).unwrap();
+    }
+    drop(log);
+    v.unmount().unwrap();
+    let pieces = |path| blocks(&image, path).chunk_by(|a, b| a + 1 == *b).count();
+    assert_eq!([pieces("/log"), pieces("/open")], [1, 1]);
+}

@@ -80,14 +80,18 @@ impl Inner {
         let byte = at.0 * self.cache.block_size() as u64;
         let bio = io::write_bio(byte, &block, flags);
         self.stats.logged(1);
-        let record = |e| failed(e, tx.tid, "record");
-        self.log.queue().submit_wait(bio).map_err(record)?;
-        if self.options.mode == JournalMode::Pipelined {
-            let there = self.state.lock().bodies().last().map_or(tx.tid, |newest| newest.tid);
-            self.log.queue().flush().map_err(record)?;
-            self.state.lock().flushed = there;
+        self.log.queue().submit_wait(bio).map_err(|e| failed(e, tx.tid, "record"))?;
+        if self.options.mode == JournalMode::Jbd2 {
+            self.state.lock().flushed = tx.tid;
+            return Ok(());
         }
-        Ok(())
+        let there = self.state.lock().bodies().last().map_or(tx.tid, |newest| newest.tid);
+        let flushing = |e| Error::device(e, format!("flushing the record of transaction {}", tx.tid));
+        self.log.queue().flush().map_err(flushing)?;
+        let mut state = self.state.lock();
+        state.flushed = there;
+        // A flush elsewhere that failed may have been for this record.
+        state.check()
     }
 
     /// The time in a record. It never goes back: otherwise recovery would take later transactions for an
