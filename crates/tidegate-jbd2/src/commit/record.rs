@@ -62,16 +62,19 @@ impl Inner {
         }
     }
 
-    /// Writes a record behind the body, and makes it durable. With `journal=pipelined`, the flush that does so also serves
-    /// later bodies that are on the device when it begins: their records need none before them.
+    /// Writes a record behind the body, and makes it durable: by FUA or, where another transaction follows, by a flush. That
+    /// also serves later bodies that are on the device when it begins: their records need none before them.
     fn write_record(&self, tx: &Transaction, body: &Body) -> Result<()> {
         let _span = trace::RECORD.enter([tx.tid.0.into()]);
         let mut flags = BioFlags::META | BioFlags::SYNC;
-        let is_durable = self.state.lock().flushed.reaches(tx.tid);
+        let (is_durable, is_followed) = {
+            let state = self.state.lock();
+            (state.flushed.reaches(tx.tid), state.pipeline.len() > 1)
+        };
         if !is_durable && !self.options.planted.is(PlantedBug::MissingFlush) {
             flags |= BioFlags::PREFLUSH;
         }
-        if self.options.mode == JournalMode::Jbd2 {
+        if !is_followed {
             flags |= BioFlags::FUA;
         }
         let mut block = Block::zeroed(self.cache.block_size());
@@ -81,7 +84,7 @@ impl Inner {
         let bio = io::write_bio(byte, &block, flags);
         self.stats.logged(1);
         self.log.queue().submit_wait(bio).map_err(|e| failed(e, tx.tid, "record"))?;
-        if self.options.mode == JournalMode::Jbd2 {
+        if !is_followed {
             self.state.lock().flushed = tx.tid;
             return Ok(());
         }

@@ -80,7 +80,8 @@ fn bodies_overlap_with_records_or_follow_them() {
             let of = |kind: u8| tids.map(|tid| is(kind, tid.0));
             let (bodies, commits) = (of(1), of(2));
             let durable = commits.map(|r| match mode {
-                JournalMode::Jbd2 => r.completed.filter(|_| r.flags.contains(BioFlags::FUA)).unwrap(),
+                _ if r.flags.contains(BioFlags::FUA) => r.completed.unwrap(),
+                JournalMode::Jbd2 => panic!("{mode:?} without FUA"),
                 JournalMode::Pipelined => {
                     let behind = |f: &&Record| f.op == Op::Flush && r.completed.unwrap() < f.submitted;
                     records.iter().find(behind).expect("a flush makes it durable").completed.unwrap()
