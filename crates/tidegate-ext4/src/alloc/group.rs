@@ -76,8 +76,8 @@ impl Ext4 {
         (addr, (group.0 % per_block * self.sb.desc_size) as usize)
     }
 
-    /// Locks a group for a change of its bitmap. With `journal=jbd2`, blocks are waited for that are on their way to the log
-    /// before the lock is taken, as in Linux: other threads want it meanwhile.
+    /// Locks a group for a change of its bitmap. With `journal=jbd2`, the thread first waits while the bitmap or the
+    /// descriptor is on its way to the log, and then takes the lock, as in Linux: other threads want the lock meanwhile.
     ///
     /// # Errors
     /// Those of reading the descriptor.

@@ -4,11 +4,12 @@ use crate::changed::open_to_write;
 use crate::common::volume::{fresh, fsck};
 use crate::rig::*;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidegate_block::{QueueLimits, RequestQueue};
 use tidegate_ext4::{Ext4, Ext4Options};
 use tidegate_rt::sim;
+use tidegate_testing::temp::TempDir;
 use tidegate_vfs::*;
 
 const ROOT: &Cred = &Cred::ROOT;
@@ -107,16 +108,22 @@ fn blocks(image: &Path, path: &str) -> Vec<u64> {
     said.split_whitespace().map(|n| n.parse().unwrap_or_else(|_| panic!("{path}: {said}"))).collect()
 }
 
+/// A volume of one group, and its image.
+fn volume() -> (TempDir, PathBuf, Arc<Vfs>) {
+    let dir = scratch();
+    let image = dir.path().join("a.img");
+    mke2fs(&image, &["-t", "ext4", "-b", "4096"], "64M");
+    let v = open_to_write(&image);
+    (dir, image, v)
+}
+
 /// A file that grows has blocks kept behind it, and small files have others: neither cuts the other in pieces.
 #[test]
 fn small_files_lie_together_beside_one_that_grows() {
     if skip() {
         return;
     }
-    let dir = scratch();
-    let image = dir.path().join("a.img");
-    mke2fs(&image, &["-t", "ext4", "-b", "4096"], "64M");
-    let v = open_to_write(&image);
+    let (_dir, image, v) = volume();
     // A hole before the blocks that are kept.
     write(&v, "/gone", 0, 5000);
     write(&v, "/stays", 0, 5000);
@@ -141,10 +148,7 @@ fn a_file_that_is_appended_to_alone_is_one_piece() {
     if skip() {
         return;
     }
-    let dir = scratch();
-    let image = dir.path().join("a.img");
-    mke2fs(&image, &["-t", "ext4", "-b", "4096"], "64M");
-    let v = open_to_write(&image);
+    let (_dir, image, v) = volume();
     for n in 0..60 {
         drop(write(&v, "/log", n * 4096, 4096));
     }

@@ -322,9 +322,6 @@ impl Inner {
     /// With `journal=jbd2`: waits while a block is on its way to the log (`BH_Shadow`).
     fn wait_for_shadow(&self, state: Option<BufferState>) {
         let Some(BufferState::Committing(tid)) = state else { return };
-        if self.options.mode != JournalMode::Jbd2 {
-            return;
-        }
         let mut span = None;
         let mut state = self.state.lock();
         let writes = |t: &Arc<Transaction>| t.tid == tid && t.phase() <= Phase::Commit;
