@@ -183,10 +183,15 @@ fn cut(dir: &TempDir, args: &[&str], seed: u64, steps: usize, tame: bool) -> Opt
         let file = work.change();
         file.sync_all().unwrap();
     }
-    // A change that fast commits do not support makes the next fsync a full commit; the fsync after that is a
-    // fast one.
-    (0..2).for_each(|_| work.create().sync_all().unwrap());
-    std::fs::copy(&image, &copy).unwrap();
+    // A change that fast commits do not support, or a full area, makes the next fsync a full commit; an fsync
+    // after that is a fast one, unless the kernel commits in full for a reason of its own.
+    work.create().sync_all().unwrap();
+    let left = (0..10).any(|_| {
+        work.create().sync_all().unwrap();
+        std::fs::copy(&image, &copy).unwrap();
+        holds_fast_commits(&copy)
+    });
+    assert!(left, "{args:?}, seed {seed}, {steps} steps: no fast commits");
     let live = walk(mounted.path()).unwrap();
     Some((copy, live))
 }
@@ -277,7 +282,6 @@ fn what_was_fsynced_is_there() {
             return;
         };
         let what = format!("{name}, seed {seed}, round {round}");
-        assert!(holds_fast_commits(&image), "{what}: no fast commits");
         judge(&what, &image, &live);
     }
 }
