@@ -247,7 +247,7 @@ impl File {
         let inode = &self.inode;
         // This check comes first, as a refused call changes nothing.
         self.vfs.fs.can_shift(inode)?;
-        let block = u64::from(self.vfs.fs.statfs().block_size);
+        let block = self.vfs.fs.block_size();
         let alone = flags == FallocateFlags::COLLAPSE_RANGE || flags == FallocateFlags::INSERT_RANGE;
         if !alone || len == 0 || !offset.is_multiple_of(block) || !len.is_multiple_of(block) {
             return Err(ErrorKind::InvalidArgument.into());
@@ -347,13 +347,13 @@ impl Vfs {
         edge(last, !end.is_multiple_of(PAGE))
     }
 
-    /// Zeroes the rest of the last page and has it written, before the file of a locked inode grows up to
+    /// Zeroes the rest of the last block and has it written, before the file of a locked inode grows up to
     /// `end`. Reads show zeros there, but the block may hold anything: bytes that were truncated, if a
     /// checkpoint came before the page was written and the power failed after it, or bytes of another
     /// implementation.
     fn zero_tail(&self, inode: &Arc<Inode>, end: u64) -> Result<()> {
         let size = inode.size();
-        let to = size.next_multiple_of(PAGE).min(end);
+        let to = size.next_multiple_of(self.fs.block_size()).min(end);
         if size >= to || !self.fs.has_block(inode, size)? {
             return Ok(()); // every page that is to be written has zeros there
         }
@@ -420,22 +420,47 @@ impl Vfs {
         }
     }
 
-    /// Zeroes a range: whole pages lose their blocks, and the pages at its ends are zeroed in part.
+    /// Zeroes a range: whole blocks are freed, and the others are zeroed in part.
     fn zero_range(&self, inode: &Arc<Inode>, offset: u64, end: u64) -> Result<()> {
         let (first, last) = (offset.div_ceil(PAGE), end / PAGE);
         if first > last {
-            return self.zero_in_page(inode, offset, end);
+            self.zero_in_page(inode, offset, end)?;
+        } else {
+            self.zero_in_page(inode, offset, first * PAGE)?;
+            self.zero_in_page(inode, last * PAGE, end)?;
         }
-        self.zero_in_page(inode, offset, first * PAGE)?;
-        self.zero_in_page(inode, last * PAGE, end)?;
+        let block = self.fs.block_size();
+        let blocks = offset.next_multiple_of(block)..end / block * block;
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        // Blocks are freed only after the write-back of their pages, so that no write goes to a freed block, and
+        // only while no page-in is under way. No thread makes a page dirty meanwhile.
+        for edge in [blocks.start, blocks.end] {
+            if !edge.is_multiple_of(PAGE) {
+                self.write_page(inode, edge / PAGE)?;
+            }
+        }
+        let _none = inode.mapping.invalidate_lock.write();
         if first < last {
-            // Blocks are freed only after the write-back of their pages, so that no write goes to a freed block, and
-            // only while no page-in is under way.
-            let _none = inode.mapping.invalidate_lock.write();
             inode.mapping.remove(first, last);
-            self.fs.punch_hole(inode, first * PAGE..last * PAGE)?;
         }
-        Ok(())
+        self.fs.punch_hole(inode, blocks)
+    }
+
+    /// Writes a page, if it is dirty, and waits until it is on the device.
+    fn write_page(&self, inode: &Arc<Inode>, index: u64) -> Result<()> {
+        let unwritten = || inode.mapping.next_unwritten(index, index + 1).is_some();
+        if !unwritten() {
+            return Ok(());
+        }
+        let mut wbc = WritebackControl { start: index, end: index + 1, ..WritebackControl::sync() };
+        self.fs.writepages(inode, &mut wbc)?;
+        inode.mapping.wait_writeback(index, index + 1);
+        match unwritten() {
+            true => Err(inode.mapping.last_error("a page cannot be written").in_inode(inode.ino)),
+            false => Ok(()),
+        }
     }
 
     /// Sets the size of a locked inode. Removes its capability, and its set-id bits unless the caller is privileged.

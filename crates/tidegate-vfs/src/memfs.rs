@@ -278,11 +278,19 @@ impl FileSystem for MemFs {
         self.store(inode);
         Ok(())
     }
+    fn block_size(&self) -> u64 {
+        BLOCK
+    }
     fn bytes_at_once(&self) -> u64 {
         4 * PAGE
     }
     fn punch_hole(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {
-        assert!(bytes.start.is_multiple_of(PAGE) && bytes.end.is_multiple_of(PAGE), "{bytes:?}");
+        assert!(bytes.start.is_multiple_of(BLOCK) && bytes.end.is_multiple_of(BLOCK), "{bytes:?}");
+        for page in [bytes.start, bytes.end].into_iter().filter(|e| !e.is_multiple_of(PAGE)).map(|e| e / PAGE)
+        {
+            let unwritten = inode.mapping.next_unwritten(page, page + 1);
+            assert_eq!(unwritten, None, "{bytes:?}: a write may go to a block that is free");
+        }
         assert!(bytes.end - bytes.start <= self.bytes_at_once(), "{bytes:?}");
         self.with(inode, |n| n.blocks.retain(|b, _| !bytes.contains(&(b * BLOCK))));
         Ok(())

@@ -284,6 +284,36 @@ fn an_unmounted_volume_takes_nothing() {
     assert_eq!(kind(root.and_then(|root| vfs.mkdir(ROOT, &root, b"d", 0o755))), ErrorKind::Stale);
 }
 
+/// A page may have several blocks, and a hole takes those that it covers.
+#[test]
+fn a_hole_within_a_page_frees_blocks() {
+    let (vfs, fs) = mount();
+    let f = open(&vfs, "/f");
+    let content = |f: &File| {
+        let mut bytes = vec![1; 3 * PAGE as usize];
+        assert_eq!(f.read_at(0, &mut bytes).unwrap(), bytes.len());
+        bytes
+    };
+    let mut wanted = vec![7; 3 * PAGE as usize];
+    f.write_at(0, &wanted).unwrap();
+    f.fsync(false).unwrap();
+    let mut blocks: Vec<u64> = (0..12).collect();
+    // Within a page, over the end of one, and over a whole one.
+    for bytes in [1000..3100, PAGE - 10..PAGE + BLOCK + 1, PAGE + 1..3 * PAGE - 1] {
+        // A part of the bytes that go is dirty.
+        f.write_at(bytes.start, &[9; 700]).unwrap();
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        f.fallocate(punch, bytes.start, bytes.end - bytes.start).unwrap();
+        wanted[bytes.start as usize..bytes.end as usize].fill(0);
+        assert!(content(&f) == wanted, "{bytes:?}");
+        blocks.retain(|b| b * BLOCK < bytes.start || (b + 1) * BLOCK > bytes.end);
+        assert_eq!(fs.blocks(f.inode()), blocks, "{bytes:?}");
+    }
+    f.inode().mapping.reclaim(false);
+    assert!(content(&f) == wanted, "read anew");
+    vfs.unmount().unwrap();
+}
+
 /// A clean page may leave the cache and come back at any time: a hole stays a hole all the same.
 #[test]
 fn a_hole_that_is_punched_stays_one_while_its_page_comes_and_goes() {

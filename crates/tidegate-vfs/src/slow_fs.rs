@@ -285,6 +285,9 @@ impl FileSystem for SlowFs {
         inode.attr().size = size;
         Ok(())
     }
+    fn block_size(&self) -> u64 {
+        PAGE_SIZE as u64
+    }
     fn bytes_at_once(&self) -> u64 {
         1 << 40
     }

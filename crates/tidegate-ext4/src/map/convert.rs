@@ -6,11 +6,9 @@
 //! write-back. An fsync waits for the write-back, so it commits the mark with the rest. Blocks whose data
 //! never arrived read as zeros.
 
-use super::Place;
 use super::change::{Fill, Filling};
-use super::write::{Pieces, Then, ends_at};
+use super::write::{Placed, Stop, Then};
 use crate::format::raw::InodeFlags;
-use crate::format::units::FileBlock;
 use crate::inode::{ei, own};
 use crate::volume::conversion::{Queue, Turn, Written};
 use crate::volume::handle::{Handle, HandleType};
@@ -50,9 +48,9 @@ impl Ext4 {
         (end, size): (u64, u64),
         queue: &Arc<Queue>,
         plug: &mut Plug<'_>,
-    ) -> Result<(Pieces, Then)> {
-        let (mut pieces, mut unwritten) = self.mapped(inode, blocks)?;
-        let done = ends_at(&pieces, blocks.start);
+    ) -> Result<(Placed, Then)> {
+        let mut placed = self.places(inode, blocks, Stop::Unplaced)?;
+        let done = placed.until;
         if done < blocks.end {
             plug.send();
             let holes = done..blocks.end;
@@ -66,15 +64,15 @@ impl Ext4 {
                 }
                 Ok(filled)
             }) {
-                Ok(_) => {}
+                Ok(filled) => placed = self.places(inode, &(blocks.start..filled), Stop::Never)?,
                 // Pages that have a place can be sent.
                 Err(e) if e.kind() == ErrorKind::NoSpace && done >= blocks.start + self.blocks.per_page() => {
                 }
                 Err(e) => return Err(e),
             }
-            (pieces, unwritten) = self.mapped(inode, blocks)?;
         }
-        Ok((pieces, self.follows(inode, unwritten, end, queue)))
+        let then = self.follows(inode, placed.unwritten, end, queue);
+        Ok((placed, then))
     }
 
     /// Gives places that read as zeros to promised blocks of a range: to its first [`PARTS_AT_ONCE`] parts, as far as
@@ -131,25 +129,6 @@ impl Ext4 {
             true => Then::Convert(Turn::new(queue, inode, end)),
             false => Then::End,
         }
-    }
-
-    /// The blocks of a range that have a place, up to the first that has none, and whether some read as zeros.
-    pub(super) fn mapped(&self, inode: &Inode, blocks: &Range<u64>) -> Result<(Pieces, bool)> {
-        let (mut at, mut pieces, mut unwritten) = (blocks.start, Vec::new(), false);
-        while at < blocks.end {
-            let m = self.map_shared(inode, FileBlock(at), blocks.end - at)?;
-            let addr = match m.place {
-                Place::Hole => break,
-                Place::Data(addr) => addr,
-                Place::Unwritten(addr) => {
-                    unwritten = true;
-                    addr
-                }
-            };
-            pieces.push((at, addr, m.blocks));
-            at += m.blocks;
-        }
-        Ok((pieces, unwritten))
     }
 
     /// Marks blocks whose data is on the device, and ends the write-back of their pages.

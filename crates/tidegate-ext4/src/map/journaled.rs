@@ -148,11 +148,15 @@ impl Ext4 {
         let mut at = blocks.start;
         while at < marked {
             let m = self.map_shared(inode, FileBlock(at), marked - at)?;
-            let Place::Data(addr) = m.place else {
-                return Err(Error::new(ErrorKind::Io, "pages lost their place while they were logged"));
-            };
-            for n in 0..m.blocks {
-                self.log_block(handle, run, (at + n) * bs - run.index * PAGE, addr.plus(n))?;
+            match m.place {
+                Place::Data(addr) => (0..m.blocks).try_for_each(|n| {
+                    self.log_block(handle, run, (at + n) * bs - run.index * PAGE, addr.plus(n))
+                })?,
+                // Nothing was written to it.
+                Place::Hole => {}
+                Place::Unwritten(_) => {
+                    return Err(Error::new(ErrorKind::Io, "pages lost their place while they were logged"));
+                }
             }
             at += m.blocks;
         }

@@ -11,10 +11,8 @@
 //! bios' end. One thing differs from Linux: the wait for a page that is on its way holds no handle, since the
 //! page may wait for the commit.
 
-use super::Place;
 use super::change::Fill;
-use super::write::Then;
-use crate::format::units::FileBlock;
+use super::write::{Stop, Then};
 use crate::volume::conversion::Queue;
 use crate::volume::handle::{Handle, HandleType};
 use crate::volume::options::NomapFirst;
@@ -167,7 +165,7 @@ impl Pass<'_> {
             let to = (end * PAGE).min(size);
             self.taken = Some((run, from));
             let blocks = self.fs.file_blocks(&(start..to));
-            let done = self.mapped_until(&blocks)?;
+            let done = self.fs.places(self.inode, &blocks, Stop::Unmarked)?.until;
             let pages = if done >= blocks.end {
                 end - from
             } else {
@@ -203,9 +201,9 @@ impl Pass<'_> {
 
     /// Sends pages of the taken run, all of which have a place.
     fn send(&mut self, pages: Range<u64>, blocks: Range<u64>, then: Then) -> Result<()> {
-        let (pieces, _) = self.fs.mapped(self.inode, &blocks)?;
+        let placed = self.fs.places(self.inode, &blocks, Stop::Never)?;
         let Some((run, from)) = self.taken.take() else { return Ok(()) };
-        let sent = match self.fs.send_pages(self.inode, &run, pages, (blocks, pieces), then, &mut self.plug) {
+        let sent = match self.fs.send_pages(self.inode, &run, pages, (blocks, placed), then, &mut self.plug) {
             Ok(sent) => sent,
             Err(e) => {
                 self.taken = Some((run, from));
@@ -218,18 +216,5 @@ impl Pass<'_> {
             self.taken = Some((run, from + sent));
         }
         Ok(())
-    }
-
-    /// The first block of a range that has no place with data.
-    fn mapped_until(&self, blocks: &Range<u64>) -> Result<u64> {
-        let mut at = blocks.start;
-        while at < blocks.end {
-            let m = self.fs.map_shared(self.inode, FileBlock(at), blocks.end - at)?;
-            if !matches!(m.place, Place::Data(_)) {
-                break;
-            }
-            at += m.blocks;
-        }
-        Ok(at)
     }
 }

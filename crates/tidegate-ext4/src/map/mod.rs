@@ -155,29 +155,33 @@ impl Ext4 {
         let (mut at, end) = (bytes.start / bs, bytes.end.div_ceil(bs));
         let mut waits = None;
         while at < end {
-            // This comes before the look at the map: a page that is on its way now has a place in the map
-            // when it has arrived.
+            // These looks come before the one at the map: a block that has a promise or is on its way now has a
+            // place in the map when it has none of them any more.
+            let promised = self.next_promised(inode, at..end).unwrap_or(end..end);
             let next = waits.filter(|n| *n >= at).unwrap_or_else(|| self.next_waiting(inode, at, end));
             waits = Some(next);
             let m = self.map_shared(inode, FileBlock(at), end - at)?;
             let behind = at + m.blocks;
-            let found = match (m.place, target) {
-                (Place::Data(_), SeekTarget::Data) => Some(at),
-                (Place::Data(_), SeekTarget::Hole) => None,
-                (_, SeekTarget::Data) => (next < behind).then_some(next),
-                (_, SeekTarget::Hole) => (next > at).then_some(at),
+            let per_page = self.blocks.per_page();
+            let data = match m.place {
+                Place::Data(_) => at..behind,
+                Place::Unwritten(_) => next..(next / per_page + 1) * per_page,
+                Place::Hole => promised,
+            };
+            let found = match target {
+                SeekTarget::Data => (data.start < behind).then_some(data.start),
+                SeekTarget::Hole => (data.start > at).then_some(at),
             };
             if let Some(n) = found {
                 return Ok(Some((n * bs).clamp(bytes.start, bytes.end)));
             }
-            let per_page = self.blocks.per_page();
-            let page_waits = !matches!(m.place, Place::Data(_)) && target == SeekTarget::Hole;
-            at = if page_waits { (at / per_page + 1) * per_page } else { behind };
+            at = if target == SeekTarget::Data { behind } else { behind.min(data.end) };
         }
         Ok(None)
     }
 
-    /// The first block from `at` on whose page is not on the volume yet; `end` if there is none.
+    /// The first block from `at` on whose page is not on the volume yet; `end` if there is none. A block that
+    /// reads as zeros until then counts as data with the whole of its page.
     fn next_waiting(&self, inode: &Inode, at: u64, end: u64) -> u64 {
         let per_page = self.blocks.per_page();
         let next = inode.mapping.next_unwritten(at / per_page, end.div_ceil(per_page));

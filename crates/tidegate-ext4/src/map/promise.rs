@@ -1,4 +1,5 @@
-//! Promises of space for pages that have no place yet.
+//! Promises of space for blocks that have no place yet. A page may have several blocks, and only those that were written
+//! to get one.
 
 use super::Place;
 use crate::format::units::FileBlock;
@@ -7,27 +8,25 @@ use crate::volume::handle::HandleType;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use std::sync::Arc;
-use tidegate_block::PAGE_SIZE;
 use tidegate_vfs::fs::WriteEnd;
 use tidegate_vfs::{ErrorKind, Inode, Result};
 
-const PAGE: u64 = PAGE_SIZE as u64;
 /// How often a promise is tried again while passes go on.
 const TRIES: u32 = 16;
 
 impl Ext4 {
-    /// Promises space for the holes of a range, and changes the attributes as a write does.
+    /// Promises space for the holes that a write goes to, and changes the attributes as the write does. Bytes that only
+    /// become zero need no space: their blocks have a place, or a promise, or are holes and stay so.
     pub(crate) fn promise_range(
         &self,
         inode: &Arc<Inode>,
         bytes: Range<u64>,
         write: Option<&WriteEnd>,
     ) -> Result<()> {
-        // Whole pages are written, up to the file's end; blocks promised behind it would never be used.
-        let end = write.map_or(bytes.end, |w| w.end.max(inode.size()));
-        let bytes = bytes.start / PAGE * PAGE..bytes.end.next_multiple_of(PAGE).min(end);
+        let Some(write) = write else { return self.check_writable() };
+        // Blocks promised behind the file's end would never be used.
+        let bytes = bytes.start..bytes.end.min(write.end.max(inode.size()));
         let promised = self.promise_anyhow(inode, self.file_blocks(&bytes))?;
-        let Some(write) = write else { return Ok(()) };
         let extra = ei(inode).extra;
         let before = {
             let mut a = inode.attr();
@@ -84,6 +83,12 @@ impl Ext4 {
             delayed.add(part.clone());
         });
         Ok(new)
+    }
+
+    /// The first promised part of a range of blocks. Blocks of a dirty page that have neither a place nor a promise are
+    /// holes that nothing was written to.
+    pub(super) fn next_promised(&self, inode: &Inode, blocks: Range<u64>) -> Option<Range<u64>> {
+        own(inode).delayed.lock().first_in(blocks, 1).pop()
     }
 
     /// Takes back the promises for a range of blocks.

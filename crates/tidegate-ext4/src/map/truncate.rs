@@ -76,7 +76,7 @@ impl Ext4 {
         }
     }
 
-    /// Frees the blocks of a range of whole pages.
+    /// Frees the blocks of a range of whole blocks. Pages that lie in it only in part are clean.
     pub(crate) fn punch(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {
         let blocks = self.file_blocks(&bytes);
         self.judge_map(inode, &blocks)?;

@@ -60,8 +60,27 @@ pub(super) struct Taking<'a> {
     pub here: Option<&'a Arc<Here>>,
 }
 
-/// Pieces of a file on the volume: first block of the file, first block of the volume, number of blocks.
-pub(super) type Pieces = Vec<(u64, BlockAddr, u64)>;
+/// The blocks of a range that can be sent.
+pub(super) struct Placed {
+    /// First block of the file, first block of the volume, number of blocks; in the file's order. Between the pieces lie
+    /// holes that nothing was written to.
+    pub pieces: Vec<(u64, BlockAddr, u64)>,
+    /// The block behind those that can be sent.
+    pub until: u64,
+    /// Some of the blocks read as zeros until they are marked.
+    pub unwritten: bool,
+}
+
+/// The block at which a look for places ends before the end of its range.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// The first that has a promise, or reads as zeros until it is marked.
+    Unmarked,
+    /// The first that has a promise.
+    Unplaced,
+    /// None: the pages are taken, and a block that was promised since then belongs to a later pass.
+    Never,
+}
 
 impl OnWay {
     /// Notes that a bio of the run has ended, or that all are sent.
@@ -154,21 +173,21 @@ impl Ext4 {
         };
         let blocks = self.file_blocks(&(pages.start * PAGE..end));
         // The pages in the plug are sent before the wait for a commit, which may wait for them.
-        let (pieces, mut then) = match self.conversions_of(inode) {
+        let (placed, mut then) = match self.conversions_of(inode) {
             Some(queue) => self.set_aside(inode, &blocks, (end, taking.size), queue, plug)?,
             None => self.place(inode, &blocks, end, plug)?,
         };
         if let Then::Convert(turn) = &mut then {
             turn.here = taking.here.cloned();
         }
-        if ends_at(&pieces, blocks.start) >= blocks.end {
+        if placed.until >= blocks.end {
             taking.order = None;
         }
         debug_assert!(!handle::is_held(), "pages are sent while a commit waits for this thread");
-        self.send_pages(inode, run, pages, (blocks, pieces), then, plug)
+        self.send_pages(inode, run, pages, (blocks, placed), then, plug)
     }
 
-    /// Sends the first of some pages of a run, as many as lie wholly in the given pieces of their blocks;
+    /// Sends the first of some pages of a run, as many as can be sent with all of their blocks;
     /// returns their number.
     ///
     /// # Errors
@@ -178,12 +197,12 @@ impl Ext4 {
         inode: &Arc<Inode>,
         run: &DirtyRun,
         pages: Range<u64>,
-        (blocks, mut pieces): (Range<u64>, Pieces),
+        (blocks, placed): (Range<u64>, Placed),
         mut then: Then,
         plug: &mut Plug<'_>,
     ) -> Result<u64> {
         let (all, per_page) = (pages.end - pages.start, self.blocks.per_page());
-        let done = ends_at(&pieces, blocks.start);
+        let Placed { mut pieces, until: done, .. } = placed;
         let sent = if done >= blocks.end { all } else { (done - blocks.start) / per_page };
         if sent == 0 {
             return Err(Error::new(ErrorKind::Io, "pages lost their place while they were written"));
@@ -215,9 +234,9 @@ impl Ext4 {
         blocks: &Range<u64>,
         end: u64,
         plug: &mut Plug<'_>,
-    ) -> Result<(Pieces, Then)> {
-        let (mut pieces, mut then) = (self.placed(inode, blocks)?, Then::End);
-        let done = ends_at(&pieces, blocks.start);
+    ) -> Result<(Placed, Then)> {
+        let (mut placed, mut then) = (self.places(inode, blocks, Stop::Unmarked)?, Then::End);
+        let done = placed.until;
         let longer =
             || ei(inode).disk_size < inode.size() && ei(inode).disk_size < self.size_with(inode, end);
         if done < blocks.end || longer() {
@@ -225,19 +244,21 @@ impl Ext4 {
             match self
                 .op(HandleType::WritePage, |handle| self.give_places(handle, inode, done..blocks.end, end))
             {
-                Ok(way) => then = way.map_or(Then::End, Then::Commit),
+                Ok((covered, way)) => {
+                    then = way.map_or(Then::End, Then::Commit);
+                    placed = self.places(inode, &(blocks.start..covered), Stop::Never)?;
+                }
                 // Pages that have a place can be sent.
                 Err(e) if e.kind() == ErrorKind::NoSpace && done >= blocks.start + self.blocks.per_page() => {
                 }
                 Err(e) => return Err(e),
             }
-            pieces = self.placed(inode, blocks)?;
         }
-        Ok((pieces, then))
+        Ok((placed, then))
     }
 
     /// Sends the pages of a run that lie in the given pieces.
-    fn send(&self, run: &DirtyRun, pieces: Pieces, way: Arc<OnWay>, plug: &mut Plug<'_>) {
+    fn send(&self, run: &DirtyRun, pieces: Vec<(u64, BlockAddr, u64)>, way: Arc<OnWay>, plug: &mut Plug<'_>) {
         let bs = u64::from(self.sb.block_size);
         self.stats.data_fragments.fetch_add(pieces.len() as u64, Relaxed);
         for (first, addr, n) in pieces {
@@ -259,20 +280,40 @@ impl Ext4 {
         way.end(Ok(()));
     }
 
-    /// The blocks of a range that have a place with data, up to the first that has none.
-    fn placed(&self, inode: &Inode, blocks: &Range<u64>) -> Result<Pieces> {
-        let (mut at, mut pieces) = (blocks.start, Vec::new());
+    /// The places of the blocks of a range, up to the first at which the look stops.
+    ///
+    /// # Errors
+    /// As [`Ext4::map_blocks`].
+    pub(super) fn places(&self, inode: &Inode, blocks: &Range<u64>, stop: Stop) -> Result<Placed> {
+        let mut placed = Placed { pieces: Vec::new(), until: blocks.end, unwritten: false };
+        let mut at = blocks.start;
         while at < blocks.end {
             let m = self.map_shared(inode, FileBlock(at), blocks.end - at)?;
-            let Place::Data(addr) = m.place else { break };
-            pieces.push((at, addr, m.blocks));
-            at += m.blocks;
+            let (next, ends) = (
+                at + m.blocks,
+                match m.place {
+                    Place::Hole if stop != Stop::Never => {
+                        self.next_promised(inode, at..at + m.blocks).map(|p| p.start)
+                    }
+                    Place::Unwritten(_) if stop == Stop::Unmarked => Some(at),
+                    _ => None,
+                },
+            );
+            if let Some(until) = ends {
+                placed.until = until;
+                break;
+            }
+            placed.unwritten |= matches!(m.place, Place::Unwritten(_));
+            if let Place::Data(addr) | Place::Unwritten(addr) = m.place {
+                placed.pieces.push((at, addr, m.blocks));
+            }
+            at = next;
         }
-        Ok(pieces)
+        Ok(placed)
     }
 
     /// Gives the blocks of a range places with data, as [`Ext4::fill_promised`] does, and sets the file's
-    /// size to the end of its data. The commit waits for the returned value.
+    /// size to the end of its data. Returns the block behind those that have one, and what the commit waits for.
     ///
     /// # Errors
     /// As [`Ext4::fill_promised`].
@@ -282,7 +323,7 @@ impl Ext4 {
         inode: &Inode,
         blocks: Range<u64>,
         end: u64,
-    ) -> Result<Option<ordered::OnWay>> {
+    ) -> Result<(u64, Option<ordered::OnWay>)> {
         let covered = self.fill_promised(handle, inode, blocks.clone(), Fill::Data)?;
         let marked = self.mark_written(handle, inode, blocks.start..covered, &mut std::iter::empty())?;
         let per_page = self.blocks.per_page();
@@ -291,11 +332,11 @@ impl Ext4 {
         let to = if whole { self.size_with(inode, end) } else { covered * u64::from(self.sb.block_size) };
         self.raise_disk_size(handle, inode, to)?;
         let ordered = self.switches.data() == DataMode::Ordered;
-        Ok(handle.tid().filter(|_| ordered).map(|tid| self.ordered.begin(tid)))
+        Ok((covered, handle.tid().filter(|_| ordered).map(|tid| self.ordered.begin(tid))))
     }
 
-    /// Fills the holes of a range of promised blocks, whole pages of them, as many as there is room for;
-    /// returns the first block behind those that have a place now.
+    /// Fills the promised holes of a range, whole pages of them, as many as there is room for; returns the
+    /// first block behind those that need no place any more.
     ///
     /// # Errors
     /// `NoSpace` when not even the first page has a place; those of the map.
@@ -308,25 +349,33 @@ impl Ext4 {
     ) -> Result<u64> {
         let (mut at, mut filled) = (blocks.start, Vec::<Range<u64>>::new());
         let _placing = self.space()?.placing();
+        let per_page = self.blocks.per_page();
         while at < blocks.end {
             let m = self.map_shared(inode, FileBlock(at), blocks.end - at)?;
-            let next = at + m.blocks;
-            if m.place == Place::Hole {
-                let to = match self.fill_holes(handle, inode, at..next, fill) {
-                    Err(e) if e.kind() == ErrorKind::NoSpace => at,
-                    r => r?,
-                };
-                filled.push(at..to);
-                at = to;
-            } else {
-                at = next;
+            let hole = at..at + m.blocks;
+            let promised = match m.place {
+                Place::Hole => self.next_promised(inode, hole.clone()),
+                _ => None,
+            };
+            let Some(part) = promised else {
+                at = hole.end;
+                continue;
+            };
+            at = part.start;
+            let page_begins = filled.last().is_some_and(|f| (f.end - 1) / per_page < at / per_page);
+            if page_begins && handle.is_low() {
+                break;
             }
-            if at < next || (at < blocks.end && self.begins_page(at) && handle.is_low()) {
+            at = match self.fill_holes(handle, inode, part.clone(), fill) {
+                Err(e) if e.kind() == ErrorKind::NoSpace => at,
+                r => r?,
+            };
+            filled.push(part.start..at);
+            if at < part.end {
                 break;
             }
         }
         // A page that has no place as a whole keeps none for its parts: nothing would be written there.
-        let per_page = self.blocks.per_page();
         let covered = if at < blocks.end { (at / per_page * per_page).max(blocks.start) } else { at };
         for part in filled {
             if part.end > covered {
@@ -345,11 +394,6 @@ impl Ext4 {
     pub(super) fn begins_page(&self, block: u64) -> bool {
         block.is_multiple_of(self.blocks.per_page())
     }
-}
-
-/// The first block behind pieces that follow each other from `start` on.
-pub(super) fn ends_at(pieces: &[(u64, BlockAddr, u64)], start: u64) -> u64 {
-    pieces.last().map_or(start, |p| p.0 + p.2)
 }
 
 /// The part of segments that begins `skip` bytes in and is `len` bytes long.

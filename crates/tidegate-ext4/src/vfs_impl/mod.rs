@@ -173,6 +173,10 @@ impl FileSystem for Ext4 {
         self.set_size(inode, size, now)
     }
 
+    fn block_size(&self) -> u64 {
+        self.sb.block_size.into()
+    }
+
     fn bytes_at_once(&self) -> u64 {
         BYTES_AT_ONCE
     }

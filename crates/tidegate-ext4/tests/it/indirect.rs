@@ -9,17 +9,16 @@ use tidegate_testing::fill::Rng;
 use tidegate_vfs::*;
 
 const ROOT: &Cred = &Cred::ROOT;
-const PUNCH: u32 = 3;
+/// The mode of fallocate(2) that makes a hole.
+pub const PUNCH: u32 = 3;
 /// Files without extents refuse these operations: allocation, with zeros or without; removal and insertion of
 /// ranges.
 const REFUSED: [u32; 5] = [0, 1, 0x10, 8, 0x20];
 
 /// A file of our engine and one of the kernel.
-struct Pair {
-    ours: File,
-    theirs: std::fs::File,
-    /// Seeks are compared, since a page is a block.
-    seeks: bool,
+pub struct Pair {
+    pub ours: File,
+    pub theirs: std::fs::File,
 }
 
 /// A position in the direct numbers, or below one, two or three levels of blocks of numbers.
@@ -33,7 +32,22 @@ fn place(rng: &mut Rng, block: u64) -> u64 {
 }
 
 impl Pair {
-    fn allocate(&self, mode: u32, at: u64, len: u64) {
+    pub fn write(&self, at: u64, data: &[u8]) {
+        self.ours.write_at(at, data).unwrap();
+        self.theirs.write_all_at(data, at).unwrap();
+    }
+
+    pub fn truncate(&self, size: u64) {
+        self.ours.truncate(size).unwrap();
+        self.theirs.set_len(size).unwrap();
+    }
+
+    pub fn fsync(&self) {
+        self.ours.fsync(false).unwrap();
+        self.theirs.sync_all().unwrap();
+    }
+
+    pub fn allocate(&self, mode: u32, at: u64, len: u64) {
         let our = self.ours.fallocate(FallocateFlags::from_bits(mode).unwrap(), at, len);
         let how = rustix::fs::FallocateFlags::from_bits_retain(mode);
         let their = rustix::fs::fallocate(&self.theirs, how, at, len);
@@ -44,14 +58,11 @@ impl Pair {
         let (at, len) = (place(rng, block), 1 + rng.below(60 * block));
         match rng.below(10) {
             0..=3 => {
-                let data = vec![n as u8 % 250 + 1; len as usize];
-                self.ours.write_at(at, &data).unwrap();
-                self.theirs.write_all_at(&data, at).unwrap();
+                self.write(at, &vec![n as u8 % 250 + 1; len as usize]);
                 format!("{len} bytes written at {at}")
             }
             4 => {
-                self.ours.truncate(at).unwrap();
-                self.theirs.set_len(at).unwrap();
+                self.truncate(at);
                 format!("cut to {at}")
             }
             5..=7 => {
@@ -65,17 +76,14 @@ impl Pair {
                 format!("mode {mode:#x} of {len} bytes at {at}")
             }
             _ => {
-                self.ours.fsync(false).unwrap();
-                self.theirs.sync_all().unwrap();
+                self.fsync();
                 "fsync".into()
             }
         }
     }
 
-    /// Compares the places of data and holes when everything is on the device.
-    fn compare_seeks(&self, what: &str) {
-        self.ours.fsync(false).unwrap();
-        self.theirs.sync_all().unwrap();
+    /// Compares the places of data and holes.
+    pub fn compare_seeks(&self, what: &str) {
         let (mut at, end) = (0, self.ours.size());
         while at < end {
             for target in [SeekTarget::Data, SeekTarget::Hole] {
@@ -88,8 +96,8 @@ impl Pair {
         }
     }
 
-    /// Compares the bytes around all places where data may be.
-    fn compare(&self, what: &str) {
+    /// Compares the bytes around all places where data may be, and these places when everything is on the device.
+    pub fn compare(&self, what: &str) {
         assert_eq!(self.ours.size(), self.theirs.metadata().unwrap().len(), "{what}");
         let mut at = 0;
         while let Ok(data) = rustix::fs::seek(&self.theirs, rustix::fs::SeekFrom::Data(at)) {
@@ -107,9 +115,8 @@ impl Pair {
             self.theirs.read_exact_at(&mut their, data).unwrap();
             assert!(our == their, "{what}: our bytes from {data} on");
         }
-        if self.seeks {
-            self.compare_seeks(what);
-        }
+        self.fsync();
+        self.compare_seeks(what);
     }
 }
 
@@ -136,7 +143,7 @@ fn block_maps_change_as_on_linux() {
             let ours = v.open(ROOT, &inode, OpenFlags::READ | OpenFlags::WRITE).unwrap();
             let path = kernel.path().join(&name);
             let theirs = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
-            let pair = Pair { ours, theirs, seeks: block == 4096 };
+            let pair = Pair { ours, theirs };
             for step in 0..100 {
                 let did = pair.step(&mut rng, block, step);
                 pair.compare(&format!("seed {seed} {kind} {block} {name} step {step}: {did}"));

@@ -43,6 +43,7 @@ mod reserve;
 mod rig;
 mod scattered;
 mod shifted;
+mod small_blocks;
 mod small_groups;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)] // the judging programs need real time
 mod soaked;

@@ -196,6 +196,10 @@ impl FileSystem for F2fs {
         self.truncate_file(inode, size, now)
     }
 
+    fn block_size(&self) -> u64 {
+        BLOCK_SIZE as u64
+    }
+
     fn bytes_at_once(&self) -> u64 {
         DNODES_AT_ONCE * ADDRS_PER_BLOCK as u64 * BLOCK_SIZE as u64
     }

@@ -317,7 +317,7 @@ pub trait FileSystem: Send + Sync {
     }
 
     /// Reserves space for the pages that hold `bytes`, so that they can be written out later. Nothing gets a
-    /// place yet. The change of attributes by `write`, if there is one, is made together with the
+    /// place yet. Without `write`, the bytes only become zero. The change of attributes by `write`, if there is one, is made together with the
     /// reservation; it is stored at the latest with the next fsync or sync.
     ///
     /// # Errors
@@ -376,6 +376,12 @@ pub trait FileSystem: Send + Sync {
     /// `i_rwsem` and `invalidate_lock`, exclusive.
     fn truncate(&self, inode: &Arc<Inode>, size: u64, now: Timespec) -> Result<()>;
 
+    /// The bytes of a block: a power of two, and at most a page.
+    ///
+    /// # Locks
+    /// Any.
+    fn block_size(&self) -> u64;
+
     /// How many bytes one call of [`FileSystem::punch_hole`] or [`FileSystem::preallocate`] may span: so each
     /// change is bounded, and [`FileSystem::balance`] can make room between calls. Whole pages.
     ///
@@ -383,7 +389,8 @@ pub trait FileSystem: Send + Sync {
     /// Any.
     fn bytes_at_once(&self) -> u64;
 
-    /// Frees the blocks that hold `bytes`, which are whole pages.
+    /// Frees the blocks that hold `bytes`, which are whole blocks. Pages that lie in `bytes` as a whole are not in the
+    /// cache; the other ones are clean and zero there.
     ///
     /// # Errors
     /// As every method that changes something; some blocks may have been freed.

@@ -1,0 +1,91 @@
+//! Pages of several blocks, compared with the host's kernel doing the same on a volume of its own: a write takes the
+//! blocks that it touches, and a hole frees those that it covers, wherever pages begin and end.
+
+use crate::indirect::{PUNCH, Pair};
+use crate::journaled;
+use crate::rig::*;
+use std::fs::OpenOptions;
+use std::sync::Arc;
+use tidegate_block::MemoryDevice;
+use tidegate_testing::fill::Rng;
+use tidegate_vfs::*;
+
+const ROOT: &Cred = &Cred::ROOT;
+
+/// A random change of the first hundred blocks, with ends at blocks, at pages and at neither.
+fn step(pair: &Pair, rng: &mut Rng, block: u64) -> String {
+    let mut place = |most: u64| {
+        let at = rng.below(most * block);
+        [at, at / block * block, at / 4096 * 4096][rng.below(3) as usize]
+    };
+    let (at, len) = (place(100), place(9) + 1);
+    let len = if len > block { len - 1 } else { len };
+    match rng.below(8) {
+        0..=3 => {
+            pair.write(at, &vec![rng.below(250) as u8 + 1; len as usize]);
+            format!("{len} bytes written at {at}")
+        }
+        4..=5 => {
+            pair.allocate(PUNCH, at, len);
+            format!("{len} bytes punched at {at}")
+        }
+        6 => {
+            pair.truncate(at);
+            format!("cut to {at}")
+        }
+        _ => {
+            pair.fsync();
+            "fsync".into()
+        }
+    }
+}
+
+#[test]
+fn blocks_and_not_pages_are_taken_and_freed() {
+    if skip() {
+        return;
+    }
+    let seed = seed();
+    let mut rng = Rng::new(seed);
+    let dir = scratch();
+    for (n, (kind, block, options)) in [
+        ("ext4", 1024, ""),
+        ("ext4", 2048, "nomap_first=on"),
+        ("ext3", 1024, ""),
+        ("ext4", 1024, "data=journal"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (own, theirs) = (dir.path().join(format!("own-{n}")), dir.path().join(format!("kernel-{n}")));
+        for image in [&own, &theirs] {
+            mke2fs(image, &["-t", kind, "-b", &block.to_string()], "64M");
+        }
+        let kernel = Mounted::new(&theirs, "rw").unwrap();
+        let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(&own).unwrap()));
+        let v = journaled::mount(&device, options, MemoryLimits::default()).unwrap();
+        for f in 0..8 {
+            let name = format!("f{f}");
+            let inode = v.create(ROOT, &v.root().unwrap(), name.as_bytes(), 0o644).unwrap();
+            let ours = v.open(ROOT, &inode, OpenFlags::READ | OpenFlags::WRITE).unwrap();
+            let path = kernel.path().join(&name);
+            let theirs = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+            let pair = Pair { ours, theirs };
+            for n in 0..60 {
+                let did = step(&pair, &mut rng, block);
+                let what = format!("seed {seed} {kind} {block} {options} {name} step {n}: {did}");
+                // Data that waits in memory is seen in its blocks, too. Linux sees none of it in files without extents.
+                if kind == "ext4" {
+                    pair.compare_seeks(&what);
+                }
+                if n % 4 == 0 {
+                    pair.compare(&what);
+                }
+            }
+        }
+        v.unmount().unwrap();
+        drop(v);
+        std::fs::write(&own, journaled::bytes(&device)).unwrap();
+        must("e2fsck", &["-fn", own.to_str().unwrap()]);
+    }
+}
