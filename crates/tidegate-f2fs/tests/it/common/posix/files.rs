@@ -81,10 +81,11 @@ impl Model {
         self.get_mut(id).loose_mode |= 0o6000;
     }
 
-    /// The fault of an answer to a search for data or a hole, if there is one.
+    /// The fault of an answer to a search for data or a hole, if there is one. Holes are whole blocks of `block` bytes.
     pub fn judge_seek(
         &self,
         id: Id,
+        block: u64,
         pos: u64,
         target: SeekTarget,
         answer: Result<u64, ErrorKind>,
@@ -114,7 +115,7 @@ impl Model {
                 if at < pos || at > n.size {
                     return wrong("outside");
                 }
-                let end = (at + 1).next_multiple_of(4096);
+                let end = (at + 1).next_multiple_of(block);
                 match at == n.size || n.data.is_zero(at, end) {
                     true => Ok(()),
                     false => wrong("the hole holds data"),

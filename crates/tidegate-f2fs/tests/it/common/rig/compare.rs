@@ -133,18 +133,18 @@ impl<'a> Comparison<'a> {
     fn content(&self, inode: &Arc<Inode>, id: Id) -> Check {
         let flags = OpenFlags::READ | OpenFlags::NOATIME;
         let file = self.vfs.open(&Cred::ROOT, inode, flags).map_err(|e| format!("open: {e}"))?;
-        let size = self.model.get(id).size;
+        let (size, block) = (self.model.get(id).size, self.vfs.fs().block_size());
         let mut pos = 0;
         while pos < size {
             let found = file.seek(pos, SeekTarget::Data).map_err(|e| e.kind());
-            self.model.judge_seek(id, pos, SeekTarget::Data, found)?;
+            self.model.judge_seek(id, block, pos, SeekTarget::Data, found)?;
             let start = match found {
                 Ok(start) => start,
                 Err(ErrorKind::NoDeviceOrAddress) => break,
                 Err(e) => return Err(format!("seek: {e:?}")),
             };
             let hole = file.seek(start, SeekTarget::Hole).map_err(|e| e.kind());
-            self.model.judge_seek(id, start, SeekTarget::Hole, hole)?;
+            self.model.judge_seek(id, block, start, SeekTarget::Hole, hole)?;
             let end = hole.map_err(|e| format!("seek: {e:?}"))?;
             self.range(&file, id, start, end)?;
             pos = end.max(start + 1);

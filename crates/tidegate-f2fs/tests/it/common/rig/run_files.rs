@@ -120,7 +120,7 @@ impl Rig {
                     return Ok(());
                 }
                 let answer = h.file.seek(*pos, *target).map_err(|e| e.kind());
-                return self.model.judge_seek(h.id, *pos, *target, answer);
+                return self.model.judge_seek(h.id, self.vfs.fs().block_size(), *pos, *target, answer);
             }
             Op::Fsync { data, .. } => return self.handles[h].file.fsync(*data).map_err(text("fsync")),
             _ => unreachable!("needs no file"),
