@@ -7,7 +7,8 @@
 //! never arrived read as zeros.
 
 use super::change::{Fill, Filling};
-use super::write::{Placed, Stop, Then};
+use super::places::{Placed, Stop};
+use super::write::Then;
 use crate::format::raw::InodeFlags;
 use crate::inode::{ei, own};
 use crate::volume::conversion::{Queue, Turn, Written};

@@ -12,7 +12,8 @@
 //! page may wait for the commit.
 
 use super::change::Fill;
-use super::write::{Stop, Then};
+use super::places::Stop;
+use super::write::Then;
 use crate::volume::conversion::Queue;
 use crate::volume::handle::{Handle, HandleType};
 use crate::volume::options::NomapFirst;

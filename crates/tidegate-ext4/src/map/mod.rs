@@ -14,7 +14,9 @@
 //! | `leaf` | the extents in a leaf of the tree, joined and cut |
 //! | `tree`, `numbers` | changes of the extent tree and of the block map |
 //! | `groups` | the groups that one change frees blocks in |
-//! | `promise` | space for pages that have no place yet |
+//! | `promise` | space for blocks that have no place yet |
+//! | `places` | the blocks of dirty pages that have a place, and those that need one |
+//! | `seek` | searches for data and holes |
 //! | `pass` | a pass, and the runs that it takes one after the other |
 //! | `write` | passes that give pages places and write them |
 //! | `convert` | extents that are marked written when their data is there |
@@ -37,9 +39,11 @@ mod linux;
 mod node;
 mod numbers;
 mod pass;
+mod places;
 mod promise;
 mod read;
 mod replace;
+mod seek;
 mod shift;
 mod size;
 mod tree;
@@ -55,7 +59,7 @@ use crate::format::units::{BlockAddr, FileBlock};
 use crate::inode::{Ext4Inode, ei, own};
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
-use tidegate_vfs::{Inode, Result, SeekTarget};
+use tidegate_vfs::{Inode, Result};
 
 /// The place of a file's block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,56 +140,6 @@ impl Ext4 {
     /// The blocks that a range of bytes touches.
     fn file_blocks(&self, bytes: &Range<u64>) -> Range<u64> {
         bytes.start / u64::from(self.sb.block_size)..self.blocks_of(bytes.end)
-    }
-
-    /// The first block in a range of bytes that is data, or a hole; returns its first byte.
-    ///
-    /// # Errors
-    /// As [`Ext4::map_blocks`].
-    pub(crate) fn seek_blocks(
-        &self,
-        inode: &Inode,
-        bytes: Range<u64>,
-        target: SeekTarget,
-    ) -> Result<Option<u64>> {
-        if ei(inode).is(InodeFlags::INLINE_DATA) {
-            return Ok((target == SeekTarget::Data && !bytes.is_empty()).then_some(bytes.start));
-        }
-        let bs = u64::from(self.sb.block_size);
-        let (mut at, end) = (bytes.start / bs, bytes.end.div_ceil(bs));
-        let mut waits = None;
-        while at < end {
-            // These looks come before the one at the map: a block that has a promise or is on its way now has a
-            // place in the map when it has none of them any more.
-            let promised = self.next_promised(inode, at..end).unwrap_or(end..end);
-            let next = waits.filter(|n| *n >= at).unwrap_or_else(|| self.next_waiting(inode, at, end));
-            waits = Some(next);
-            let m = self.map_shared(inode, FileBlock(at), end - at)?;
-            let behind = at + m.blocks;
-            let per_page = self.blocks.per_page();
-            let data = match m.place {
-                Place::Data(_) => at..behind,
-                Place::Unwritten(_) => next..(next / per_page + 1) * per_page,
-                Place::Hole => promised,
-            };
-            let found = match target {
-                SeekTarget::Data => (data.start < behind).then_some(data.start),
-                SeekTarget::Hole => (data.start > at).then_some(at),
-            };
-            if let Some(n) = found {
-                return Ok(Some((n * bs).clamp(bytes.start, bytes.end)));
-            }
-            at = if target == SeekTarget::Data { behind } else { behind.min(data.end) };
-        }
-        Ok(None)
-    }
-
-    /// The first block from `at` on whose page is not on the volume yet; `end` if there is none. A block that
-    /// reads as zeros until then counts as data with the whole of its page.
-    fn next_waiting(&self, inode: &Inode, at: u64, end: u64) -> u64 {
-        let per_page = self.blocks.per_page();
-        let next = inode.mapping.next_unwritten(at / per_page, end.div_ceil(per_page));
-        next.map_or(end, |p| (p * per_page).max(at))
     }
 
     /// Whether the byte at `pos` lies in a block with data of its own.

@@ -85,12 +85,6 @@ impl Ext4 {
         Ok(new)
     }
 
-    /// The first promised part of a range of blocks. Blocks of a dirty page that have neither a place nor a promise are
-    /// holes that nothing was written to.
-    pub(super) fn next_promised(&self, inode: &Inode, blocks: Range<u64>) -> Option<Range<u64>> {
-        own(inode).delayed.lock().first_in(blocks, 1).pop()
-    }
-
     /// Takes back the promises for a range of blocks.
     pub(crate) fn forget_promises(&self, inode: &Inode, blocks: Range<u64>) -> Result<()> {
         let gone = own(inode).delayed.lock().remove(blocks);

@@ -89,3 +89,31 @@ fn blocks_and_not_pages_are_taken_and_freed() {
         must("e2fsck", &["-fn", own.to_str().unwrap()]);
     }
 }
+
+/// Many blocks in many pages need more than one transaction, which ends at a page.
+#[test]
+fn scattered_blocks_take_as_many_transactions_as_they_need() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    for options in ["", "nomap_first=on", "data=journal"] {
+        let device = journaled::fresh(dir.path(), &["-t", "ext4", "-b", "1024", "-J", "size=1"]);
+        let v = journaled::mount(&device, options, MemoryLimits::default()).unwrap();
+        let inode = v.create(ROOT, &v.root().unwrap(), b"f", 0o644).unwrap();
+        let f = v.open(ROOT, &inode, OpenFlags::READ | OpenFlags::WRITE).unwrap();
+        // The second block of each pair.
+        let places: Vec<u64> = (0..3000).map(|n| n * 2048 + 1024).collect();
+        places.iter().for_each(|at| _ = f.write_at(*at, &[1; 10]).unwrap());
+        f.fsync(false).unwrap();
+        for at in places {
+            let found = (f.seek(at - 1024, SeekTarget::Data).unwrap(), f.seek(at, SeekTarget::Hole).unwrap());
+            assert_eq!(found, (at, (at + 1024).min(f.size())), "{options}");
+        }
+        drop((f, inode));
+        v.unmount().unwrap();
+        let image = dir.path().join("image");
+        std::fs::write(&image, journaled::bytes(&device)).unwrap();
+        must("e2fsck", &["-fn", image.to_str().unwrap()]);
+    }
+}
