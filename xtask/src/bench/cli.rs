@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use super::ckpt::{self, CkptPlan};
 use super::mount::dir::{self, DirPlan};
 use super::mount::{self, MountPlan};
-use super::{commit, fsync, gc, populate, streams, trace, writepages};
+use super::{commit, fsync, gc, populate, scattered, streams, trace, writepages};
 use tidegate_testing::workspace;
 
 /// A bench.
@@ -52,6 +52,8 @@ pub enum Task {
     Trace(Plan),
     /// Random overwrites of a volume that is almost full.
     Gc(Plan),
+    /// A file that is written to an ext4 volume whose free blocks lie apart, by us and by the kernel. Needs root.
+    Scattered(Plan),
     /// Fsyncs of a directory beside those of a group of lesser weight, with checkpoint_merge and without.
     Ckpt(CkptPlan),
     /// Our mount beside fuse2fs and the kernel's ext4: trees, large files, fsyncs, walks. Needs root.
@@ -102,6 +104,7 @@ impl Task {
             }
             Task::Trace(plan) => trace::run(&plan),
             Task::Gc(plan) => gc::run(&plan),
+            Task::Scattered(plan) => scattered::run(&plan),
             Task::Ckpt(plan) => ckpt::ckpt(&plan),
             Task::Mount(plan) => mount::run(&plan),
             Task::Dir(plan) => dir::run(&plan),

@@ -7,7 +7,7 @@
 //! |-------------------------------------------|----------------------------------------------------|
 //! | [`cli`]                                   | what can be asked for                              |
 //! | `populate`, `cases`, `tree`, `report`     | volumes filled, emptied, streamed into and opened  |
-//! | `fsync`, `commit`, `writepages`, `streams`, `gc` | workloads in an open volume                        |
+//! | `fsync`, `commit`, `writepages`, `streams`, `gc`, `scattered` | workloads in an open volume                        |
 //! | `ckpt`                                    | the lab's m5, in real time                         |
 //! | `trace`                                   | what looking into the engine costs                 |
 //! | `mount`                                   | our mount, fuse2fs and ext4 side by side           |
@@ -25,6 +25,7 @@ mod measure;
 mod mount;
 mod populate;
 mod report;
+mod scattered;
 mod series;
 mod show;
 mod streams;

@@ -27,7 +27,7 @@ use tidegate_vfs::{ErrorKind, Inode, Result};
 const PARTS_AT_ONCE: usize = 64;
 const BYTES_AT_ONCE: u64 = 8 << 20;
 
-/// The progress of marking several runs: the run, and the first block of it without a mark.
+/// The progress of marking several runs: the run, and the first block without a mark.
 type Reached = (usize, u64);
 
 impl Ext4 {
@@ -116,11 +116,10 @@ impl Ext4 {
             return r;
         }
         own(inode).ahead.store(true, Relaxed);
+        // This comes before the unlock: a block that is freed then, and written again, has a promise of its own.
+        filled.into_iter().try_for_each(|part| self.forget_promises(inode, part))?;
         self.keep_filled(handle, inode, data, new, r)?;
-        if !stray.is_empty() {
-            self.free_range(handle, inode, stray)?;
-        }
-        filled.into_iter().try_for_each(|part| self.forget_promises(inode, part))
+        if stray.is_empty() { Ok(()) } else { self.free_range(handle, inode, stray) }
     }
 
     /// The end of a run of pages. Its blocks may be `unwritten`, and it makes the file reach to byte `end`.
@@ -153,8 +152,7 @@ impl Ext4 {
     /// dirty again.
     fn convert_all(&self, inode: &Arc<Inode>, all: Vec<Written>, mut later: Option<Reserved>) {
         let all = self.hold_back(inode, all);
-        let Some(first) = all.first() else { return };
-        let (mut reached, mut r) = ((0, first.blocks.start), Ok(()));
+        let (mut reached, mut r) = ((0, 0), Ok(()));
         while reached.0 < all.len() && r.is_ok() {
             let mark = |handle: &mut Handle<'_>| self.mark_some(handle, inode, &all, reached);
             r = self.op_later(later.take(), HandleType::ExtConvert, mark).map(|now| reached = now);
@@ -173,8 +171,9 @@ impl Ext4 {
         numbers.sort_unstable();
         let mut sent = own(inode).sent.lock();
         let Some(before) = sent.first_but(&numbers) else { return all };
-        let (goes, waits): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|w| w.turn.number < before || w.blocks.end <= covered);
+        let (goes, waits): (Vec<_>, Vec<_>) = all
+            .into_iter()
+            .partition(|w| w.turn.number < before || w.blocks.last().is_none_or(|part| part.end <= covered));
         waits.into_iter().for_each(|w| sent.hold(w.turn.number, w));
         goes
     }
@@ -189,20 +188,29 @@ impl Ext4 {
         (mut n, mut at): Reached,
     ) -> Result<Reached> {
         let (bs, mut size, begun) = (u64::from(self.sb.block_size), 0, (n, at));
-        while let Some(run) = all.get(n) {
-            let mut next = all[n + 1..].iter().map(|run| run.blocks.clone());
-            at = match self.mark_written(handle, inode, at..run.blocks.end, &mut next) {
-                // The size covers what is marked; the next change meets the error.
-                Err(e) if e.kind() == ErrorKind::NoSpace && (n, at) != begun => break,
-                marked => marked?,
-            };
-            if at < run.blocks.end {
+        'runs: while let Some(run) = all.get(n) {
+            let parts = &run.blocks[run.blocks.partition_point(|part| part.end <= at)..];
+            for (i, part) in parts.iter().enumerate() {
+                let mut next =
+                    parts[i + 1..].iter().chain(all[n + 1..].iter().flat_map(|run| &run.blocks)).cloned();
+                at = match self.mark_written(handle, inode, at.max(part.start)..part.end, &mut next) {
+                    // The size covers what is marked; the next change meets the error.
+                    Err(e) if e.kind() == ErrorKind::NoSpace && (n, at) != begun => {
+                        size = size.max(at * bs);
+                        break 'runs;
+                    }
+                    marked => marked?,
+                };
+                if at < part.end {
+                    break;
+                }
+            }
+            if parts.last().is_some_and(|last| at < last.end) {
                 size = size.max(at * bs);
                 break;
             }
             size = size.max(self.size_with(inode, run.turn.end));
-            n += 1;
-            at = all.get(n).map_or(0, |next| next.blocks.start);
+            (n, at) = (n + 1, 0);
         }
         self.raise_disk_size(handle, inode, size)?;
         Ok((n, at))

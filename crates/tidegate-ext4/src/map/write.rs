@@ -35,8 +35,8 @@ struct OnWay {
     inode: Arc<Inode>,
     index: u64,
     pages: usize,
-    /// The blocks of those pages.
-    blocks: Range<u64>,
+    /// The blocks of those pages that are sent, in order.
+    blocks: Vec<Range<u64>>,
     failed: AtomicBool,
     then: Then,
 }
@@ -198,7 +198,7 @@ impl Ext4 {
             inode: inode.clone(),
             index: pages.start,
             pages: sent as usize,
-            blocks: blocks.start..until,
+            blocks: joined(&pieces),
             failed: AtomicBool::new(false),
             then,
         });
@@ -341,6 +341,18 @@ impl Ext4 {
     pub(super) fn begins_page(&self, block: u64) -> bool {
         block.is_multiple_of(self.blocks.per_page())
     }
+}
+
+/// The blocks of the file in pieces that are in the file's order.
+fn joined(pieces: &[(u64, BlockAddr, u64)]) -> Vec<Range<u64>> {
+    let mut all: Vec<Range<u64>> = Vec::new();
+    for (first, _, n) in pieces {
+        match all.last_mut().filter(|last| last.end == *first) {
+            Some(last) => last.end += n,
+            None => all.push(*first..first + n),
+        }
+    }
+    all
 }
 
 /// The part of segments that begins `skip` bytes in and is `len` bytes long.

@@ -21,8 +21,8 @@ pub(crate) struct Written {
     /// The first page.
     pub index: u64,
     pub pages: usize,
-    /// The run's blocks of the file.
-    pub blocks: Range<u64>,
+    /// The blocks of the file that were sent, in order. Other blocks of the pages may have got places since then.
+    pub blocks: Vec<Range<u64>>,
     pub turn: Turn,
 }
 

@@ -13,7 +13,11 @@ pub const ROOT: &Cred = &Cred::ROOT;
 pub const JOURNAL_DATA: u32 = 0x4000;
 
 pub fn mount(device: &Arc<MemoryDevice>, options: &str, memory: MemoryLimits) -> Result<Arc<Vfs>> {
-    let queue = Arc::new(RequestQueue::new(device.clone(), QueueLimits::default()));
+    mount_on(device.clone(), options, memory)
+}
+
+pub fn mount_on(device: Arc<dyn Device>, options: &str, memory: MemoryLimits) -> Result<Arc<Vfs>> {
+    let queue = Arc::new(RequestQueue::new(device, QueueLimits::default()));
     let bdi = Bdi::new(memory);
     let mut all = Ext4Options::default();
     for option in options.split(',').filter(|o| !o.is_empty()) {

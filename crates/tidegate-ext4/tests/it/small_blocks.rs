@@ -6,7 +6,7 @@ use crate::journaled;
 use crate::rig::*;
 use std::fs::OpenOptions;
 use std::sync::Arc;
-use tidegate_block::MemoryDevice;
+use tidegate_block::{BioFlags, MemoryDevice, Op};
 use tidegate_testing::fill::Rng;
 use tidegate_vfs::*;
 
@@ -115,5 +115,34 @@ fn scattered_blocks_take_as_many_transactions_as_they_need() {
         let image = dir.path().join("image");
         std::fs::write(&image, journaled::bytes(&device)).unwrap();
         must("e2fsck", &["-fn", image.to_str().unwrap()]);
+    }
+}
+
+/// Blocks ahead of data that come to a page on its way are not marked with it: nothing is sent to them.
+#[test]
+fn blocks_that_come_to_a_page_on_its_way_read_as_zeros() {
+    if skip() {
+        return;
+    }
+    for options in ["", "nomap_first=on"] {
+        let dir = scratch();
+        let below = journaled::fresh(dir.path(), &["-t", "ext4", "-b", "1024"]);
+        let gate = Gate::new(below, |rq| rq.op == Op::Write && !rq.flags.contains(BioFlags::META));
+        let v = journaled::mount_on(gate.clone(), options, MemoryLimits::default()).unwrap();
+        let inode = v.create(ROOT, &v.root().unwrap(), b"f", 0o644).unwrap();
+        let f = v.open(ROOT, &inode, OpenFlags::READ | OpenFlags::WRITE).unwrap();
+        v.sync().unwrap();
+        f.truncate(4096).unwrap();
+        f.write_at(1024, &[1; 10]).unwrap();
+        v.fs().writepages(&inode, &mut WritebackControl::background(u64::MAX)).unwrap();
+        v.bdi().submit_pending();
+        assert!(gate.is_kept(), "{options}");
+        f.fallocate(FallocateFlags::KEEP_SIZE, 0, 4096).unwrap();
+        gate.let_go(Ok(()));
+        f.fsync(false).unwrap();
+        let found = [(0, SeekTarget::Data), (1024, SeekTarget::Hole)].map(|(at, target)| f.seek(at, target));
+        assert_eq!(found.map(Result::unwrap), [1024, 2048], "{options}");
+        drop((f, inode));
+        v.unmount().unwrap();
     }
 }
