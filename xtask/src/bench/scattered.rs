@@ -49,14 +49,15 @@ pub fn run(plan: &Plan) -> Result<()> {
     let workload = &Workload::build(Duration::from_secs(60))?;
     let image = &Image::new(&plan.dir, VOLUME)?;
     let file = plan.scaled(FILE_MIB) * MIB;
-    let args = &words(&format!("mark --threads 1 --files 1 --size {file} --chunk 1048576 --read-back"));
+    let args = &words(&format!("mark --threads 1 --files 1 --size {file} --chunk 1048576"));
+    let and_read = &[args.clone(), words("--read-back")].concat();
     let fresh = move || {
         image.mkfs_ext4()?;
         scatter(&image.mount_ext4(false)?)
     };
     let ours = move || {
         fresh()?;
-        let report = workload.on_image(image.path(), "", args)?;
+        let report = workload.on_image(image.path(), "", and_read)?;
         image.e2fsck()?;
         Ok(report)
     };
