@@ -112,7 +112,9 @@ fn wait_for_exit(pid: &str) {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         stat.rsplit(") ").next()?.chars().next()
     };
-    while state().is_some_and(|s| !"ZX".contains(s)) {
+    // The files of a process are closed with its last thread, which may end after the first.
+    let threads = || fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    while state().is_some_and(|s| !"ZX".contains(s)) || threads() > 1 {
         assert!(since.elapsed() < Duration::from_secs(30), "{pid} still runs");
         std::thread::sleep(Duration::from_millis(5));
     }

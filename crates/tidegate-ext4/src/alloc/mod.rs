@@ -42,7 +42,7 @@ pub(crate) use freed::Freed;
 pub(crate) use group::GroupLocks;
 pub(crate) use longest::LongestFree;
 pub(crate) use preallocation::{Grower, Preallocations};
-pub(crate) use space::{DATA_PER_MAP_NEW, Free, Space, data_per_map};
+pub(crate) use space::{DATA_PER_MAP, DATA_PER_MAP_NEW, Free, Space};
 pub(crate) use tables::Tables;
 
 use crate::format::gate::{GroupDesc, Journal, Superblock};

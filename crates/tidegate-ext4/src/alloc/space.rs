@@ -12,17 +12,11 @@ static SPACE: LockClass = LockClass::new("ext4->space", 522);
 
 /// Data blocks for each map block that promised data may need. Pieces of a nearly full volume are small, and
 /// a map grows by a few blocks for its levels.
-const DATA_PER_MAP: u64 = 4;
+pub(crate) const DATA_PER_MAP: u64 = 4;
 /// Data blocks for each map block in a volume that is filled for the first time: its pieces are as large as
 /// the files.
 pub(crate) const DATA_PER_MAP_NEW: u64 = 1024;
 const LEVELS: u64 = 8;
-
-/// Data blocks for each map block of a volume in use. In a block map, a page of `per_page` blocks may need a map block of
-/// its own.
-pub(crate) fn data_per_map(has_extents: bool, per_page: u64) -> u64 {
-    if has_extents { DATA_PER_MAP } else { DATA_PER_MAP.div_ceil(per_page) }
-}
 
 /// Free blocks and inodes.
 #[derive(Clone, Copy, Debug, Default)]

@@ -39,16 +39,12 @@ impl Ext4 {
         let mut at = blocks.start;
         while at < blocks.end {
             let m = self.map_shared(inode, FileBlock(at), blocks.end - at)?;
-            let (next, ends) = (
-                at + m.blocks,
-                match m.place {
-                    Place::Hole if stop != Stop::Never => {
-                        self.next_promised(inode, at..at + m.blocks).map(|p| p.start)
-                    }
-                    Place::Unwritten(_) if stop == Stop::Unmarked => Some(at),
-                    _ => None,
-                },
-            );
+            let behind = at + m.blocks;
+            let ends = match m.place {
+                Place::Hole if stop != Stop::Never => self.next_promised(inode, at..behind).map(|p| p.start),
+                Place::Unwritten(_) if stop == Stop::Unmarked => Some(at),
+                _ => None,
+            };
             if let Some(until) = ends {
                 placed.until = until;
                 break;
@@ -57,7 +53,7 @@ impl Ext4 {
             if let Place::Data(addr) | Place::Unwritten(addr) = m.place {
                 placed.pieces.push((at, addr, m.blocks));
             }
-            at = next;
+            at = behind;
         }
         Ok(placed)
     }

@@ -1,10 +1,9 @@
 //! A volume's parts before anything but the superblock was read.
 
 use crate::alloc::{
-    DATA_PER_MAP_NEW, Damaged, Free, Freed, GroupLocks, LongestFree, Preallocations, Space, data_per_map,
+    DATA_PER_MAP, DATA_PER_MAP_NEW, Damaged, Free, Freed, GroupLocks, LongestFree, Preallocations, Space,
 };
 use crate::format::gate::{Superblock, rule};
-use crate::format::raw::Incompat;
 use crate::inode::orphan::Orphans;
 use crate::map::Behind;
 use crate::volume::blocks::Blocks;
@@ -87,11 +86,7 @@ impl Ext4 {
     /// Counts of free blocks and inodes.
     pub(super) fn free(&self) -> Result<Free> {
         let c = self.counts()?;
-        let has_extents = self.sb.incompat.contains(Incompat::EXTENTS);
-        let data_per_map = match self.filling {
-            true => DATA_PER_MAP_NEW,
-            false => data_per_map(has_extents, self.blocks.per_page()),
-        };
+        let data_per_map = if self.filling { DATA_PER_MAP_NEW } else { DATA_PER_MAP };
         let (blocks, inodes, directories) = (c.free_blocks, c.free_inodes, c.directories);
         Ok(Free { blocks, inodes, directories, data_per_map, ..Free::default() })
     }
