@@ -22,7 +22,7 @@ const AROUND_MIB: u64 = 1600;
 const FILE_MIB: u64 = 600;
 
 const OURS: &str = "tidegate";
-/// The kernel's ext4 on a loop device, which goes around the host's page cache or through it.
+/// The kernel's ext4 on a loop device that goes through the host's page cache, or (true) around it.
 const EXT4: [(&str, bool); 2] = [("ext4", false), ("ext4 direct", true)];
 
 const COLUMNS: &[Column] = &[
@@ -73,7 +73,9 @@ pub fn run(plan: &Plan) -> Result<()> {
     let series = rounds(plan.runs, &cases);
     let title = format!("{} MiB to a volume of {} MiB; {} rounds", file / MIB, VOLUME / MIB, plan.runs);
     let notes = vec![
-        format!("every other block of {AROUND_MIB} MiB is free, and {} MiB behind them", VOLUME / MIB / 6),
+        format!(
+            "every other block of {AROUND_MIB} MiB is free; the rest of the volume is free but for its tables"
+        ),
         "written by one thread, and fsynced".into(),
         "read back: in a newly opened volume".into(),
     ];

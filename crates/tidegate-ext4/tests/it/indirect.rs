@@ -5,6 +5,7 @@ use crate::changed::open_to_write;
 use crate::rig::*;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use tidegate_testing::fill::Rng;
 use tidegate_vfs::*;
 
@@ -17,8 +18,8 @@ const REFUSED: [u32; 5] = [0, 1, 0x10, 8, 0x20];
 
 /// A file of our engine and one of the kernel.
 pub struct Pair {
-    pub ours: File,
-    pub theirs: std::fs::File,
+    ours: File,
+    theirs: std::fs::File,
 }
 
 /// A position in the direct numbers, or below one, two or three levels of blocks of numbers.
@@ -32,6 +33,15 @@ fn place(rng: &mut Rng, block: u64) -> u64 {
 }
 
 impl Pair {
+    /// An empty file of that name on a volume of ours and on one of the kernel's.
+    pub fn new(v: &Arc<Vfs>, kernel: &Mounted, name: &str) -> Pair {
+        let inode = v.create(ROOT, &v.root().unwrap(), name.as_bytes(), 0o644).unwrap();
+        let ours = v.open(ROOT, &inode, OpenFlags::READ | OpenFlags::WRITE).unwrap();
+        let path = kernel.path().join(name);
+        let theirs = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
+        Pair { ours, theirs }
+    }
+
     pub fn write(&self, at: u64, data: &[u8]) {
         self.ours.write_at(at, data).unwrap();
         self.theirs.write_all_at(data, at).unwrap();
@@ -139,18 +149,14 @@ fn block_maps_change_as_on_linux() {
         let v = open_to_write(&own);
         for f in 0..4 {
             let name = format!("f{f}");
-            let inode = v.create(ROOT, &v.root().unwrap(), name.as_bytes(), 0o644).unwrap();
-            let ours = v.open(ROOT, &inode, OpenFlags::READ | OpenFlags::WRITE).unwrap();
-            let path = kernel.path().join(&name);
-            let theirs = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
-            let pair = Pair { ours, theirs };
+            let pair = Pair::new(&v, &kernel, &name);
             for step in 0..100 {
                 let did = pair.step(&mut rng, block, step);
                 pair.compare(&format!("seed {seed} {kind} {block} {name} step {step}: {did}"));
             }
             pair.ours.fsync(false).unwrap();
             let has_data = pair.ours.seek(0, SeekTarget::Data).is_ok();
-            assert!(inode.attr().blocks > 0 || !has_data, "seed {seed} {kind} {block} {name}");
+            assert!(pair.ours.inode().attr().blocks > 0 || !has_data, "seed {seed} {kind} {block} {name}");
         }
         let what = format!("seed {seed} {kind} {block}");
         v.unmount().unwrap();

@@ -316,9 +316,9 @@ pub trait FileSystem: Send + Sync {
         done(self.read_pages(inode, index, pages));
     }
 
-    /// Reserves space for the pages that hold `bytes`, so that they can be written out later. Nothing gets a
-    /// place yet. Without `write`, the bytes only become zero. The change of attributes by `write`, if there is one, is made together with the
-    /// reservation; it is stored at the latest with the next fsync or sync.
+    /// Reserves space for the blocks that hold `bytes`, so that they can be written out later. Nothing gets a
+    /// place yet. Without `write`, the bytes only become zero. The change of attributes by `write`, if there is
+    /// one, is made together with the reservation; it is stored at the latest with the next fsync or sync.
     ///
     /// # Errors
     /// As every method that changes something. The attributes are then unchanged, except for blocks of nodes.
