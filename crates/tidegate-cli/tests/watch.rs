@@ -137,7 +137,15 @@ fn runs_of_the_lab_are_looked_at() {
             .collect()
     };
     let watched = undated(&out.stdout);
-    assert!(watched == undated(b.ok(&["lab", "run", "m5", "--quick", "--json"]).as_bytes()));
+    let alone = undated(b.ok(&["lab", "run", "m5", "--quick", "--json"]).as_bytes());
+    let differs: Vec<_> =
+        watched.iter().zip(&alone).enumerate().filter(|(_, (w, a))| w != a).take(20).collect();
+    assert!(
+        watched == alone,
+        "{} and {} lines, of which these differ: {differs:#?}",
+        watched.len(),
+        alone.len()
+    );
     assert!(watched.len() > 100, "one line each: {} lines", watched.len());
     for position in ["1.checkpoint_merge", "2.nocheckpoint_merge"] {
         let found = chrome::check_file(&b.path(&format!("t.m5.{position}.json")));
