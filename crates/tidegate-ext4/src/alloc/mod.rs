@@ -42,7 +42,7 @@ pub(crate) use freed::Freed;
 pub(crate) use group::GroupLocks;
 pub(crate) use longest::LongestFree;
 pub(crate) use preallocation::{Grower, Preallocations};
-pub(crate) use space::{DATA_PER_MAP, DATA_PER_MAP_NEW, Free, Space};
+pub(crate) use space::{DATA_PER_MAP, DATA_PER_MAP_NEW, Free, Promise, Space};
 pub(crate) use tables::Tables;
 
 use crate::format::gate::{GroupDesc, Journal, Superblock};
@@ -148,7 +148,7 @@ impl Ext4 {
         let (sb, raw) = (&self.sb, &self.sb.raw);
         let now = |s: &Space| {
             let f = s.now();
-            let free_blocks = f.blocks.saturating_sub(f.promised);
+            let free_blocks = f.blocks.saturating_sub(f.promised.data());
             let counts = Counts { free_blocks, free_inodes: f.inodes, directories: f.directories };
             (counts, f.unpromised())
         };

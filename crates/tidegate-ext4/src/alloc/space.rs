@@ -2,6 +2,7 @@
 
 use crate::volume::sbi::Ext4;
 use std::cell::Cell;
+use std::ops::{AddAssign, SubAssign};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use tidegate_rt::{Condvar, LockClass, Mutex, WaitQueue, thread};
 use tidegate_vfs::{Error, ErrorKind, ReadOnly, Result};
@@ -10,28 +11,66 @@ thread::local!(static PLACED_HERE: Cell<u64> = const { Cell::new(0) });
 
 static SPACE: LockClass = LockClass::new("ext4->space", 522);
 
-/// Data blocks for each map block that promised data may need. Pieces of a nearly full volume are small, and
-/// a map grows by a few blocks for its levels.
+/// Data blocks for each map block that promised data of files with extents may need. Pieces of a nearly full volume are
+/// small, and a map grows by a few blocks for its levels.
 pub(crate) const DATA_PER_MAP: u64 = 4;
 /// Data blocks for each map block in a volume that is filled for the first time: its pieces are as large as
 /// the files.
 pub(crate) const DATA_PER_MAP_NEW: u64 = 1024;
 const LEVELS: u64 = 8;
 
+/// Space that is promised. Of a block map it is known which blocks of numbers lead to the data; an extent tree depends on
+/// the pieces that will be found, and gets a share ([`DATA_PER_MAP`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Promise {
+    /// Blocks of data of files with extents.
+    pub extents: u64,
+    /// Blocks of data of files with block maps.
+    pub mapped: u64,
+    /// Blocks of numbers on the way to those.
+    pub numbers: u64,
+}
+
+impl Promise {
+    /// The blocks of data.
+    pub(crate) fn data(self) -> u64 {
+        self.extents + self.mapped
+    }
+}
+
+impl AddAssign for Promise {
+    fn add_assign(&mut self, more: Promise) {
+        self.extents += more.extents;
+        self.mapped += more.mapped;
+        self.numbers += more.numbers;
+    }
+}
+
+impl SubAssign for Promise {
+    fn sub_assign(&mut self, less: Promise) {
+        debug_assert!(
+            self.extents >= less.extents && self.mapped >= less.mapped && self.numbers >= less.numbers
+        );
+        self.extents = self.extents.saturating_sub(less.extents);
+        self.mapped = self.mapped.saturating_sub(less.mapped);
+        self.numbers = self.numbers.saturating_sub(less.numbers);
+    }
+}
+
 /// Free blocks and inodes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Free {
     /// Free blocks, the promised ones included.
     pub blocks: u64,
-    /// Blocks that are promised.
-    pub promised: u64,
+    /// The space that is promised.
+    pub promised: Promise,
     /// Blocks that threads without a promise search for, and may be taking just now.
     pub claimed: u64,
     /// Inodes.
     pub inodes: u64,
     /// Number of directories.
     pub directories: u64,
-    /// Promised blocks for each map block that is kept.
+    /// Promised blocks of files with extents for each map block that is kept.
     pub data_per_map: u64,
     /// Further free blocks and inodes that are not used, as the structures that describe them cannot be read:
     /// the volume counts them.
@@ -39,13 +78,14 @@ pub(crate) struct Free {
 }
 
 impl Free {
-    /// The blocks that are kept for `promised` blocks of data: the data blocks and their map blocks.
-    fn kept(&self, promised: u64) -> u64 {
-        match self.data_per_map {
-            _ if promised == 0 => 0,
+    /// The blocks that are kept for promised data: the data blocks and their map blocks.
+    fn kept(&self, promised: Promise) -> u64 {
+        let data = promised.data();
+        data + match self.data_per_map {
             // Where that is not enough, the volume is made again, larger.
-            DATA_PER_MAP_NEW => promised + promised / DATA_PER_MAP_NEW,
-            n => promised + promised.div_ceil(n) + LEVELS,
+            DATA_PER_MAP_NEW => data / DATA_PER_MAP_NEW,
+            _ if promised.extents == 0 => promised.numbers,
+            n => promised.numbers + promised.extents.div_ceil(n) + LEVELS,
         }
     }
 }
@@ -151,25 +191,26 @@ impl Space {
         f(&mut self.free.lock());
     }
 
-    /// Promises `blocks` blocks of data and the blocks that maps need for them. Waits for claims that are in
-    /// the way: a claim may take fewer blocks than it holds.
+    /// Promises space, and leaves `reserved` blocks. Waits for claims that are in the way: a claim may take fewer blocks
+    /// than it holds.
     ///
     /// # Errors
     /// `NoSpace`; nothing is promised then.
-    pub(crate) fn promise(&self, blocks: u64, reserved: u64) -> Result<()> {
+    pub(crate) fn promise(&self, more: Promise, reserved: u64) -> Result<()> {
         let mut free = self.free.lock();
         loop {
-            let wanted = free.kept(free.promised + blocks) + reserved;
-            if blocks == 0 || wanted + free.claimed <= free.blocks {
-                break;
+            let mut all = free.promised;
+            all += more;
+            let wanted = free.kept(all) + reserved;
+            if more == Promise::default() || wanted + free.claimed <= free.blocks {
+                free.promised = all;
+                return Ok(());
             }
             if wanted > free.blocks || free.claimed == 0 {
                 return Err(ErrorKind::NoSpace.into());
             }
             self.unclaimed.wait(&mut free);
         }
-        free.promised += blocks;
-        Ok(())
     }
 
     /// Claims as many of `want` blocks as are not promised, before the search for them: other threads that
@@ -205,10 +246,8 @@ impl Space {
     }
 
     /// Takes a promise back.
-    pub(crate) fn release(&self, blocks: u64) {
-        let mut free = self.free.lock();
-        debug_assert!(free.promised >= blocks);
-        free.promised = free.promised.saturating_sub(blocks);
+    pub(crate) fn release(&self, promise: Promise) {
+        self.free.lock().promised -= promise;
     }
 }
 

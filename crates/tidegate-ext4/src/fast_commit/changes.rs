@@ -50,7 +50,7 @@ impl Changes<'_> {
 
     pub(super) fn load(&mut self, n: u32) -> Result<Arc<Inode>> {
         let (attr, own) = self.fs.load_any(n)?;
-        let parts = InodeParts { ino: Ino(n.into()), attr, private: Own::new(own, None) };
+        let parts = InodeParts { ino: Ino(n.into()), attr, private: Own::new(&self.fs.sb, own, None) };
         let inode = Arc::new(Inode::new(parts, self.bdi.clone(), 1));
         self.inodes.insert(n, inode.clone());
         Ok(inode)

@@ -101,7 +101,7 @@ impl Ext4 {
         own: Ext4Inode,
     ) -> Result<InodeParts> {
         self.store_new(handle, &own, &attr)?;
-        Ok(InodeParts { ino: Ino(own.ino.into()), attr, private: Own::new(own, handle.tid()) })
+        Ok(InodeParts { ino: Ino(own.ino.into()), attr, private: Own::new(&self.sb, own, handle.tid()) })
     }
 
     /// Marks an inode's place in the table as deleted, and frees it.

@@ -10,6 +10,7 @@
 //! | `create` | new inodes, and their end |
 //! | `orphan` | inodes without a name, as a list on the volume |
 //! | `store` | storing inodes in the inode table |
+//! | `promised` | blocks that are promised, and the space for them |
 //! | `ranges` | sets of blocks |
 //! | `sent` | runs of pages on their way, in order |
 //! | `time` | times with their nanoseconds and epoch |
@@ -17,17 +18,19 @@
 pub(crate) mod create;
 pub(crate) mod orphan;
 mod orphan_file;
+mod promised;
 mod ranges;
 mod sent;
 mod store;
 mod time;
 
+pub(crate) use promised::Promised;
 pub(crate) use ranges::Ranges;
 pub(crate) use sent::Sent;
 pub(crate) use store::keep_what_fits;
 
 use crate::format::crc::crc32c;
-use crate::format::gate::{GroupDesc, rule};
+use crate::format::gate::{GroupDesc, Superblock, rule};
 use crate::format::raw::*;
 use crate::format::units::{BlockAddr, GroupNo};
 use crate::volume::blocks::Block;
@@ -70,7 +73,7 @@ pub(crate) struct Own {
     /// blocks.
     data: RwLock<Arc<Ext4Inode>>,
     /// Blocks that are promised and have no place yet.
-    pub delayed: Mutex<Ranges>,
+    pub delayed: Mutex<Promised>,
     /// Runs of pages on their way to the device.
     pub sent: Mutex<Sent<Written>>,
     /// Held by a pass from the moment that it takes pages until they have places and a position among the runs
@@ -97,10 +100,11 @@ static I_SENT: LockClass = LockClass::new("ei->i_sent_lock", 593);
 
 impl Own {
     /// An inode whose last change may be in `changed`, or in an earlier transaction.
-    pub(crate) fn new(inode: Ext4Inode, changed: Option<Tid>) -> Box<Self> {
+    pub(crate) fn new(sb: &Superblock, inode: Ext4Inode, changed: Option<Tid>) -> Box<Self> {
+        let per_block = (!inode.is(InodeFlags::EXTENTS)).then_some(u64::from(sb.block_size) / 4);
         let own = Own {
             data: RwLock::new(&I_DATA, Arc::new(inode)),
-            delayed: Mutex::new(&I_ES, Ranges::default()),
+            delayed: Mutex::new(&I_ES, Promised::none(per_block)),
             sent: Mutex::new(&I_SENT, Sent::default()),
             order: Mutex::new(&I_ORDER, ()),
             raw: Mutex::new(&I_RAW, ()),
@@ -194,7 +198,7 @@ impl Ext4 {
             .map_err(|e| e.in_inode(ino))?;
         // The read may have seen a transaction that is not committed yet.
         let newest = self.blocks.journal().map(|j| j.newest());
-        Ok(InodeParts { ino, attr, private: Own::new(inode, newest) })
+        Ok(InodeParts { ino, attr, private: Own::new(&self.sb, inode, newest) })
     }
 
     /// Whether a number above the reserved ones belongs to the volume itself.

@@ -175,7 +175,7 @@ impl Ext4 {
         *self.orphans.0.lock() = Lists { listed, noted };
         for ino in list.into_iter().rev() {
             let (attr, own) = self.load_any(ino).map_err(|e| e.of("freeing an orphan"))?;
-            let parts = InodeParts { ino: Ino(ino.into()), attr, private: Own::new(own, None) };
+            let parts = InodeParts { ino: Ino(ino.into()), attr, private: Own::new(&self.sb, own, None) };
             let inode = std::sync::Arc::new(Inode::new(parts, bdi.clone(), 1));
             if inode.nlink() == 0 {
                 self.evict(&inode)?;

@@ -2,17 +2,13 @@
 //! levels deep.
 
 use super::{Mapped, Place};
+use crate::format::block_map::{DIRECT, level_of};
 use crate::format::gate::rule;
 use crate::format::raw::le32;
 use crate::format::units::{BlockAddr, FileBlock};
 use crate::inode::Ext4Inode;
 use crate::volume::sbi::Ext4;
 use tidegate_vfs::Result;
-
-/// Block numbers in the inode that lead directly to data.
-const DIRECT: u64 = 12;
-/// Levels of blocks full of numbers.
-const LEVELS: u32 = 3;
 
 impl Ext4 {
     /// The place of block `at`, and the blocks that continue it in one piece, as far as one block of numbers
@@ -22,16 +18,11 @@ impl Ext4 {
             return self.run(inode, &inode.block[..DIRECT as usize * 4], at.0 as usize, max);
         }
         let per_block = u64::from(self.sb.block_size) / 4;
-        let mut rest = at.0 - DIRECT;
-        for level in 1..=LEVELS {
-            let span = per_block.pow(level);
-            if rest < span {
-                let slot = (DIRECT as u32 + level - 1) as usize;
-                return self.descend(inode, le32(&inode.block, 4 * slot), rest, level, max);
-            }
-            rest -= span;
-        }
-        Ok(Mapped::hole(u64::MAX - at.0))
+        let Some((level, rest)) = level_of(at.0, per_block) else {
+            return Ok(Mapped::hole(u64::MAX - at.0));
+        };
+        let slot = (DIRECT as u32 + level - 1) as usize;
+        self.descend(inode, le32(&inode.block, 4 * slot), rest, level, max)
     }
 
     /// Goes down `level` levels from block `top`. The block wanted is `rest` blocks into the span of `top`.

@@ -6,6 +6,7 @@
 
 use super::groups::Groups;
 use super::leaf::Piece;
+use crate::format::block_map::{DIRECT, LEVELS, level_of};
 use crate::format::raw::le32;
 use crate::format::units::BlockAddr;
 use crate::inode::Ext4Inode;
@@ -14,10 +15,6 @@ use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use tidegate_vfs::{ErrorKind, Result};
 
-/// Numbers in the inode that lead directly to data.
-const DIRECT: u64 = 12;
-/// Levels of blocks of numbers.
-const LEVELS: u32 = 3;
 /// Most blocks that one change frees.
 const AT_ONCE: u64 = 64;
 
@@ -41,19 +38,6 @@ impl Numbers<'_, '_> {
         u64::from(self.fs.sb.block_size) / 4
     }
 
-    /// The level that leads to block `at`, and the block's offset in that level's span.
-    fn level_of(&self, at: u64) -> Result<(u32, u64)> {
-        let mut rest = at - DIRECT;
-        for level in 1..=LEVELS {
-            let span = self.per_block().pow(level);
-            if rest < span {
-                return Ok((level, rest));
-            }
-            rest -= span;
-        }
-        Err(ErrorKind::FileTooBig.into())
-    }
-
     /// Adds blocks where the file has none.
     ///
     /// # Errors
@@ -72,7 +56,7 @@ impl Numbers<'_, '_> {
                 done += 1;
                 continue;
             }
-            let (level, rest) = self.level_of(at)?;
+            let (level, rest) = level_of(at, self.per_block()).ok_or(ErrorKind::FileTooBig)?;
             let leaf = match self.leaf(level, rest) {
                 Ok(leaf) => leaf,
                 // The caller frees the blocks, so none of them may stay in the map.

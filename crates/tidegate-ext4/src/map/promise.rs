@@ -2,6 +2,7 @@
 //! to get one.
 
 use super::Place;
+use crate::alloc::Promise;
 use crate::format::units::FileBlock;
 use crate::inode::{ei, keep_what_fits, own};
 use crate::volume::handle::HandleType;
@@ -78,11 +79,15 @@ impl Ext4 {
         }
         let mut delayed = own(inode).delayed.lock();
         let new: Vec<_> = holes.into_iter().flat_map(|hole| delayed.missing(hole)).collect();
-        self.space()?.promise(new.iter().map(|part| part.end - part.start).sum(), self.kept_back())?;
-        new.iter().for_each(|part| {
-            delayed.add(part.clone());
-        });
-        Ok(new)
+        let mut wanted = Promise::default();
+        new.iter().for_each(|part| wanted += delayed.add(part.clone()));
+        let promised = self.space()?.promise(wanted, self.kept_back());
+        if promised.is_err() {
+            new.iter().for_each(|part| {
+                delayed.remove(part.clone());
+            });
+        }
+        promised.map(|()| new)
     }
 
     /// Takes back the promises for a range of blocks.

@@ -174,3 +174,47 @@ fn need_beside_a_pass(
         contents(&device)
     })
 }
+
+/// A write to a file with a block map is taken only where its blocks of numbers have room, too. Here each block needs one
+/// of its own; one behind the other, they need hardly any.
+#[test]
+fn block_maps_have_room() {
+    if skip() {
+        return;
+    }
+    for (block, size) in [(1024, "8M"), (4096, "48M")] {
+        let dir = scratch();
+        let image = dir.path().join("a.img");
+        mke2fs(&image, &["-t", "ext3", "-b", &block.to_string(), "-m", "0"], size);
+        let (device, v) = open(&std::fs::read(&image).unwrap());
+        let f = make(&v, "map");
+        let fill = |step: u64| {
+            let (free, mut n) = (v.statfs().blocks_free, 0);
+            loop {
+                match f.write_at(n * step, &vec![n as u8; block as usize]) {
+                    Ok(_) => n += 1,
+                    Err(e) => break assert_eq!(e.kind(), ErrorKind::NoSpace),
+                }
+            }
+            f.fsync(false).expect("its space was promised");
+            println!("{block}: {n} blocks, {step} bytes apart, of {free}");
+            (n, free)
+        };
+        let span = block / 4 * block;
+        let (n, free) = fill(span);
+        assert!(n * 2 > free * 19 / 20, "{n} blocks of {free}");
+        f.truncate(0).unwrap();
+        v.sync().unwrap();
+        let (n, free) = fill(block);
+        assert!(n > free * 98 / 100, "{n} blocks of {free}");
+        let mut bytes = vec![0; block as usize];
+        for at in [0, 100, n - 1] {
+            f.read_at(at * block, &mut bytes).unwrap();
+            assert!(bytes.iter().all(|b| *b == at as u8));
+        }
+        drop(f);
+        v.unmount().unwrap();
+        drop(v);
+        judge(&image, &contents(&device));
+    }
+}

@@ -1,0 +1,118 @@
+//! Blocks of a file that are promised and have no place yet, and the space that is kept for them.
+
+use super::ranges::Ranges;
+use crate::alloc::Promise;
+use crate::format::block_map::spans;
+use std::ops::{Deref, Range};
+
+/// The promised blocks of a file.
+#[derive(Debug, Default)]
+pub(crate) struct Promised {
+    blocks: Ranges,
+    /// The numbers in a block of numbers. `None` for a file with extents.
+    per_block: Option<u64>,
+}
+
+impl Deref for Promised {
+    type Target = Ranges;
+    fn deref(&self) -> &Ranges {
+        &self.blocks
+    }
+}
+
+impl Promised {
+    /// None, for a file with extents, or with a block map and so many numbers in each block of it.
+    pub(crate) fn none(per_block: Option<u64>) -> Promised {
+        Promised { blocks: Ranges::default(), per_block }
+    }
+
+    /// Adds blocks that are not promised; returns the space for them.
+    pub(crate) fn add(&mut self, part: Range<u64>) -> Promise {
+        let space = self.space(&part);
+        self.blocks.add(part);
+        space
+    }
+
+    /// Removes a range; returns the space that its promised blocks had.
+    pub(crate) fn remove(&mut self, range: Range<u64>) -> Promise {
+        let mut space = Promise::default();
+        for part in self.blocks.first_in(range, usize::MAX) {
+            self.blocks.remove(part.clone());
+            space += self.space(&part);
+        }
+        space
+    }
+
+    /// The space that blocks need in addition to the promised ones, to which they do not belong. Each block of numbers
+    /// that leads to promised blocks counts once, though the file may have it already: a hole punched beside them may
+    /// free it.
+    fn space(&self, part: &Range<u64>) -> Promise {
+        let data = part.end - part.start;
+        match self.per_block {
+            None => Promise { extents: data, ..Promise::default() },
+            Some(n) => {
+                let numbers =
+                    spans(n).into_iter().map(|(first, span)| self.untouched(part, first, span)).sum();
+                Promise { mapped: data, numbers, ..Promise::default() }
+            }
+        }
+    }
+
+    /// The number of spans from block `first` on that the part touches and no promised block does.
+    fn untouched(&self, part: &Range<u64>, first: u64, span: u64) -> u64 {
+        let start = part.start.max(first);
+        if start >= part.end {
+            return 0;
+        }
+        let (low, high) = ((start - first) / span, (part.end - 1 - first) / span);
+        // Only the first and the last may have promised blocks: those between lie in the part.
+        let before = self.blocks.count(first + low * span..start) > 0;
+        let behind = self.blocks.count(part.end..first + (high + 1) * span) > 0;
+        let shared = match low == high {
+            true => u64::from(before || behind),
+            false => u64::from(before) + u64::from(behind),
+        };
+        high - low + 1 - shared
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::block_map::{DIRECT, LEVELS, level_of};
+    use std::collections::BTreeSet;
+
+    /// The blocks of numbers on the way to a block, by level below the inode and position.
+    fn way(at: u64, n: u64) -> Vec<(u32, u32, u64)> {
+        if at < DIRECT {
+            return Vec::new();
+        }
+        let (level, rest) = level_of(at, n).unwrap();
+        (1..=LEVELS.min(level)).map(|distance| (level, distance, rest / n.pow(distance))).collect()
+    }
+
+    #[test]
+    fn a_block_of_numbers_counts_while_blocks_below_it_are_promised() {
+        const N: u64 = 4;
+        let (mut promised, mut set, mut kept) =
+            (Promised::none(Some(N)), BTreeSet::new(), Promise::default());
+        let mut random = 1_u64;
+        for _ in 0..5000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let (start, len) = ((random >> 33) % 96, random >> 45 & 31);
+            let range = start..(start + len).min(DIRECT + N + N * N + N * N * N);
+            if random >> 52 & 1 == 0 {
+                set.extend(range.clone());
+                for part in promised.missing(range) {
+                    kept += promised.add(part);
+                }
+            } else {
+                set.retain(|at| !range.contains(at));
+                kept -= promised.remove(range);
+            }
+            let ways: BTreeSet<_> = set.iter().flat_map(|at| way(*at, N)).collect();
+            let wanted = Promise { extents: 0, mapped: set.len() as u64, numbers: ways.len() as u64 };
+            assert_eq!(kept, wanted, "{set:?}");
+        }
+    }
+}
