@@ -27,7 +27,7 @@ pub fn level_of(at: u64, per_block: u64) -> Option<(u32, u64)> {
 
 /// For each distance from the data, from 1: the first block of a file that has a block of numbers at that distance, and
 /// how many blocks each such block leads to.
-pub fn spans(per_block: u64) -> [(u64, u64); LEVELS as usize] {
+pub fn spans(per_block: u64) -> [(u64, u64); 3] {
     let (n, nn) = (per_block, per_block * per_block);
     [(DIRECT, n), (DIRECT + n, nn), (DIRECT + n + nn, nn * n)]
 }
