@@ -66,8 +66,8 @@ impl Promised {
         }
         let (low, high) = ((start - first) / span, (part.end - 1 - first) / span);
         // Only the first and the last may have promised blocks: those between lie in the part.
-        let before = self.blocks.count(first + low * span..start) > 0;
-        let behind = self.blocks.count(part.end..first + (high + 1) * span) > 0;
+        let before = self.blocks.touches(first + low * span..start);
+        let behind = self.blocks.touches(part.end..first + (high + 1) * span);
         let shared = match low == high {
             true => u64::from(before || behind),
             false => u64::from(before) + u64::from(behind),

@@ -63,6 +63,12 @@ impl Ranges {
         hit.map(|(s, e)| (*e).min(range.end) - (*s).max(range.start)).sum()
     }
 
+    /// Whether a block of a range is in the set.
+    pub(crate) fn touches(&self, range: Range<u64>) -> bool {
+        let last = self.0.range(..range.end).next_back();
+        !range.is_empty() && last.is_some_and(|(_, end)| *end > range.start)
+    }
+
     /// The first parts of a range that are in the set, at most `most`, in order.
     pub(crate) fn first_in(&self, range: Range<u64>, most: usize) -> Vec<Range<u64>> {
         let before = self.0.range(..range.start).next_back().filter(|r| *r.1 > range.start);
@@ -103,6 +109,8 @@ mod tests {
                 assert_eq!(ranges.remove(all), gone);
             }
             assert_eq!(ranges.count(0..100), set.len() as u64);
+            assert_eq!(ranges.touches(30..40), set.range(30..40).next().is_some());
+            assert!(!ranges.touches(30..30));
             let all: Vec<u64> = ranges.first_in(20..50, 64).into_iter().flatten().collect();
             assert!(set.range(20..50).eq(&all), "{all:?}");
             let two: Vec<u64> = ranges.first_in(20..50, 2).into_iter().flatten().collect();

@@ -34,7 +34,7 @@ impl Ext4 {
         let placed_ahead = || own(inode).ahead.load(Relaxed) && inode.mapping.nr_dirty() > 0;
         self.switches.auto_da_alloc()
             && inode.file_type == FileType::Regular
-            && (own(inode).delayed.lock().count(0..u64::MAX) > 0 || on_its_way() || placed_ahead())
+            && (own(inode).delayed.lock().touches(0..u64::MAX) || on_its_way() || placed_ahead())
             && self.check_writable().is_ok()
     }
 }
