@@ -195,3 +195,44 @@ fn no_repair_brings_an_old_volume_back_over_something_else() {
     assert!(ends(&b, &["check", "--repair", "e.img"], 1).contains("superblock"));
     assert_clean(&b);
 }
+
+/// Holes of single blocks, where a page has several, go out as they are.
+#[test]
+fn holes_within_pages_are_copied() {
+    if skip_or_fail("debugfs") || skip_or_fail("mke2fs") {
+        return;
+    }
+    let b = Bench::new();
+    let must = |program: &str, args: &[&str]| {
+        let mut command = Command::new(require(program).unwrap_or(program.into()));
+        let out = command.args(args).current_dir(b.dir.path()).output().unwrap();
+        assert!(out.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    };
+    b.ok(&["mkfs", "-q", "--size", "64M", "to.img"]);
+    for block in [1024, 2048] {
+        let image = format!("b{block}.img");
+        must("mke2fs", &["-q", "-F", "-t", "ext4", "-b", &block.to_string(), &image, "16M"]);
+        let mut wanted: Vec<u8> = (0..80_u32 << 10).map(|n| (n / 7 % 251 + 1) as u8).collect();
+        fs::write(b.path("f"), &wanted).unwrap();
+        b.ok(&["cp", "f", &format!("{image}:/f")]);
+        for (first, last) in [(0, 0), (3, 4), (9, 9), (13, 22)] {
+            must("debugfs", &["-w", "-R", &format!("punch /f {first} {last}"), &image]);
+            wanted[first * block..(last + 1) * block].fill(0);
+        }
+        let (file, out, there) = (format!("{image}:/f"), format!("out{block}"), format!("to.img:/f{block}"));
+        b.ok(&["cp", &file, &out]);
+        b.ok(&["cp", &file, &there]);
+        let bytes = |args: &[&str]| b.command(args).output().unwrap().stdout;
+        fs::write(b.path("t.tar"), bytes(&["tar", &image])).unwrap();
+        must("tar", &["-xf", "t.tar", "./f"]);
+        for (way, got) in [
+            ("cat", bytes(&["cat", &file])),
+            ("cp", fs::read(b.path(&out)).unwrap()),
+            ("cp to a volume", bytes(&["cat", &there])),
+            ("tar", fs::read(b.path("f")).unwrap()),
+        ] {
+            let at = got.iter().zip(&wanted).position(|(a, b)| a != b);
+            assert!(got == wanted, "{way}, blocks of {block}: {} bytes, wrong from {at:?}", got.len());
+        }
+    }
+}

@@ -37,7 +37,8 @@ impl<'a> Content<'a> {
         Ok(Content { volume, inode, size, file })
     }
 
-    /// The ranges of data (offset and length), if there are holes.
+    /// The ranges of data (offset and length), if there are holes. They are whole pages: where a page has several blocks, it
+    /// is data if one of them is.
     ///
     /// # Errors
     /// Those of the search for data and holes.
@@ -54,11 +55,15 @@ impl<'a> Content<'a> {
                 Err(e) if e.kind() == ErrorKind::NoDeviceOrAddress => break,
                 Err(e) => return Err(e),
             };
-            let end = file.seek(start, SeekTarget::Hole)?.min(self.size);
+            let end = file.seek(start, SeekTarget::Hole)?;
             if end <= start {
                 break;
             }
-            ranges.push((start, end - start));
+            let (start, end) = (start / PAGE * PAGE, end.next_multiple_of(PAGE).min(self.size));
+            match ranges.last_mut() {
+                Some((last, len)) if *last + *len == start => *len += end - start,
+                _ => ranges.push((start, end - start)),
+            }
             at = end;
         }
         Ok(Some(ranges))
@@ -108,7 +113,7 @@ pub fn split((start, len): (u64, u64)) -> impl Iterator<Item = (u64, u64)> {
     let end = start + len;
     let mut at = start;
     std::iter::from_fn(move || {
-        // A range may begin anywhere. The pieces after its first begin at whole pages.
+        // Ranges begin at whole pages, and so do the pieces.
         let n = (PIECE - at % PAGE).min(end - at);
         (n > 0).then(|| {
             at += n;
