@@ -20,15 +20,15 @@ pub(crate) const DATA_PER_MAP_NEW: u64 = 1024;
 const LEVELS: u64 = 8;
 
 /// Space that is promised. Of a block map it is known which blocks of numbers lead to the data; an extent tree depends on
-/// the pieces that will be found, and gets a share ([`DATA_PER_MAP`]).
+/// the pieces that will be found, and gets a share ([`DATA_PER_MAP`]) for its leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Promise {
     /// Blocks of data of files with extents.
     pub extents: u64,
     /// Blocks of data of files with block maps.
     pub mapped: u64,
-    /// Blocks of numbers on the way to those.
-    pub numbers: u64,
+    /// Blocks of numbers on the way to those, and a node for each file whose extents may no longer fit in the inode.
+    pub nodes: u64,
 }
 
 impl Promise {
@@ -42,18 +42,16 @@ impl AddAssign for Promise {
     fn add_assign(&mut self, more: Promise) {
         self.extents += more.extents;
         self.mapped += more.mapped;
-        self.numbers += more.numbers;
+        self.nodes += more.nodes;
     }
 }
 
 impl SubAssign for Promise {
     fn sub_assign(&mut self, less: Promise) {
-        debug_assert!(
-            self.extents >= less.extents && self.mapped >= less.mapped && self.numbers >= less.numbers
-        );
+        debug_assert!(self.extents >= less.extents && self.mapped >= less.mapped && self.nodes >= less.nodes);
         self.extents = self.extents.saturating_sub(less.extents);
         self.mapped = self.mapped.saturating_sub(less.mapped);
-        self.numbers = self.numbers.saturating_sub(less.numbers);
+        self.nodes = self.nodes.saturating_sub(less.nodes);
     }
 }
 
@@ -84,8 +82,8 @@ impl Free {
         data + match self.data_per_map {
             // Where that is not enough, the volume is made again, larger.
             DATA_PER_MAP_NEW => data / DATA_PER_MAP_NEW,
-            _ if promised.extents == 0 => promised.numbers,
-            n => promised.numbers + promised.extents.div_ceil(n) + LEVELS,
+            _ if promised.extents == 0 => promised.nodes,
+            n => promised.nodes + promised.extents.div_ceil(n) + LEVELS,
         }
     }
 }

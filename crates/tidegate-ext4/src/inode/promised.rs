@@ -11,6 +11,8 @@ pub(crate) struct Promised {
     blocks: Ranges,
     /// The numbers in a block of numbers. `None` for a file with extents.
     per_block: Option<u64>,
+    /// A node is promised, too, as long as any block is: the file's extents may no longer fit in the inode.
+    node: bool,
 }
 
 impl Deref for Promised {
@@ -23,13 +25,18 @@ impl Deref for Promised {
 impl Promised {
     /// None, for a file with extents, or with a block map and so many numbers in each block of it.
     pub(crate) fn none(per_block: Option<u64>) -> Promised {
-        Promised { blocks: Ranges::default(), per_block }
+        Promised { blocks: Ranges::default(), per_block, node: false }
     }
 
-    /// Adds blocks that are not promised; returns the space for them.
-    pub(crate) fn add(&mut self, part: Range<u64>) -> Promise {
-        let space = self.space(&part);
+    /// Adds blocks that are not promised; returns the space for them. `fits` tells whether the inode has room for so many
+    /// more extents as there are promised parts.
+    pub(crate) fn add(&mut self, part: Range<u64>, fits: impl FnOnce(usize) -> bool) -> Promise {
+        let mut space = self.space(&part);
         self.blocks.add(part);
+        if self.per_block.is_none() && !self.node && !fits(self.blocks.parts()) {
+            self.node = true;
+            space.nodes += 1;
+        }
         space
     }
 
@@ -39,6 +46,10 @@ impl Promised {
         for part in self.blocks.first_in(range, usize::MAX) {
             self.blocks.remove(part.clone());
             space += self.space(&part);
+        }
+        if self.node && self.blocks.parts() == 0 {
+            self.node = false;
+            space.nodes += 1;
         }
         space
     }
@@ -51,9 +62,8 @@ impl Promised {
         match self.per_block {
             None => Promise { extents: data, ..Promise::default() },
             Some(n) => {
-                let numbers =
-                    spans(n).into_iter().map(|(first, span)| self.untouched(part, first, span)).sum();
-                Promise { mapped: data, numbers, ..Promise::default() }
+                let nodes = spans(n).into_iter().map(|(first, span)| self.untouched(part, first, span)).sum();
+                Promise { mapped: data, nodes, ..Promise::default() }
             }
         }
     }
@@ -104,15 +114,30 @@ mod tests {
             if random >> 52 & 1 == 0 {
                 set.extend(range.clone());
                 for part in promised.missing(range) {
-                    kept += promised.add(part);
+                    kept += promised.add(part, |_| false);
                 }
             } else {
                 set.retain(|at| !range.contains(at));
                 kept -= promised.remove(range);
             }
             let ways: BTreeSet<_> = set.iter().flat_map(|at| way(*at, N)).collect();
-            let wanted = Promise { extents: 0, mapped: set.len() as u64, numbers: ways.len() as u64 };
+            let wanted = Promise { extents: 0, mapped: set.len() as u64, nodes: ways.len() as u64 };
             assert_eq!(kept, wanted, "{set:?}");
         }
+    }
+
+    #[test]
+    fn a_node_is_promised_where_extents_no_longer_fit() {
+        let mut promised = Promised::none(None);
+        let fits = |parts| parts <= 2;
+        let space = |extents, nodes| Promise { extents, nodes, ..Promise::default() };
+        assert_eq!(promised.add(0..4, fits), space(4, 0));
+        assert_eq!(promised.add(4..5, fits), space(1, 0));
+        assert_eq!(promised.add(9..10, fits), space(1, 0));
+        assert_eq!(promised.add(20..21, fits), space(1, 1));
+        assert_eq!(promised.add(30..31, fits), space(1, 0));
+        assert_eq!(promised.remove(0..25), space(7, 0));
+        assert_eq!(promised.remove(0..100), space(1, 1));
+        assert_eq!(promised.remove(0..100), space(0, 0));
     }
 }

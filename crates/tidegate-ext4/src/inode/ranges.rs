@@ -63,6 +63,11 @@ impl Ranges {
         hit.map(|(s, e)| (*e).min(range.end) - (*s).max(range.start)).sum()
     }
 
+    /// The number of runs.
+    pub(crate) fn parts(&self) -> usize {
+        self.0.len()
+    }
+
     /// Whether a block of a range is in the set.
     pub(crate) fn touches(&self, range: Range<u64>) -> bool {
         let last = self.0.range(..range.end).next_back();

@@ -101,7 +101,7 @@ impl Ext4 {
         let goal = self.goal_of(own.ino);
         let mut map = match own.is(InodeFlags::EXTENTS) {
             true => Map::Tree(Tree { fs: self, handle, own, nodes: 0, goal, ahead: Vec::new() }),
-            false => Map::Numbers(Numbers { fs: self, handle, own, nodes: 0, goal }),
+            false => Map::Numbers(Numbers { fs: self, handle, own, nodes: 0, goal, claims: false }),
         };
         let r = f(&mut map);
         match map {
@@ -144,7 +144,13 @@ impl Ext4 {
         unwritten: bool,
     ) -> Result<()> {
         let piece = Piece { block: at.0, len, start, unwritten };
-        let (r, nodes) = self.with_map(handle, own, |map| map.insert(piece));
+        let is_promised = attr.file_type == FileType::Regular;
+        let (r, nodes) = self.with_map(handle, own, |map| {
+            if let Map::Numbers(numbers) = map {
+                numbers.claims = !is_promised;
+            }
+            map.insert(piece)
+        });
         let data = if r.is_ok() { len as i64 } else { 0 };
         attr.blocks = attr.blocks.saturating_add_signed(self.sectors_of(nodes + data));
         r

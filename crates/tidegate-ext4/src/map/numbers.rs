@@ -27,6 +27,8 @@ pub(super) struct Numbers<'a, 'h> {
     pub nodes: i64,
     /// A goal for new blocks of numbers.
     pub goal: BlockAddr,
+    /// Nobody was promised room for new blocks of numbers: they leave what others were promised.
+    pub claims: bool,
 }
 
 fn put(bytes: &mut [u8], slot: usize, number: u32) {
@@ -102,7 +104,10 @@ impl Numbers<'_, '_> {
     }
 
     fn new_block(&mut self) -> Result<u32> {
-        let (addr, _) = self.fs.take_promised(self.handle, self.goal, 1)?;
+        let addr = match self.claims {
+            true => self.fs.take_block(self.handle, self.goal)?,
+            false => self.fs.take_promised(self.handle, self.goal, 1)?.0,
+        };
         let Ok(number) = u32::try_from(addr.0) else {
             self.fs.free_blocks(self.handle, addr, 1)?;
             return Err(ErrorKind::FileTooBig.into());

@@ -3,14 +3,16 @@
 
 use super::Place;
 use crate::alloc::Promise;
+use crate::format::raw::RawExtentHeader;
 use crate::format::units::FileBlock;
-use crate::inode::{ei, keep_what_fits, own};
+use crate::inode::{Ext4Inode, ei, keep_what_fits, own};
 use crate::volume::handle::HandleType;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
 use std::sync::Arc;
 use tidegate_vfs::fs::WriteEnd;
 use tidegate_vfs::{ErrorKind, Inode, Result};
+use zerocopy::FromBytes;
 
 /// How often a promise is tried again while passes go on.
 const TRIES: u32 = 16;
@@ -80,7 +82,8 @@ impl Ext4 {
         let mut delayed = own(inode).delayed.lock();
         let new: Vec<_> = holes.into_iter().flat_map(|hole| delayed.missing(hole)).collect();
         let mut wanted = Promise::default();
-        new.iter().for_each(|part| wanted += delayed.add(part.clone()));
+        let fits = |parts: usize| fits_in_inode(&data, parts);
+        new.iter().for_each(|part| wanted += delayed.add(part.clone(), fits));
         let promised = self.space()?.promise(wanted, self.kept_back());
         if promised.is_err() {
             new.iter().for_each(|part| {
@@ -96,4 +99,14 @@ impl Ext4 {
         self.space()?.release(gone);
         Ok(())
     }
+}
+
+/// Whether a file's inode has room for so many more extents.
+fn fits_in_inode(inode: &Ext4Inode, more: usize) -> bool {
+    let root = RawExtentHeader::read_from_prefix(&inode.block).map(|(root, _)| root);
+    root.is_ok_and(|root| {
+        let (entries, most) = (usize::from(root.eh_entries.get()), usize::from(root.eh_max.get()));
+        // The nodes below a root that has some take their share of the data.
+        root.eh_depth.get() > 0 || entries + more <= most
+    })
 }

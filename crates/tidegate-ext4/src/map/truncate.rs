@@ -28,11 +28,14 @@ impl Ext4 {
             inode.mapping.wait_writeback(size / PAGE, u64::MAX);
             own(inode).emptied.fetch_or(size == 0, Relaxed);
         }
-        self.forget_promises(inode, self.blocks_of(size)..u64::MAX)?;
-        self.cut_in_steps(inode, size).inspect_err(|_| {
-            let now = ei(inode).disk_size;
-            inode.attr().size = if now < disk_size { now.max(size) } else { size_before };
-        })?;
+        // A file that gets longer keeps blocks that were allocated ahead of it, as on Linux.
+        if size <= size_before {
+            self.forget_promises(inode, self.blocks_of(size)..u64::MAX)?;
+            self.cut_in_steps(inode, size).inspect_err(|_| {
+                let now = ei(inode).disk_size;
+                inode.attr().size = if now < disk_size { now.max(size) } else { size_before };
+            })?;
+        }
         self.op(HandleType::Truncate, |handle| {
             let sizes = set_sizes(inode, |_| size);
             let before = {

@@ -218,3 +218,114 @@ fn block_maps_have_room() {
         judge(&image, &contents(&device));
     }
 }
+
+/// Files whose extents just fit in their inodes need a node each when they get one more.
+#[test]
+fn full_inodes_have_room_for_a_node() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    let image = dir.path().join("a.img");
+    mke2fs(&image, &["-t", "ext4", "-b", "1024", "-m", "0", "-N", "1200"], "8M");
+    let (device, v) = open(&std::fs::read(&image).unwrap());
+    let files: Vec<File> = (0..1000).map(|n| make(&v, &format!("f{n}"))).collect();
+    for f in &files {
+        for n in 0..4 {
+            f.write_at(n * 4096, &[7; 1024]).unwrap();
+        }
+    }
+    v.sync().unwrap();
+    let rest = make(&v, "rest");
+    let ballast = v.statfs().blocks_available - 1400;
+    rest.write_at(0, &vec![1; (ballast << 10) as usize]).unwrap();
+    v.sync().unwrap();
+    let taken = |f: &&File| f.write_at(4 * 4096, &[9; 1024]).is_ok();
+    let taken: Vec<&File> = files.iter().filter(taken).collect();
+    println!("{} writes of {} were taken", taken.len(), files.len());
+    assert!((400..1000).contains(&taken.len()));
+    taken.iter().for_each(|f| f.fsync(false).expect("its space was promised"));
+    drop((files, rest));
+    v.unmount().unwrap();
+    drop(v);
+    judge(&image, &contents(&device));
+}
+
+/// A directory that grows takes its blocks of numbers from what nobody was promised.
+#[test]
+fn a_growing_directory_leaves_what_is_promised() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    let image = dir.path().join("a.img");
+    mke2fs(&image, &["-t", "ext3", "-b", "1024", "-m", "0", "-N", "2000"], "8M");
+    let bytes = std::fs::read(&image).unwrap();
+    // What is left when the directory needs its first block of numbers.
+    for left in 0..4 {
+        let (device, v) = open(&bytes);
+        let at = v.mkdir(ROOT, &v.root().unwrap(), b"d", 0o755).unwrap();
+        let first = v.create(ROOT, &at, b"first", 0o644).unwrap();
+        let name = |n: u64| format!("{n:0240}");
+        let mut n = 0;
+        while at.attr().size < 12 << 10 {
+            v.link(ROOT, &first, &at, name(n).as_bytes()).unwrap();
+            n += 1;
+        }
+        v.sync().unwrap();
+        let f = make(&v, "f");
+        // A write here needs one block of its own and none of numbers.
+        let free = v.statfs().blocks_available;
+        let mut at_block = 0;
+        while v.statfs().blocks_available > left {
+            // Blocks far apart at first: each needs a block of numbers.
+            let far = v.statfs().blocks_available >= left + 4;
+            let place = if far { 12 + 256 * (1 + at_block) } else { at_block % 12 };
+            at_block += 1;
+            if f.write_at(place << 10, &[5; 1024]).is_err() {
+                break;
+            }
+        }
+        println!("{left}: {at_block} writes on {free} blocks, {} left", v.statfs().blocks_available);
+        let grew = (0..200).take_while(|m| v.link(ROOT, &first, &at, name(n + m).as_bytes()).is_ok()).count();
+        println!("{grew} names more");
+        f.fsync(false).expect("its space was promised");
+        drop((f, first, at));
+        v.unmount().unwrap();
+        drop(v);
+        judge(&image, &contents(&device));
+    }
+}
+
+/// Blocks that were allocated behind the end of a file stay when it gets longer, and go when it is cut to its size.
+#[test]
+fn a_longer_file_keeps_what_was_allocated_ahead() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    let image = dir.path().join("a.img");
+    mke2fs(&image, &["-t", "ext4", "-b", "1024"], "64M");
+    let (device, v) = open(&std::fs::read(&image).unwrap());
+    let f = make(&v, "f");
+    f.fallocate(FallocateFlags::KEEP_SIZE, 0, MIB).unwrap();
+    let blocks = |wanted| assert_eq!(f.inode().attr().blocks, wanted);
+    blocks(2048);
+    f.truncate(5000).unwrap();
+    blocks(2048);
+    f.write_at(0, &[1; 100]).unwrap();
+    f.truncate(MIB / 2).unwrap();
+    v.sync().unwrap();
+    blocks(2048);
+    let mut bytes = vec![1; 6000];
+    f.read_at(100, &mut bytes).unwrap();
+    assert!(bytes.iter().all(|b| *b == 0));
+    f.truncate(MIB / 2).unwrap();
+    blocks(1024);
+    f.truncate(0).unwrap();
+    blocks(0);
+    drop(f);
+    v.unmount().unwrap();
+    drop(v);
+    judge(&image, &contents(&device));
+}

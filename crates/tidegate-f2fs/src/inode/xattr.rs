@@ -115,7 +115,7 @@ fn is_acl(index: u8) -> bool {
 /// An attribute's value as it is stored.
 ///
 /// # Errors
-/// `InvalidArgument` for a malformed ACL, `NoSpace` when the value is longer than the format allows.
+/// `InvalidArgument` for a malformed ACL, `TooBig` when the value is longer than the format allows.
 fn value_to_disk(index: u8, value: &[u8]) -> Result<Vec<u8>> {
     let v = if is_acl(index) {
         Acl::parse(value).ok_or(ErrorKind::InvalidArgument)?.to_disk()
@@ -123,7 +123,7 @@ fn value_to_disk(index: u8, value: &[u8]) -> Result<Vec<u8>> {
         value.to_vec()
     };
     if v.len() > VALID_XATTR_BLOCK_SIZE {
-        return Err(Error::new(ErrorKind::NoSpace, "an attribute's value too long for the format"));
+        return Err(Error::new(ErrorKind::TooBig, "an attribute's value"));
     }
     Ok(v)
 }
@@ -182,13 +182,13 @@ impl F2fs {
     /// has changed then.
     ///
     /// # Errors
-    /// `NoSpace` when there is no room for an xattr node, or when the list is longer than the format allows.
+    /// `NoSpace` when there is no room for an xattr node, `TooBig` when the list is longer than the format allows.
     pub(crate) fn place_xattrs(&self, ino: Nid, f: &F2fsInode, is_dir: bool, list: &[u8]) -> Result<Freed> {
         let inline_len = if f.has_inline(inline::XATTR) { f.inline_xattr_words() * 4 } else { 0 };
         // The list ends with a zero word.
         if !list.is_empty() && list.len() + 4 > inline_len + VALID_XATTR_BLOCK_SIZE {
             return Err(
-                Error::new(ErrorKind::NoSpace, format!("attributes of {} bytes", list.len())).in_inode(ino)
+                Error::new(ErrorKind::TooBig, format!("attributes of {} bytes", list.len())).in_inode(ino)
             );
         }
         let mut bytes = list.to_vec();

@@ -1,6 +1,6 @@
 //! [`VolumeOps`] for the volume.
 
-use crate::volume::options::{F2fsOptions, spelling};
+use crate::volume::options::{F2fsOptions, FsyncMode, spelling};
 use crate::volume::sbi::F2fs;
 use std::ops::Range;
 use tidegate_rt::Distribution;
@@ -45,8 +45,11 @@ impl VolumeOps for F2fs {
             }
         }
         to.check_streams()?;
+        let flushes = |mode| mode != FsyncMode::Nobarrier;
+        let begins = !flushes(self.switches.fsync_mode()) && flushes(to.fsync_mode);
         self.turn(&to);
-        Ok(())
+        // A file that was fsynced before has nothing to write, and its next fsync would send no flush.
+        if begins && self.check_writable().is_ok() { self.flush_device() } else { Ok(()) }
     }
 
     fn clean(&self, sync: bool) -> Result<bool> {

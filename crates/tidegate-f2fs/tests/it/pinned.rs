@@ -186,3 +186,82 @@ fn a_pinned_file_stays_on_zones() {
     let report = check(&behind(device), CheckOptions::default()).unwrap();
     assert!(report.is_clean(), "{:#?}", report.problems);
 }
+
+/// The blocks with a version of an inode.
+fn inode_blocks(device: &MemoryDevice, blocks: u64, ino: u32) -> Vec<u64> {
+    let is_inode = |b: &[u8]| word(b, FOOTER) == ino && word(b, FOOTER + 4) == ino && b[0..2] != [0, 0];
+    (0..blocks).filter(|at| is_inode(&block(device, *at))).collect()
+}
+
+/// Linux pins a file and fsyncs it; after a power cut it is pinned. So it is where the checkpoint has the file, and where
+/// it has not.
+#[test]
+fn recovery_keeps_a_file_pinned() {
+    for is_new in [true, false] {
+        let device = Arc::new(MemoryDevice::new(64 << 20));
+        mkfs(&queue(&device), &MkfsOptions::default()).unwrap();
+        let blocks = device.size() / PAGE;
+        let (_fs, v) = open(&device, "background_gc=off");
+        let make = |path: &[u8]| v.open_path(ROOT, path, RW | OpenFlags::CREATE, 0o644).unwrap();
+        // The first fsync makes a checkpoint.
+        make(b"/first").fsync(false).unwrap();
+        let f = make(b"/f");
+        let ino = u32::try_from(f.inode().ino.0).unwrap();
+        if !is_new {
+            v.sync().unwrap();
+        }
+        let before = inode_blocks(&device, blocks, ino);
+        f.write_at(0, &[7; 5 * PAGE as usize]).unwrap();
+        f.fsync(false).unwrap();
+        let cut = Arc::new(MemoryDevice::from_bytes(&whole(&device)));
+        let fsynced = inode_blocks(&cut, blocks, ino);
+        let fsynced: Vec<u64> = fsynced.into_iter().filter(|at| !before.contains(at)).collect();
+        assert_eq!(fsynced.len(), 1, "new: {is_new}");
+        let mut bytes = block(&cut, fsynced[0]);
+        bytes[I_INLINE as usize] |= PIN_FILE;
+        cut.write_at(fsynced[0] * PAGE, &bytes);
+        let (fs, again) = open(&cut, "background_gc=off");
+        assert!(fs.recovered() > 0, "new: {is_new}");
+        again.unmount().unwrap();
+        let known: Vec<u64> = before.into_iter().chain(fsynced).collect();
+        let stored = inode_blocks(&cut, blocks, ino).into_iter().filter(|at| !known.contains(at));
+        let pinned: Vec<bool> = stored.map(|at| block(&cut, at)[I_INLINE as usize] & PIN_FILE != 0).collect();
+        assert!(!pinned.is_empty() && pinned.iter().all(|p| *p), "new: {is_new}: {pinned:?}");
+    }
+}
+
+fn whole(device: &MemoryDevice) -> Vec<u8> {
+    let mut all = vec![0; device.size() as usize];
+    device.read_at(0, &mut all);
+    all
+}
+
+/// New files take the flags of their directory that Linux hands down.
+#[test]
+fn flags_are_handed_down() {
+    const SYNC: u32 = 0x8;
+    const APPEND: u32 = 0x20;
+    const NODUMP: u32 = 0x40;
+    const NOATIME: u32 = 0x80;
+    const DIRSYNC: u32 = 0x1_0000;
+    let device = Arc::new(MemoryDevice::new(64 << 20));
+    mkfs(&queue(&device), &MkfsOptions::default()).unwrap();
+    let (_fs, v) = open(&device, "");
+    let dir = v.mkdir(ROOT, &v.root().unwrap(), b"d", 0o755).unwrap();
+    let set = |flags| v.setattr(ROOT, &dir, &SetAttr { flags: Some(flags), ..SetAttr::default() }).unwrap();
+    set(SYNC | NODUMP | NOATIME | DIRSYNC);
+    v.mkdir(ROOT, &dir, b"sub", 0o755).unwrap();
+    v.create(ROOT, &dir, b"file", 0o644).unwrap();
+    v.symlink(ROOT, &dir, b"link", b"to").unwrap();
+    set(APPEND | NODUMP);
+    v.create(ROOT, &dir, b"other", 0o644).unwrap();
+    drop(dir);
+    v.unmount().unwrap();
+    let (_fs, v) = open(&device, "");
+    let flags = |path: &[u8]| v.resolve(ROOT, path, false).unwrap().attr().flags;
+    assert_eq!(flags(b"/d/sub"), SYNC | NODUMP | NOATIME | DIRSYNC);
+    assert_eq!(flags(b"/d/file"), SYNC | NODUMP | NOATIME);
+    assert_eq!(flags(b"/d/link"), NODUMP | NOATIME);
+    assert_eq!(flags(b"/d/other"), NODUMP);
+    v.unmount().unwrap();
+}

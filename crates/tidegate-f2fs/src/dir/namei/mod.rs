@@ -24,6 +24,14 @@ use tidegate_rt::{Mutex, Timespec};
 use tidegate_vfs::fs::NewXattrs;
 use tidegate_vfs::{Attr, ErrorKind, FileType, Ino, Inode, InodeParts, NewInode, Result};
 
+/// Flags that a file inherits from its directory, as on Linux: `FS_SYNC_FL`, `FS_NODUMP_FL` and `FS_NOATIME_FL`. Volumes with
+/// compression, casefolding or project ids, which have more of them, are only read.
+const INHERITED: u32 = 0xc8;
+/// The flags among them that any kind of file can have.
+const FOR_OTHERS: u32 = 0xc0;
+/// `FS_DIRSYNC_FL`, only for directories.
+const FOR_DIRECTORIES: u32 = 0x1_0000;
+
 /// Most names that an inode can have.
 const F2FS_LINK_MAX: u32 = u32::MAX;
 
@@ -41,7 +49,7 @@ impl F2fs {
         self.read_inodes([&**dir])?;
         let is_dir = new.file_type == FileType::Directory;
         let f = self.new_private(dir, name, new);
-        let mut attr = self.new_attr(new, &f);
+        let mut attr = self.new_attr(dir, new, &f);
         let long_target = new.file_type == FileType::Symlink && !f.has_inline(inline::DATA);
         let nid = self.new_node(None, 0, !is_dir, |page| self.fill_inode(page, &attr, &f, name, new))?;
         let mut target_block = None;
@@ -93,7 +101,7 @@ impl F2fs {
         let _op = self.cp_rwsem.read();
         let _place = self.acquire_orphan_inode()?;
         let f = self.new_private(dir, b"", new);
-        let mut attr = Attr { nlink: 0, ..self.new_attr(new, &f) };
+        let mut attr = Attr { nlink: 0, ..self.new_attr(dir, new, &f) };
         let nid = self.new_node(None, 0, true, |page| self.fill_inode(page, &attr, &f, b"", new))?;
         if let Err(e) = self.give_xattrs(nid, &f, &mut attr, &xattrs) {
             self.finish(|| self.unmake(nid, &f))?;
@@ -161,8 +169,13 @@ impl F2fs {
         f
     }
 
-    pub(crate) fn new_attr(&self, new: &NewInode<'_>, f: &F2fsInode) -> Attr {
+    pub(crate) fn new_attr(&self, dir: &Inode, new: &NewInode<'_>, f: &F2fsInode) -> Attr {
         let is_dir = new.file_type == FileType::Directory;
+        let kept = match new.file_type {
+            FileType::Directory => INHERITED | FOR_DIRECTORIES,
+            FileType::Regular => INHERITED,
+            _ => FOR_OTHERS,
+        };
         Attr {
             file_type: new.file_type,
             mode: new.mode & 0o7777,
@@ -177,7 +190,7 @@ impl F2fs {
             crtime: self.sb.features.contains(Features::INODE_CRTIME).then_some(new.time),
             rdev: new.rdev,
             generation: self.next_generation.fetch_add(1, Relaxed),
-            flags: 0,
+            flags: dir.attr().flags & kept,
         }
     }
 

@@ -104,6 +104,9 @@ impl RollForward<'_> {
         self.drop_subtrees(inode, |_, k| RawInodeBlock::nids(page)[k].get() == 0)?;
         self.recover_inline_xattr(inode, page, raw)?;
         f.advise.store(raw.i_advise, Relaxed);
+        f.set_inline(inline::PIN_FILE, raw.i_inline & inline::PIN_FILE != 0);
+        // In a file this holds `i_gc_failures`.
+        f.depth.store(raw.i_current_depth.get(), Relaxed);
         let in_inode = raw.i_inline & inline::DATA != 0;
         self.recover_inline_data(inode, page, in_inode.then_some(raw))?;
         if !in_inode {

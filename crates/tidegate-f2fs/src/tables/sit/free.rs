@@ -77,7 +77,7 @@ impl Sit {
         }
         if let Some(segno) = found {
             self.enter(&mut s, log, segno)?;
-            s.count(segno, |n| n.free -= 1);
+            s.count(segno, |n| n.free = n.free.saturating_sub(1));
         }
         Ok(found.map(SegNo))
     }
@@ -94,7 +94,9 @@ impl Sit {
             return Ok((is_own && self.is_free(s, next)?).then_some(next));
         }
         let section = self.section_of(last);
-        if last == SegNo::NONE.0 || section.clone().any(|n| n != last && s.is_current(n)) {
+        // A volume whose count is wrong must not count below 0: its next checkpoint could not be read.
+        if s.free.free == 0 || last == SegNo::NONE.0 || section.clone().any(|n| n != last && s.is_current(n))
+        {
             return Ok(None);
         }
         for segno in last + 1..section.end {
