@@ -7,7 +7,7 @@
 //! | `place` | `IMAGE:/path` |
 //! | `global` | options of every command, and how they open a volume |
 //! | `watch` | --lockstat, --trace, --profile |
-//! | `units` | sizes, UUIDs, times as people write them |
+//! | `units`, `mode` | sizes, UUIDs, times and permission bits as people write them |
 //! | `out` | standard output: text, JSON, readers that go away |
 //! | `bar`, `report` | progress while it runs, the summary afterwards |
 //! | `failures`, `interrupt` | failures after which a command goes on; signals that end a command |
@@ -23,6 +23,7 @@ mod entry;
 mod failures;
 mod global;
 mod interrupt;
+mod mode;
 mod mount_helper;
 mod out;
 mod place;

@@ -111,6 +111,68 @@ fn date(days: i64) -> (i64, i64, i64) {
     (year + era * 400 + (m <= 2) as i64, m, d)
 }
 
+/// The days from 1970 to a date (Gregorian).
+fn days(year: i64, month: i64, day: i64) -> i64 {
+    // Years that begin on 1 March, so that the leap day is the last.
+    let (y, m) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let of_year = (153 * m + 2) / 5 + day - 1;
+    365 * y + y.div_euclid(4) - y.div_euclid(100) + y.div_euclid(400) + of_year - 719_468
+}
+
+/// Reads a time in UTC: `2024-02-29`, `2024-02-29 12:00`, `2024-02-29T12:00:00.5Z`, or `@SECONDS` since 1970.
+///
+/// # Errors
+/// A description of the expected value.
+pub fn point_in_time(text: &str) -> Result<Timespec, String> {
+    let read = match text.strip_prefix('@') {
+        Some(seconds) => since_1970(seconds),
+        None => date_and_time(text),
+    };
+    read.ok_or_else(|| format!("{text}: not a time such as 2024-02-29T12:00:00 (UTC) or @1709208000"))
+}
+
+fn since_1970(text: &str) -> Option<Timespec> {
+    let (secs, nanos) = match text.split_once('.') {
+        Some((secs, fraction)) => (secs, fraction_of_second(fraction)?),
+        None => (text, 0),
+    };
+    let whole: i64 = secs.parse().ok()?;
+    // Nanoseconds count forwards also before 1970.
+    let back = secs.starts_with('-') && nanos > 0;
+    Some(Timespec {
+        secs: whole.checked_sub(back.into())?,
+        nanos: if back { 1_000_000_000 - nanos } else { nanos },
+    })
+}
+
+fn date_and_time(text: &str) -> Option<Timespec> {
+    let text = text.strip_suffix('Z').or_else(|| text.strip_suffix(" UTC")).unwrap_or(text);
+    let (date_text, clock) = text.split_once(['T', ' ']).unwrap_or((text, "00:00"));
+    let number = |t: &str| t.parse::<i64>().ok().filter(|_| t.bytes().all(|c| c.is_ascii_digit()));
+    let [year, month, day] = numbers(date_text.split('-').map(number))?;
+    let (clock, nanos) = match clock.split_once('.') {
+        Some((clock, fraction)) => (clock, fraction_of_second(fraction)?),
+        None => (clock, 0),
+    };
+    let seconds = if clock.matches(':').count() == 1 { Some(Some(0)) } else { None };
+    let [h, min, s] = numbers(clock.split(':').map(number).chain(seconds))?;
+    let at = days(year, month, day);
+    // A day that the month does not have comes back as another date.
+    let is_real = (1..=12).contains(&month) && date(at) == (year, month, day) && h < 24 && min < 60 && s < 60;
+    is_real.then(|| Timespec { secs: at * 86_400 + h * 3600 + min * 60 + s, nanos })
+}
+
+fn numbers(mut parts: impl Iterator<Item = Option<i64>>) -> Option<[i64; 3]> {
+    let three = [parts.next()??, parts.next()??, parts.next()??];
+    if parts.next().is_none() && three[0] < 1_000_000 { Some(three) } else { None }
+}
+
+/// Nanoseconds of the digits behind the point.
+fn fraction_of_second(digits: &str) -> Option<u32> {
+    let is_number = !digits.is_empty() && digits.bytes().all(|c| c.is_ascii_digit());
+    is_number.then(|| format!("{digits:0<9}")[..9].parse().ok()).flatten()
+}
+
 /// Reads a user and a group, such as 1000:1000.
 ///
 /// # Errors
@@ -132,6 +194,51 @@ mod tests {
             "5000 s",
         ];
         assert_eq!(shown.map(duration), want);
+    }
+
+    /// Each time is read by date(1), too.
+    #[test]
+    fn times_are_those_of_date() {
+        let texts = [
+            "1970-01-01",
+            "2024-02-29 12:34",
+            "2024-02-29T12:34:56",
+            "2000-02-29T23:59:59Z",
+            "1969-12-31 23:59:59 UTC",
+            "1900-03-01",
+            "2100-02-28",
+            "0001-01-01",
+            "9999-12-31T23:59:59",
+            "@0",
+            "@1709208000",
+            "@-1",
+        ];
+        for text in texts {
+            let out = std::process::Command::new("date").args(["-u", "-d", text, "+%s"]).output().unwrap();
+            let theirs: i64 = String::from_utf8(out.stdout).unwrap().trim().parse().unwrap();
+            assert_eq!(point_in_time(text), Ok(Timespec { secs: theirs, nanos: 0 }), "{text}");
+        }
+        let exact = |secs, nanos| Ok(Timespec { secs, nanos });
+        assert_eq!(point_in_time("1970-01-01T00:00:01.5Z"), exact(1, 500_000_000));
+        assert_eq!(point_in_time("@-1.25"), exact(-2, 750_000_000));
+        assert_eq!(point_in_time("@5.000000001"), exact(5, 1));
+        let t = Timespec { secs: 1_709_208_000, nanos: 123_456_789 };
+        assert_eq!(point_in_time(&time(t, true)), Ok(t));
+        assert_eq!(point_in_time(&rfc3339_nanos(t)), Ok(t));
+        for text in [
+            "",
+            "@",
+            "now",
+            "2023-02-29",
+            "2024-13-01",
+            "2024-00-01",
+            "2024-01-01T24:00",
+            "2024-01",
+            "-1-01-01",
+            "@1.x",
+        ] {
+            assert!(point_in_time(text).is_err(), "{text}");
+        }
     }
 
     #[test]

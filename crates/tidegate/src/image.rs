@@ -5,9 +5,9 @@
 //! in place: see [`Unfinished`].
 
 use crate::error::{About, Error, Refusal, Result, path_bytes};
-use crate::export::replace::temporary;
 use crate::found::{Found, found};
 use crate::host;
+use crate::paths::temporary;
 use crate::unfinished::Unfinished;
 use crate::within::within;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, PROC_SUPER_MAGIC, StatxAttributes, StatxFlags, XattrFlags};

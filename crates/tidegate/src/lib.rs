@@ -10,7 +10,7 @@
 //! | [`info`] | a volume's own structures |
 //! | [`offline`], [`new_volume`] | check and repair; an empty volume |
 //! | `partitions`, [`within`](mod@within) | the partitions of a disk; `disk.img@1M` |
-//! | [`paths`] | operations by path, as the superuser |
+//! | [`paths`], `each` | operations by path, as the superuser; those on all files of a tree |
 //! | [`mkfs`](mod@mkfs), [`image`], `spool` | making a volume; its file; a source that is read once |
 //! | [`found`], [`unfinished`] | content that a new volume would overwrite; remains of an unfinished volume |
 //! | `estimate`, `fit` | how many blocks a tree takes; how large a volume it needs |
@@ -41,6 +41,7 @@ pub mod cgroup;
 mod descent;
 pub mod detect;
 pub mod devices;
+mod each;
 pub mod error;
 mod estimate;
 pub mod export;

@@ -102,6 +102,9 @@ impl Volume {
             return Err(self.nameless(path, "removed"));
         }
         let inode = self.vfs().lookup(&at.dir, at.name).map_err(|e| self.error_at(path, e))?;
+        if at.must_be_dir && !inode.is_dir() {
+            return Err(self.error_at(path, ErrorKind::NotADirectory.into()));
+        }
         if !inode.is_dir() {
             return self.vfs().unlink(&Cred::ROOT, &at.dir, at.name).map_err(|e| self.error_at(path, e));
         }
@@ -157,6 +160,9 @@ impl Volume {
         }
         let go = || {
             let inode = vfs.lookup(&old.dir, old.name)?;
+            if old.must_be_dir && !inode.is_dir() {
+                return Err(ErrorKind::NotADirectory.into());
+            }
             let old_at = (&old.dir, old.name);
             match self.find(to, true) {
                 Ok(Some(d)) if d.is_dir() && d.ino != inode.ino => {
@@ -174,31 +180,59 @@ impl Volume {
         go().map_err(|e| self.error_at(from, e.of(format!("moving to {}", crate::error::show(to)))))
     }
 
-    /// Gives the file at `target` another name, `path`.
+    /// Gives the file at `target` another name, `path`. With `replace`, another file loses that name once the new one can
+    /// have it.
     ///
     /// # Errors
     /// Those of link.
-    pub fn link(&self, target: &[u8], path: &[u8]) -> Result<()> {
+    pub fn link(&self, target: &[u8], path: &[u8], replace: bool) -> Result<()> {
         let inode = self.resolve(target, false)?;
         if inode.is_dir() {
             let what = "a directory has one name; ln -s makes a symbolic link to it";
             return Err(self.error_at(target, tidegate_vfs::Error::new(ErrorKind::NotPermitted, what)));
         }
-        let go = || {
-            let at = self.vfs().resolve_parent(&Cred::ROOT, path)?;
-            self.vfs().link(&Cred::ROOT, &inode, &at.dir, at.name)
-        };
-        go().map_err(|e| self.error_at(path, e))
+        if replace && self.find(path, false)?.is_some_and(|old| old.ino == inode.ino) {
+            return Ok(());
+        }
+        self.give_name(path, replace, &|dir, name| self.vfs().link(&Cred::ROOT, &inode, dir, name))
     }
 
-    /// Makes a symbolic link at `path`.
+    /// Makes a symbolic link at `path`. With `replace`, it takes the place of another file.
     ///
     /// # Errors
     /// Those of symlink.
-    pub fn symlink(&self, target: &[u8], path: &[u8]) -> Result<()> {
+    pub fn symlink(&self, target: &[u8], path: &[u8], replace: bool) -> Result<()> {
+        self.give_name(path, replace, &|dir, name| {
+            self.vfs().symlink(&Cred::ROOT, dir, name, target).map(drop)
+        })
+    }
+
+    /// Has a name made that is no directory's. A file that has it keeps it until the new one is there.
+    fn give_name(
+        &self,
+        path: &[u8],
+        replace: bool,
+        make: &dyn Fn(&Arc<Inode>, &[u8]) -> tidegate_vfs::Result<()>,
+    ) -> Result<()> {
         let go = || {
             let at = self.vfs().resolve_parent(&Cred::ROOT, path)?;
-            self.vfs().symlink(&Cred::ROOT, &at.dir, at.name, target).map(drop)
+            if at.must_be_dir {
+                return Err(ErrorKind::NotADirectory.into());
+            }
+            match self.vfs().lookup(&at.dir, at.name) {
+                Ok(old) if replace && old.is_dir() => Err(ErrorKind::IsADirectory.into()),
+                Ok(_) if replace => {
+                    let beside = temporary();
+                    make(&at.dir, beside.as_bytes())?;
+                    let (from, to) = ((&at.dir, beside.as_bytes()), (&at.dir, at.name));
+                    self.vfs().rename(&Cred::ROOT, from, to, RenameFlags::empty()).inspect_err(|_| {
+                        // The volume may have stopped: the error that is told is the first.
+                        let _ = self.vfs().unlink(&Cred::ROOT, &at.dir, beside.as_bytes());
+                    })
+                }
+                Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
+                _ => make(&at.dir, at.name),
+            }
         };
         go().map_err(|e| self.error_at(path, e))
     }
@@ -227,7 +261,7 @@ impl Volume {
     }
 
     /// Refuses the root, and a path that ends in a dot.
-    fn nameless(&self, path: &[u8], done: &str) -> Error {
+    pub(crate) fn nameless(&self, path: &[u8], done: &str) -> Error {
         let what = match path.iter().all(|&b| b == b'/') {
             true => format!("the volume's root cannot be {done}; name what is in it"),
             false => format!("a path that ends in . or .. cannot be {done}; end it in the directory's name"),
@@ -244,6 +278,11 @@ impl Volume {
     ) -> Error {
         Error::refused(kind, self.subject().inside(path), what)
     }
+}
+
+/// A name that is free, for a file that is to take another's name once it is complete.
+pub(crate) fn temporary() -> String {
+    format!(".tidegate-{:016x}", tidegate_rt::clock::entropy())
 }
 
 /// `name` below `dir`.

@@ -5,8 +5,8 @@ use crate::place::{Place, Where};
 use crate::report;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
+use tidegate::Result;
 use tidegate::paths::join;
-use tidegate::{Result, Volume};
 
 /// Arguments of `tidegate ln`.
 #[derive(clap::Args)]
@@ -41,20 +41,9 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     {
         path = join(&path, name);
     }
-    let made = make(args, &volume, &target.path, &path);
+    let made = match args.symbolic {
+        true => volume.symlink(&target.path, &path, args.force),
+        false => volume.link(&target.path, &path, args.force),
+    };
     report::after_change(global, made, volume)
-}
-
-fn make(args: &Args, volume: &Volume, target: &[u8], path: &[u8]) -> Result<()> {
-    if args.force
-        && let Some(old) = volume.find(path, false)?
-        && !old.is_dir()
-    {
-        // The old file is removed only if the link can be made.
-        if !args.symbolic && volume.resolve(target, false)?.ino == old.ino {
-            return Ok(());
-        }
-        volume.remove(path, false)?;
-    }
-    if args.symbolic { volume.symlink(target, path) } else { volume.link(target, path) }
 }

@@ -3,6 +3,8 @@
 mod cat;
 pub mod check;
 mod checkpoints;
+mod chmod;
+mod chown;
 mod cp;
 mod df;
 mod guest;
@@ -15,11 +17,13 @@ mod mkfs;
 mod mount;
 mod mv;
 mod rm;
+mod rmdir;
 mod shells;
 mod stat;
 mod sync;
 mod tar;
 mod top;
+mod touch;
 mod trace;
 mod tree;
 mod trim;
@@ -50,10 +54,18 @@ pub enum Command {
     Mkdir(mkdir::Args),
     /// Remove files and trees
     Rm(rm::Args),
+    /// Remove empty directories
+    Rmdir(rmdir::Args),
     /// Move or rename
     Mv(mv::Args),
     /// Make hard or symbolic links
     Ln(ln::Args),
+    /// Change permission bits
+    Chmod(chmod::Args),
+    /// Change owners and groups
+    Chown(chown::Args),
+    /// Set times; make missing files, empty
+    Touch(touch::Args),
     /// Write a tree as a tar to standard output
     Tar(tar::Args),
     /// Show capacity and use
@@ -110,8 +122,12 @@ impl Command {
             Command::Tree(a) => tree::run(a, global),
             Command::Mkdir(a) => mkdir::run(a, global),
             Command::Rm(a) => rm::run(a, global),
+            Command::Rmdir(a) => rmdir::run(a, global),
             Command::Mv(a) => mv::run(a, global),
             Command::Ln(a) => ln::run(a, global),
+            Command::Chmod(a) => chmod::run(a, global),
+            Command::Chown(a) => chown::run(a, global),
+            Command::Touch(a) => touch::run(a, global),
             Command::Tar(a) => tar::run(a, global),
             Command::Df(a) => df::run(a, global),
             Command::Trim(a) => trim::run(a, global),

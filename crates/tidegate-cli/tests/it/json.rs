@@ -10,7 +10,7 @@ use std::process::{Output, Stdio};
 const OF_MOUNTS: [&str; 5] = ["umount", "sync", "top", "trace", "why"];
 
 /// Each command, some with several ways. `#` is the number of the run.
-const CASES: [&str; 28] = [
+const CASES: [&str; 32] = [
     "mkfs --size 64M new#.img",
     "cp f a.img:/f#",
     "cp a.img:/f out#",
@@ -20,6 +20,10 @@ const CASES: [&str; 28] = [
     "stat a.img:/f",
     "tree a.img:/",
     "mkdir a.img:/d#",
+    "touch a.img:/t#",
+    "chmod 600 a.img:/t#",
+    "chown 1:2 a.img:/t#",
+    "rmdir a.img:/d#",
     "ln a.img:/f a.img:/l#",
     "mv a.img:/l# a.img:/m#",
     "rm a.img:/m#",

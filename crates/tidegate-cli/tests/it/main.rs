@@ -8,6 +8,7 @@
 mod common;
 
 mod arguments;
+mod attributes;
 mod commands;
 mod cp;
 mod cp_across;

@@ -3,6 +3,7 @@
 //! The old file keeps the name until the new one is complete. Then one step replaces it.
 
 use crate::host;
+use crate::paths::temporary;
 use rustix::fs::{AtFlags, FileType};
 use std::ffi::{CStr, CString};
 use std::os::fd::BorrowedFd;
@@ -34,11 +35,6 @@ pub fn make<T>(
     }
     let beside = CString::new(temporary()).map_err(|_| Errno::INVAL)?;
     how(&beside).map(|t| (t, Made::Beside(beside, name.to_owned())))
-}
-
-/// A name that is free.
-pub fn temporary() -> String {
-    format!(".tidegate-{:016x}", tidegate_rt::clock::entropy())
 }
 
 impl Made {

@@ -1,0 +1,103 @@
+//! Changes of many files: those that a path names, and all below it.
+
+use crate::error::{Error, Result};
+use crate::trail::{Met, Trail};
+use crate::volume::Volume;
+use std::sync::Arc;
+use tidegate_vfs::{Cred, DirEntry, ErrorKind, Inode, SetAttr};
+
+/// A directory of which some entries are still to be visited.
+struct Level {
+    dir: Arc<Inode>,
+    rest: std::vec::IntoIter<DirEntry>,
+    at: Trail,
+}
+
+impl Volume {
+    /// Sets attributes of the file at `path`, and with `below` of all files below it: those that `change` gives for each.
+    /// A link at the end of `path` is followed when `follow` says so, and links below are not. A directory comes before
+    /// its content. An obstacle is handed to `failed`, and the rest is done.
+    pub fn set_each(
+        &self,
+        path: &[u8],
+        (follow, below): (bool, bool),
+        change: &dyn Fn(&Inode) -> Option<SetAttr>,
+        failed: &mut dyn FnMut(Error),
+    ) {
+        let set = |inode: &Arc<Inode>, at: &Trail| match change(inode) {
+            Some(set) => {
+                self.vfs().setattr(&Cred::ROOT, inode, &set).map_err(|e| self.error_at(&at.path(), e))
+            }
+            None => Ok(()),
+        };
+        let (mut met, mut stack) = (Met::default(), Vec::new());
+        let top = Trail::new(path);
+        let begun = self.resolve(path, follow).and_then(|inode| {
+            set(&inode, &top)?;
+            if below && inode.is_dir() { self.enter(&mut met, inode, top).map(Some) } else { Ok(None) }
+        });
+        stack.extend(begun.map_err(&mut *failed).ok().flatten());
+        while let Some(level) = stack.last_mut() {
+            let Some(entry) = level.rest.next() else {
+                stack.pop();
+                continue;
+            };
+            let at = level.at.below(&entry.name);
+            let inode = self.vfs().lookup(&level.dir, &entry.name);
+            let done = inode.map_err(|e| self.error_at(&at.path(), e)).and_then(|inode| {
+                set(&inode, &at)?;
+                if inode.is_dir() { self.enter(&mut met, inode, at).map(Some) } else { Ok(None) }
+            });
+            stack.extend(done.map_err(&mut *failed).ok().flatten());
+        }
+    }
+
+    fn enter(&self, met: &mut Met, dir: Arc<Inode>, at: Trail) -> Result<Level> {
+        met.enter(self, &dir, &at)?;
+        let entries = self.list_dir(&dir).map_err(|e| self.error_at(&at.path(), e))?;
+        Ok(Level { dir, rest: entries.into_iter(), at })
+    }
+
+    /// Makes an empty file at `path` unless there is something, and returns what is there. The last link is followed.
+    ///
+    /// # Errors
+    /// The parent is missing, or there is no space.
+    pub fn touch(&self, path: &[u8], mode: u32) -> Result<Arc<Inode>> {
+        if let Some(found) = self.find(path, true)? {
+            return Ok(found);
+        }
+        let make = || {
+            let at = self.vfs().resolve_parent(&Cred::ROOT, path)?;
+            if at.must_be_dir {
+                return Err(ErrorKind::IsADirectory.into());
+            }
+            self.vfs().create(&Cred::ROOT, &at.dir, at.name, mode)
+        };
+        make().map_err(|e| self.error_at(path, e))
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// The path names no directory, or one that is not empty.
+    pub fn rmdir(&self, path: &[u8]) -> Result<()> {
+        let at = self.vfs().resolve_parent(&Cred::ROOT, path).map_err(|e| self.error_at(path, e))?;
+        if at.name.is_empty() {
+            return Err(self.nameless(path, "removed"));
+        }
+        self.vfs().rmdir(&Cred::ROOT, &at.dir, at.name).map_err(|e| self.error_at(path, e))
+    }
+
+    /// The content of a small regular file, such as `/etc/passwd`; at most `most` bytes of it.
+    ///
+    /// # Errors
+    /// As [`Volume::open_file`]; those of reading.
+    pub fn read_small(&self, path: &[u8], most: usize) -> Result<Vec<u8>> {
+        let file = self.open_file(path)?;
+        let size = usize::try_from(file.size()).unwrap_or(usize::MAX).min(most);
+        let mut bytes = vec![0; size];
+        let n = file.read_at(0, &mut bytes).map_err(|e| self.error_at(path, e))?;
+        bytes.truncate(n);
+        Ok(bytes)
+    }
+}
