@@ -313,3 +313,54 @@ fn owners_and_set_id_bits_are_left_behind_when_told() {
         assert!(line.starts_with("--no-same-owner, --no-same-permissions: "), "{line}");
     }
 }
+
+/// The caller named the directory, and not the link in it.
+#[test]
+fn a_link_in_the_destination_leads_no_tree_elsewhere() {
+    let b = Bench::new();
+    volume(&b);
+    fs::create_dir_all(b.path("victim")).unwrap();
+    fs::write(b.path("victim/f"), "old").unwrap();
+    fs::create_dir(b.path("out")).unwrap();
+    std::os::unix::fs::symlink("../victim", b.path("out/d")).unwrap();
+    let out = b.command(&["cp", "a.img:/d", "out"]).output().unwrap();
+    assert_eq!(lines(&out, 1), ["tidegate: out/d: not a directory"]);
+    assert_eq!(fs::read(b.path("victim/f")).unwrap(), b"old");
+    assert_eq!(fs::read_dir(b.path("victim")).unwrap().count(), 1);
+    // Here the link is what the caller named.
+    b.ok(&["cp", "a.img:/d/.", "out/d"]);
+    assert_eq!(fs::read(b.path("victim/f")).unwrap(), b"content");
+}
+
+/// Files on the host have the permissions of the volume's, whatever ACL their directory hands down.
+#[test]
+fn a_default_acl_of_the_host_is_left_out() {
+    let b = Bench::new();
+    volume(&b);
+    fs::create_dir(b.path("out")).unwrap();
+    let entries: [(u16, u16, u32); 5] =
+        [(1, 7, u32::MAX), (2, 7, 65534), (4, 0, u32::MAX), (0x10, 7, u32::MAX), (0x20, 0, u32::MAX)];
+    let bytes = |(tag, perm, id): (u16, u16, u32)| {
+        [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let acl = [2_u32.to_le_bytes().to_vec(), entries.map(bytes).concat()].concat();
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(b.path("out"), "system.posix_acl_default", &acl, flags).unwrap();
+    let fifo = b.path("fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rustix::fs::Mode::from(0o644), 0)
+        .unwrap();
+    b.ok(&["mkdir", "-m", "755", "a.img:/d/sub"]);
+    b.ok(&["cp", "fifo", "a.img:/d/sub/fifo"]);
+    b.ok(&["chmod", "644", "a.img:/d/f", "a.img:/d/sub/fifo"]);
+    b.ok(&["cp", "a.img:/d/f", "a.img:/d/sub/fifo", "a.img:/d", "out"]);
+    for (name, mode) in
+        [("f", 0o644), ("fifo", 0o644), ("d", 0o755), ("d/f", 0o644), ("d/sub", 0o755), ("d/sub/fifo", 0o644)]
+    {
+        let path = b.path("out").join(name);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, mode, "{name}");
+        for acl in ["system.posix_acl_access", "system.posix_acl_default"] {
+            let got = rustix::fs::lgetxattr(&path, acl, &mut [0_u8; 0][..]);
+            assert_eq!(got, Err(rustix::io::Errno::NODATA), "{name}: {acl}");
+        }
+    }
+}

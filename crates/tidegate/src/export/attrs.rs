@@ -28,6 +28,8 @@ const SET_ID: u32 = 0o6000;
 /// The attribute with a file's capabilities, and the prefix of those with ACLs.
 const CAPABILITY: &[u8] = b"security.capability";
 const ACLS: &[u8] = b"system.posix_acl_";
+const ACCESS_ACL: &str = "system.posix_acl_access";
+const DEFAULT_ACL: &str = "system.posix_acl_default";
 
 impl Attrs {
     /// Settings for this process and for the options in `to`.
@@ -86,7 +88,8 @@ impl Attrs {
         Mode::from_raw_mode(if foreign { meta.mode & 0o700 } else { meta.mode & 0o777 })
     }
 
-    /// Sets all attributes on an open file or directory. `made` is the mode with which it was created.
+    /// Sets all attributes on an open file or directory. `made` is the mode with which it was created, in a directory from
+    /// which it `inherits` a group or an ACL.
     ///
     /// # Errors
     /// Errors that are no refusals.
@@ -96,13 +99,16 @@ impl Attrs {
         name: &[u8],
         meta: &Meta,
         made: Option<Mode>,
-        inherits_group: bool,
+        inherits: bool,
     ) -> Result<(), Errno> {
-        let foreign = meta.uid != self.uid || meta.gid != self.gid || inherits_group || made.is_none();
+        let foreign = meta.uid != self.uid || meta.gid != self.gid || inherits || made.is_none();
         let mut mode = meta.mode;
         if foreign && let Err(e) = std::os::unix::fs::fchown(fd, Some(meta.uid), Some(meta.gid)) {
             self.refuse("owners", name, errno(&e))?;
             mode &= !SET_ID;
+        }
+        if inherits {
+            drop_acls(fd);
         }
         for (key, value) in &meta.xattrs {
             if let Err(e) = rustix::fs::fsetxattr(fd, &key[..], value, XattrFlags::empty()) {
@@ -117,19 +123,29 @@ impl Attrs {
         rustix::fs::futimens(fd, &times(meta))
     }
 
-    /// Sets all attributes on a name that cannot be opened.
+    /// Sets all attributes on a name that cannot be opened, in a directory from which it `inherits` a group or an ACL.
     ///
     /// # Errors
     /// Errors that are no refusals.
-    pub fn set_at(&mut self, dir: BorrowedFd<'_>, name: &CStr, meta: &Meta) -> Result<(), Errno> {
+    pub fn set_at(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        name: &CStr,
+        meta: &Meta,
+        inherits: bool,
+    ) -> Result<(), Errno> {
         let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
         let mut mode = meta.mode;
         if let Err(e) = rustix::fs::chownat(dir, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW) {
             self.refuse("owners", name.to_bytes(), e)?;
             mode &= !SET_ID;
         }
+        let path = proc_path(dir, name);
+        if inherits {
+            // There may be none; an ACL that stays is narrowed by the mode.
+            let _ = rustix::fs::lremovexattr(&path[..], ACCESS_ACL);
+        }
         if !meta.xattrs.is_empty() {
-            let path = proc_path(dir, name);
             for (key, value) in &meta.xattrs {
                 if let Err(e) = rustix::fs::lsetxattr(&path[..], &key[..], value, XattrFlags::empty()) {
                     self.refuse("extended attributes", name.to_bytes(), e)?;
@@ -141,6 +157,18 @@ impl Attrs {
         }
         rustix::fs::utimensat(dir, name, &times(meta), AtFlags::SYMLINK_NOFOLLOW)
     }
+}
+
+/// Removes the ACLs that a file got from its directory. There may be none, or the host may know none.
+pub fn drop_acls(fd: BorrowedFd<'_>) {
+    for name in [ACCESS_ACL, DEFAULT_ACL] {
+        let _ = rustix::fs::fremovexattr(fd, name);
+    }
+}
+
+/// Whether files get an ACL from this directory.
+pub fn hands_acls_down(dir: BorrowedFd<'_>) -> bool {
+    rustix::fs::fgetxattr(dir, DEFAULT_ACL, &mut [0_u8; 0][..]).is_ok()
 }
 
 /// Calls libc's function, which tools such as fakeroot wrap: rustix only has the system call.

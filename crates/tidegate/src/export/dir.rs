@@ -1,6 +1,6 @@
 //! Makes a tree on the host.
 
-use super::attrs::Attrs;
+use super::attrs::{self, Attrs};
 use super::replace;
 use super::sink::Sink;
 use super::{Exported, Item, Piece, To};
@@ -24,8 +24,8 @@ struct Level {
     /// Length of its path.
     path: usize,
     meta: Meta,
-    /// Files that are made in it get its group.
-    inherits_group: bool,
+    /// Files that are made in it get its group, or an ACL.
+    hands_down: bool,
     /// It existed, the caller named it, and it keeps its attributes.
     keeps: bool,
 }
@@ -45,6 +45,8 @@ struct Writer {
     links: HashMap<u64, Vec<u8>>,
     /// Also set the attributes of directories that existed before.
     attributes: bool,
+    /// The top is not a name that the caller gave.
+    inside: bool,
     /// The depth below a directory that could not be made.
     skipped: usize,
     failed: Failed,
@@ -65,7 +67,7 @@ struct Current {
 /// The host's, with the path, when no more can be written.
 pub fn write(to: &To, from: Receiver<Vec<Item>>, failed: Failed) -> Result<Exported> {
     let attrs = Attrs::of_process(to);
-    let (attributes, to) = (to.attributes, to.path.as_path());
+    let (attributes, inside, to) = (to.attributes, to.inside, to.path.as_path());
     let dir = crate::image::dir_of(to);
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     // A path without a name of its own (`.`, `/`, `..`) is a directory and is opened as such.
@@ -84,6 +86,7 @@ pub fn write(to: &To, from: Receiver<Vec<Item>>, failed: Failed) -> Result<Expor
         current: None,
         links: HashMap::new(),
         attributes,
+        inside,
         skipped: 0,
         failed,
     };
@@ -221,18 +224,21 @@ impl Writer {
             Err(Errno::EXIST) => false,
             r => r.map(|()| true)?,
         };
-        // Only at the top may a link lead to the directory, since the caller named it.
-        let flags = if self.stack.is_empty() && !made { flags } else { flags | OFlags::NOFOLLOW };
+        // A link may lead to the directory only where the caller named it.
+        let named = self.stack.is_empty() && !self.inside;
+        let flags = if named && !made { flags } else { flags | OFlags::NOFOLLOW };
         let fd = rustix::fs::openat(self.here(), name, flags, Mode::empty())?;
-        // The directory may have got a set-group-id bit or an ACL from its parent.
-        let st = rustix::fs::fstat(&fd)?;
-        let inherits_group = st.st_mode & 0o2000 != 0;
-        if inherits_group && made {
-            rustix::fs::fchmod(&fd, mode)?;
+        let is_set = rustix::fs::fstat(&fd)?.st_mode & 0o2000 != 0;
+        if made {
+            // The directory may have got a set-group-id bit or ACLs from its parent.
+            attrs::drop_acls(fd.as_fd());
+            if is_set {
+                rustix::fs::fchmod(&fd, mode)?;
+            }
         }
-        let inherits_group = inherits_group && !made;
+        let hands_down = !made && (is_set || attrs::hands_acls_down(fd.as_fd()));
         let keeps = !made && self.stack.is_empty() && !self.attributes;
-        self.stack.push(fd, Level { path: self.path.len(), meta, inherits_group, keeps })
+        self.stack.push(fd, Level { path: self.path.len(), meta, hands_down, keeps })
     }
 
     /// Begins a file. A file that the caller named as the whole destination is overwritten, not replaced.
@@ -256,7 +262,7 @@ impl Writer {
         c.sink.end(c.size)?;
         let made = c.sink.made();
         if made.is_some() || self.attributes && c.sink.is_file() {
-            let inherits = self.stack.last().is_none_or(|(_, l)| l.inherits_group);
+            let inherits = self.stack.last().is_none_or(|(_, l)| l.hands_down);
             self.attrs.set(c.sink.fd(), c.name.to_bytes(), &c.meta, made, inherits)?;
         }
         if let Some(c) = self.current.take() {
@@ -277,6 +283,7 @@ impl Writer {
 
     fn special(&mut self, name: &CString, meta: &Meta, target: &[u8]) -> std::result::Result<(), Errno> {
         let top = self.stack.is_empty();
+        let inherits = self.stack.last().is_none_or(|(_, l)| l.hands_down);
         // The borrow of the directory ends before the attributes are set.
         let Writer { stack, base, attrs, path, .. } = self;
         let dir = stack.last().map_or(base.as_fd(), |(fd, _)| fd);
@@ -292,7 +299,7 @@ impl Writer {
             }
         });
         match made {
-            Ok(((), made)) => match attrs.set_at(dir, made.at(), meta) {
+            Ok(((), made)) => match attrs.set_at(dir, made.at(), meta, inherits) {
                 Ok(()) => made.settle(dir),
                 Err(e) => {
                     made.give_up(dir);

@@ -46,6 +46,8 @@ pub struct To {
     /// The path of the destination. An existing directory is filled. An existing file of any kind takes the
     /// content of an item that is no directory, and otherwise stays as it is; a link to it is followed.
     pub path: PathBuf,
+    /// The path's last name is the item's, and not one that the caller named: a link there is no directory to fill.
+    pub inside: bool,
     /// An existing file or directory also gets the other attributes.
     pub attributes: bool,
     /// All files keep their owner and group. Otherwise they belong to the caller, and lose set-id bits and

@@ -92,7 +92,7 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
         Where::Host(to) if to == Path::new("-") => stream_out(&from, global),
         Where::Host(path) => {
             let (owners, permissions) = (!args.no_same_owner, !args.no_same_permissions);
-            let to = export::To { path, attributes: args.preserve, owners, permissions };
+            let to = export::To { path, inside: false, attributes: args.preserve, owners, permissions };
             outward(&from, to, args, global)
         }
     }
@@ -188,13 +188,13 @@ impl Outward {
     fn copy(&mut self, place: &Place, global: &Global, progress: &Arc<Progress>) -> Result<bool> {
         let volume = global.read(place)?;
         let inode = volume.resolve(&place.path, false)?;
-        let path = host_target(place, inode.is_dir(), &self.to.path)?;
+        let (path, inside) = host_target(place, inode.is_dir(), &self.to.path)?;
         self.to_stdout |= is_stdout(&path);
         if self.to_stdout {
             global.refuse_json(CONTENT_GOES_OUT)?;
         }
         let from = export::From { inode, path: place.path.clone() };
-        let to = export::To { path, ..self.to };
+        let to = export::To { path, inside, ..self.to };
         let done = export::to_host(&volume, &from, to, progress, &global.failed());
         drop(from);
         let unmounted = volume.unmount();
@@ -217,13 +217,12 @@ fn is_stdout(path: &Path) -> bool {
     stdout.and_then(|f| f.metadata()).is_ok_and(|m| (m.dev(), m.ino()) == (to.dev(), to.ino()))
 }
 
-/// The target of a place on the host.
-fn host_target(place: &Place, is_dir: bool, to: &Path) -> Result<PathBuf> {
+/// The target of a place on the host, and whether its last name is the place's.
+fn host_target(place: &Place, is_dir: bool, to: &Path) -> Result<(PathBuf, bool)> {
     let name = place.name().map(|n| OsString::from_vec(n.to_vec()));
-    let target = match name {
-        _ if !to.is_dir() => to.to_path_buf(),
-        Some(name) => to.join(name),
-        None => to.to_path_buf(),
+    let (target, inside) = match name.filter(|_| to.is_dir()) {
+        Some(name) => (to.join(name), true),
+        None => (to.to_path_buf(), false),
     };
     if !to.is_dir() && !is_dir && path_bytes(to).ends_with(b"/") {
         return Err(Error::refused(Refusal::NotADirectory, to, "not a directory"));
@@ -232,5 +231,5 @@ fn host_target(place: &Place, is_dir: bool, to: &Path) -> Result<PathBuf> {
     if id(&target).is_some_and(|i| Some(i) == id(&within(&place.image).0)) {
         return Err(Error::argument(&target, "is the image itself"));
     }
-    Ok(target)
+    Ok((target, inside))
 }
