@@ -1,13 +1,14 @@
 //! ioctls: flags of inodes, and calls about the volume as a whole.
 
 use crate::errno::{Result, ToErrno};
+use crate::privileges::Capability;
 use crate::server::{Caller, ROOT, Server};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use tidegate::vfs::{JOURNAL_DATA, SetAttr};
+use tidegate::vfs::{APPEND_ONLY, IMMUTABLE, JOURNAL_DATA, SetAttr};
 
 /// Makes everything durable, as syncfs(2) does where the kernel forwards it: `_IO(0xf5, 0x74)`. See
 /// [`full_sync`].
@@ -137,6 +138,11 @@ impl Server {
         let settable = SETTABLE | self.vfs().fs().own_flags() | if inode.is_dir() { SYNC } else { 0 };
         if (flags ^ old) & !settable != 0 {
             return Err(Errno::OPNOTSUPP);
+        }
+        // Kernels before 5.13 leave this to the server, too.
+        self.check_owner(&inode, caller)?;
+        if (flags ^ old) & (IMMUTABLE | APPEND_ONLY) != 0 && !caller.is_capable(Capability::LinuxImmutable) {
+            return Err(Errno::PERM);
         }
         if (flags ^ old) & JOURNAL_DATA != 0 {
             // All users share the journal's space. The kernel leaves the check to the server.

@@ -21,6 +21,8 @@ pub(crate) enum Capability {
     Fowner = 3,
     /// `CAP_FSETID`: keep set-id bits.
     Fsetid = 4,
+    /// `CAP_LINUX_IMMUTABLE`: change the flags that forbid changes.
+    LinuxImmutable = 9,
     /// `CAP_SYS_ADMIN`: act on the volume as a whole.
     SysAdmin = 21,
 }

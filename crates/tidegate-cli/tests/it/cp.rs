@@ -345,7 +345,10 @@ fn a_default_acl_of_the_host_is_left_out() {
     };
     let acl = [2_u32.to_le_bytes().to_vec(), entries.map(bytes).concat()].concat();
     let flags = rustix::fs::XattrFlags::empty();
-    rustix::fs::setxattr(b.path("out"), "system.posix_acl_default", &acl, flags).unwrap();
+    fs::create_dir(b.path("out/filled")).unwrap();
+    for dir in ["out", "out/filled"] {
+        rustix::fs::setxattr(b.path(dir), "system.posix_acl_default", &acl, flags).unwrap();
+    }
     let fifo = b.path("fifo");
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rustix::fs::Mode::from(0o644), 0)
         .unwrap();
@@ -353,9 +356,17 @@ fn a_default_acl_of_the_host_is_left_out() {
     b.ok(&["cp", "fifo", "a.img:/d/sub/fifo"]);
     b.ok(&["chmod", "644", "a.img:/d/f", "a.img:/d/sub/fifo"]);
     b.ok(&["cp", "a.img:/d/f", "a.img:/d/sub/fifo", "a.img:/d", "out"]);
-    for (name, mode) in
-        [("f", 0o644), ("fifo", 0o644), ("d", 0o755), ("d/f", 0o644), ("d/sub", 0o755), ("d/sub/fifo", 0o644)]
-    {
+    b.ok(&["cp", "a.img:/d/.", "out/filled"]);
+    for (name, mode) in [
+        ("f", 0o644),
+        ("fifo", 0o644),
+        ("d", 0o755),
+        ("d/f", 0o644),
+        ("d/sub", 0o755),
+        ("d/sub/fifo", 0o644),
+        ("filled/f", 0o644),
+        ("filled/sub/fifo", 0o644),
+    ] {
         let path = b.path("out").join(name);
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, mode, "{name}");
         for acl in ["system.posix_acl_access", "system.posix_acl_default"] {

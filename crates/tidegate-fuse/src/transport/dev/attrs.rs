@@ -50,7 +50,7 @@ impl Worker {
                 })
             }
             SETXATTR => {
-                let (size, flags, more, _) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
+                let (size, flags, more) = r.setxattr_in()?;
                 let name = r.name()?;
                 let value = r.bytes(size as usize)?;
                 server

@@ -42,6 +42,15 @@ impl<'a> Reader<'a> {
         self.take(n).map(drop)
     }
 
+    /// Size, flags, and flags of the protocol of a SETXATTR. Kernels before 5.13 do not send the last: there the name
+    /// is next, and no name begins with a byte as low as the first of those flags.
+    pub fn setxattr_in(&mut self) -> Result<(u32, u32, u32), Errno> {
+        let (size, flags) = (self.u32()?, self.u32()?);
+        let is_short = self.0.first().is_some_and(|b| *b >= b' ');
+        let more = if is_short { 0 } else { (self.u32()?, self.u32()?).0 };
+        Ok((size, flags, more))
+    }
+
     /// A name, without the zero that ends it.
     pub fn name(&mut self) -> Result<&'a [u8], Errno> {
         let end = self.0.iter().position(|b| *b == 0).ok_or(Errno::INVAL)?;
@@ -285,6 +294,17 @@ mod tests {
         assert_eq!(size(&|w| w.statx(&entry(), Duration::from_secs(1))), 288);
         assert_eq!(size(&|w| assert!(w.dirent(|_| (), 1, 2, 3, b"name", 100))), 32);
         assert_eq!(size(&|w| assert!(!w.dirent(|_| (), 1, 2, 3, b"name", 31))), 0);
+    }
+
+    #[test]
+    fn attributes_are_set_by_kernels_of_any_age() {
+        let numbers = |n: &[u32]| n.iter().flat_map(|n| n.to_ne_bytes()).collect::<Vec<u8>>();
+        for (head, more) in [(&[3, 1][..], 0), (&[3, 1, 0, 0], 0), (&[3, 1, 1, 0], 1)] {
+            let message = [&numbers(head)[..], b"user.key\0abc"].concat();
+            let mut r = Reader(&message);
+            assert_eq!(r.setxattr_in(), Ok((3, 1, more)));
+            assert_eq!((r.name().unwrap(), r.bytes(3).unwrap()), (&b"user.key"[..], &b"abc"[..]));
+        }
     }
 
     #[test]
