@@ -4,6 +4,7 @@ use super::ranges::Ranges;
 use crate::alloc::Promise;
 use crate::format::block_map::spans;
 use std::ops::{Deref, Range};
+use tidegate_vfs::Result;
 
 /// The promised blocks of a file.
 #[derive(Debug, Default)]
@@ -28,9 +29,28 @@ impl Promised {
         Promised { blocks: Ranges::default(), per_block, node: false }
     }
 
-    /// Adds blocks that are not promised; returns the space for them. `fits` tells whether the inode has room for so many
-    /// more extents as there are promised parts.
-    pub(crate) fn add(&mut self, part: Range<u64>, fits: impl FnOnce(usize) -> bool) -> Promise {
+    /// Adds parts that are not promised, if `take` can take the space for them, or none. `fits` tells whether the inode has
+    /// room for so many more extents as there are promised parts then.
+    pub(crate) fn add_all(
+        &mut self,
+        parts: &[Range<u64>],
+        fits: impl Fn(usize) -> bool,
+        take: impl FnOnce(Promise) -> Result<()>,
+    ) -> Result<()> {
+        let (node, mut space) = (self.node, Promise::default());
+        for part in parts {
+            space += self.add(part.clone(), &fits);
+        }
+        take(space).inspect_err(|_| {
+            for part in parts {
+                self.remove(part.clone());
+            }
+            self.node = node;
+        })
+    }
+
+    /// Adds blocks that are not promised; returns the space for them.
+    fn add(&mut self, part: Range<u64>, fits: impl FnOnce(usize) -> bool) -> Promise {
         let mut space = self.space(&part);
         self.blocks.add(part);
         if self.per_block.is_none() && !self.node && !fits(self.blocks.parts()) {
@@ -139,5 +159,23 @@ mod tests {
         assert_eq!(promised.remove(0..25), space(7, 0));
         assert_eq!(promised.remove(0..100), space(1, 1));
         assert_eq!(promised.remove(0..100), space(0, 0));
+    }
+
+    /// What was not promised is not taken back later.
+    #[test]
+    fn a_promise_that_is_refused_leaves_nothing() {
+        let mut promised = Promised::none(None);
+        let space = |extents, nodes| Promise { extents, nodes, ..Promise::default() };
+        assert_eq!(promised.add(0..1, |_| true), space(1, 0));
+        let refused = promised.add_all(
+            &[5..6, 8..9],
+            |_| false,
+            |wanted| {
+                assert_eq!(wanted, space(2, 1));
+                Err(tidegate_vfs::ErrorKind::NoSpace.into())
+            },
+        );
+        assert!(refused.is_err());
+        assert_eq!(promised.remove(0..100), space(1, 0));
     }
 }

@@ -2,7 +2,6 @@
 //! to get one.
 
 use super::Place;
-use crate::alloc::Promise;
 use crate::format::raw::RawExtentHeader;
 use crate::format::units::FileBlock;
 use crate::inode::{Ext4Inode, ei, keep_what_fits, own};
@@ -81,16 +80,9 @@ impl Ext4 {
         }
         let mut delayed = own(inode).delayed.lock();
         let new: Vec<_> = holes.into_iter().flat_map(|hole| delayed.missing(hole)).collect();
-        let mut wanted = Promise::default();
-        let fits = |parts: usize| fits_in_inode(&data, parts);
-        new.iter().for_each(|part| wanted += delayed.add(part.clone(), fits));
-        let promised = self.space()?.promise(wanted, self.kept_back());
-        if promised.is_err() {
-            new.iter().for_each(|part| {
-                delayed.remove(part.clone());
-            });
-        }
-        promised.map(|()| new)
+        let (space, fits) = (self.space()?, |parts: usize| fits_in_inode(&data, parts));
+        delayed.add_all(&new, fits, |wanted| space.promise(wanted, self.kept_back()))?;
+        Ok(new)
     }
 
     /// Takes back the promises for a range of blocks.
