@@ -6,6 +6,9 @@ use crate::volume::Volume;
 use std::sync::Arc;
 use tidegate_vfs::{Cred, DirEntry, ErrorKind, File, FileType, Inode, OpenFlags, RenameFlags};
 
+/// Makes a file under a name in a directory.
+type Make<'a> = &'a dyn Fn(&Arc<Inode>, &[u8]) -> tidegate_vfs::Result<()>;
+
 impl Volume {
     /// The inode at `path`. A link at its end is followed when `follow` says so.
     ///
@@ -208,12 +211,7 @@ impl Volume {
     }
 
     /// Has a name made that is no directory's. A file that has it keeps it until the new one is there.
-    fn give_name(
-        &self,
-        path: &[u8],
-        replace: bool,
-        make: &dyn Fn(&Arc<Inode>, &[u8]) -> tidegate_vfs::Result<()>,
-    ) -> Result<()> {
+    fn give_name(&self, path: &[u8], replace: bool, make: Make<'_>) -> Result<()> {
         let go = || {
             let at = self.vfs().resolve_parent(&Cred::ROOT, path)?;
             if at.must_be_dir {

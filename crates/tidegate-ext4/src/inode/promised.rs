@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(promised.remove(0..100), space(0, 0));
     }
 
-    /// What was not promised is not taken back later.
+    /// Space that was refused is not given back later.
     #[test]
     fn a_promise_that_is_refused_leaves_nothing() {
         let mut promised = Promised::none(None);

@@ -261,7 +261,7 @@ fn a_growing_directory_leaves_what_is_promised() {
     let image = dir.path().join("a.img");
     mke2fs(&image, &["-t", "ext3", "-b", "1024", "-m", "0", "-N", "2000"], "8M");
     let bytes = std::fs::read(&image).unwrap();
-    // What is left when the directory needs its first block of numbers.
+    // So many blocks are left when the directory needs its first block of numbers.
     for left in 0..4 {
         let (device, v) = open(&bytes);
         let at = v.mkdir(ROOT, &v.root().unwrap(), b"d", 0o755).unwrap();
