@@ -164,7 +164,7 @@ fn date_and_time(text: &str) -> Option<Timespec> {
 
 fn numbers(mut parts: impl Iterator<Item = Option<i64>>) -> Option<[i64; 3]> {
     let three = [parts.next()??, parts.next()??, parts.next()??];
-    if parts.next().is_none() && three[0] < 1_000_000 { Some(three) } else { None }
+    if parts.next().is_none() && three.iter().all(|n| *n < 1_000_000) { Some(three) } else { None }
 }
 
 /// Nanoseconds of the digits behind the point.
@@ -236,6 +236,7 @@ mod tests {
             "2024-01",
             "-1-01-01",
             "@1.x",
+            "2024-9223372036854775807-01",
         ] {
             assert!(point_in_time(text).is_err(), "{text}");
         }

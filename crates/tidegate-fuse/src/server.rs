@@ -10,7 +10,7 @@ use crate::refused::Refused;
 use crate::transport::Kernel;
 use crate::walk::Walk;
 use rustix::io::Errno;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use tidegate::Volume;
 use tidegate::vfs::{APPEND_ONLY, IMMUTABLE};
@@ -70,6 +70,8 @@ pub struct Server {
     pub(crate) view: View,
     /// The user who mounted it, and who may do to the volume as a whole what the superuser may.
     pub(crate) owner: u32,
+    /// The kernel leaves to the server who may change flags, as before 5.13.
+    pub(crate) judges_flags: AtomicBool,
     root: Ino,
     kernel: OnceLock<Box<dyn Kernel>>,
     at_end: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -89,6 +91,7 @@ impl Server {
             looked_up: AtomicU64::new(0),
             view,
             owner: rustix::process::geteuid().as_raw(),
+            judges_flags: AtomicBool::new(false),
             kernel: OnceLock::new(),
             at_end: OnceLock::new(),
             volume,

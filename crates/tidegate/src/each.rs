@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::trail::{Met, Trail};
 use crate::volume::Volume;
 use std::sync::Arc;
-use tidegate_vfs::{Cred, DirEntry, ErrorKind, Inode, SetAttr};
+use tidegate_vfs::{Cred, DirEntry, ErrorKind, Inode, OpenFlags, SetAttr};
 
 /// A directory of which some entries are still to be visited.
 struct Level {
@@ -32,23 +32,32 @@ impl Volume {
         };
         let (mut met, mut stack) = (Met::default(), Vec::new());
         let top = Trail::new(path);
-        let begun = self.resolve(path, follow).and_then(|inode| {
-            set(&inode, &top)?;
-            if below && inode.is_dir() { self.enter(&mut met, inode, top).map(Some) } else { Ok(None) }
-        });
-        stack.extend(begun.map_err(&mut *failed).ok().flatten());
+        match self.resolve(path, follow) {
+            Ok(inode) => {
+                let _ = set(&inode, &top).map_err(&mut *failed);
+                if below && inode.is_dir() {
+                    stack.extend(self.enter(&mut met, inode, top).map_err(&mut *failed));
+                }
+            }
+            Err(e) => failed(e),
+        }
         while let Some(level) = stack.last_mut() {
             let Some(entry) = level.rest.next() else {
                 stack.pop();
                 continue;
             };
             let at = level.at.below(&entry.name);
-            let inode = self.vfs().lookup(&level.dir, &entry.name);
-            let done = inode.map_err(|e| self.error_at(&at.path(), e)).and_then(|inode| {
-                set(&inode, &at)?;
-                if inode.is_dir() { self.enter(&mut met, inode, at).map(Some) } else { Ok(None) }
-            });
-            stack.extend(done.map_err(&mut *failed).ok().flatten());
+            let inode = match self.vfs().lookup(&level.dir, &entry.name) {
+                Ok(inode) => inode,
+                Err(e) => {
+                    failed(self.error_at(&at.path(), e));
+                    continue;
+                }
+            };
+            let _ = set(&inode, &at).map_err(&mut *failed);
+            if inode.is_dir() {
+                stack.extend(self.enter(&mut met, inode, at).map_err(&mut *failed));
+            }
         }
     }
 
@@ -66,14 +75,12 @@ impl Volume {
         if let Some(found) = self.find(path, true)? {
             return Ok(found);
         }
-        let make = || {
-            let at = self.vfs().resolve_parent(&Cred::ROOT, path)?;
-            if at.must_be_dir {
-                return Err(ErrorKind::IsADirectory.into());
-            }
-            self.vfs().create(&Cred::ROOT, &at.dir, at.name, mode)
-        };
-        make().map_err(|e| self.error_at(path, e))
+        if path.ends_with(b"/") {
+            return Err(self.error_at(path, ErrorKind::IsADirectory.into()));
+        }
+        let how = OpenFlags::WRITE | OpenFlags::CREATE;
+        let made = self.vfs().open_path(&Cred::ROOT, path, how, mode);
+        made.map(|file| file.inode().clone()).map_err(|e| self.error_at(path, e))
     }
 
     /// Removes an empty directory.

@@ -11,6 +11,9 @@ use tidegate::{Result, Volume};
 /// The most bytes of `/etc/passwd` and `/etc/group` that are looked at.
 const MOST: usize = 16 << 20;
 
+const PASSWD: &[u8] = b"/etc/passwd";
+const GROUP: &[u8] = b"/etc/group";
+
 /// Arguments of `tidegate chown`.
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
@@ -62,38 +65,44 @@ fn owner(volume: &Volume, text: &str) -> Result<(Option<u32>, Option<u32>)> {
     if user.is_empty() && group.is_none_or(str::is_empty) {
         return Err(tidegate::Error::argument("OWNER", format!("{text:?}: neither a user nor a group")));
     }
-    let uid = if user.is_empty() { None } else { Some(number(volume, b"/etc/passwd", user, 2)?) };
+    let uid = if user.is_empty() { None } else { Some(number(volume, PASSWD, user, 2)?) };
     let gid = match group {
         None => None,
         // The user's own group.
-        Some("") => Some(entry(volume, b"/etc/passwd", user, 3)?),
-        Some(group) => Some(number(volume, b"/etc/group", group, 2)?),
+        Some("") => Some(own_group(volume, user)?),
+        Some(group) => Some(number(volume, GROUP, group, 2)?),
     };
     Ok((uid, gid))
 }
 
-/// A number, or the number that a file of the volume has for a name.
+/// The number that a file of the volume has for a name, or the number itself.
 fn number(volume: &Volume, file: &[u8], text: &str, field: usize) -> Result<u32> {
-    // The highest number means "leave it" to chown(2).
-    match text.parse::<u32>() {
-        Ok(n) if n != u32::MAX => Ok(n),
-        _ => entry(volume, file, text, field),
+    match (entry(volume, file, text, field)?, text.parse::<u32>()) {
+        (Some(n), _) => Ok(n),
+        // The highest number means "leave it" to chown(2).
+        (None, Ok(n)) if n != u32::MAX => Ok(n),
+        _ => Err(unknown(volume, file, text)),
     }
 }
 
-/// A numeric field of the line of `file` for a name; for a user, also for a number.
-fn entry(volume: &Volume, file: &[u8], name: &str, field: usize) -> Result<u32> {
+/// The number of a user's own group.
+fn own_group(volume: &Volume, user: &str) -> Result<u32> {
+    let found = entry(volume, PASSWD, user, 3)?;
+    found.ok_or_else(|| unknown(volume, PASSWD, user))
+}
+
+fn unknown(volume: &Volume, file: &[u8], name: &str) -> tidegate::Error {
+    volume.complain(Refusal::Argument, file, format!("it has no {name}; a number needs no entry"))
+}
+
+/// A numeric field of a line of `file`: of the line with that name, or else of the one with that number.
+fn entry(volume: &Volume, file: &[u8], name: &str, field: usize) -> Result<Option<u32>> {
     let bytes = match volume.read_small(file, MOST) {
-        Err(e) if e.is_not_found() => Vec::new(),
+        Err(e) if e.is_not_found() => return Ok(None),
         r => r?,
     };
     let text = String::from_utf8_lossy(&bytes);
-    let of_line = |line: &str| {
-        let fields: Vec<&str> = line.split(':').collect();
-        let is_it = fields.first() == Some(&name) || fields.get(2) == Some(&name);
-        is_it.then(|| fields.get(field)?.parse().ok()).flatten()
-    };
-    let unknown =
-        || volume.complain(Refusal::Argument, file, format!("it has no {name}; a number needs no entry"));
-    text.lines().find_map(of_line).ok_or_else(unknown)
+    let lines = || text.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let at = |n: usize| lines().find(|fields| fields.get(n) == Some(&name));
+    Ok(at(0).or_else(|| at(2)).and_then(|fields| fields.get(field)?.parse().ok()))
 }

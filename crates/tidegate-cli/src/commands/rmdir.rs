@@ -27,11 +27,11 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     for p in &places {
         let mut path = &p.path[..];
         while global.or_fail(volume.rmdir(path)).is_some() && args.parents {
-            path = path.strip_suffix(b"/").unwrap_or(path);
-            match path.iter().rposition(|&b| b == b'/') {
-                Some(at) if at > 0 => path = &path[..at],
-                _ => break,
-            }
+            let end = |p: &[u8], is_name: bool| p.iter().rposition(|&b| (b != b'/') == is_name);
+            let name = end(path, true).map_or(0, |at| at + 1);
+            let above = end(&path[..name], false).and_then(|slash| end(&path[..slash], true));
+            let Some(above) = above else { break };
+            path = &path[..=above];
         }
     }
     report::after_change(global, Ok(()), volume)

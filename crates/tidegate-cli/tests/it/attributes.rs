@@ -31,13 +31,13 @@ fn permissions_and_owners_are_changed() {
         );
         b.ok(&["chmod", "-w", "a.img:/d/e/g"]);
         assert_eq!(stat(&b, "a.img:/d/e/g").0, "0400");
-        fs::write(b.path("passwd"), "root:x:0:0::/:/bin/sh\nwww:x:33:44::/:/bin/sh\n").unwrap();
+        fs::write(b.path("passwd"), "root:x:0:0::/:/bin/sh\nwww:x:33:44::/:/bin/sh\n7:x:77:78:::\n").unwrap();
         fs::write(b.path("group"), "adm:x:4:www\n").unwrap();
         b.ok(&["cp", "passwd", "group", "a.img:/etc"]);
         for (owner, wanted) in [
             ("5:6", "5:6"),
-            ("7", "7:6"),
-            (":8", "7:8"),
+            ("7", "77:6"),
+            (":8", "77:8"),
             ("www", "33:8"),
             ("www:", "33:44"),
             ("0:adm", "0:4"),
@@ -74,7 +74,10 @@ fn times_are_set_and_empty_directories_go() {
     assert!(b.fails(&["rmdir", "a.img:/d/e"], 1).contains("not empty"));
     assert!(b.fails(&["rmdir", "a.img:/d/f"], 1).contains("not a directory"));
     b.ok(&["mkdir", "-p", "a.img:/x/y/z"]);
-    b.ok(&["rmdir", "-p", "a.img:/x/y/z/"]);
+    b.ok(&["rmdir", "-p", "a.img:/x//y/z//"]);
+    b.ok(&["ln", "-s", "made", "a.img:/d/dangling"]);
+    b.ok(&["touch", "a.img:/d/dangling"]);
+    assert!(b.ok(&["stat", "a.img:/d/made"]).contains("Size: 0"));
     assert_eq!(b.fails(&["ls", "a.img:/x"], 1), "a.img:/x: no such file or directory");
     assert!(b.ok(&["check", "a.img"]).contains("clean"));
 }

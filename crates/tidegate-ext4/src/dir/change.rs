@@ -260,11 +260,12 @@ impl Ext4 {
         let mut attr = dir.attr().clone();
         let n = FileBlock(self.blocks_of(attr.size));
         let mut data = crate::inode::own(dir).write();
-        let addr = self.add_dir_block(handle, std::sync::Arc::make_mut(&mut data), &mut attr)?;
+        let added = self.add_dir_block(handle, std::sync::Arc::make_mut(&mut data), &mut attr);
         drop(data);
+        // A block map that has not got all of its blocks of numbers keeps those that it got.
         let mut a = dir.attr();
         (a.size, a.blocks) = (attr.size, attr.blocks);
-        Ok((n, addr))
+        added.map(|addr| (n, addr))
     }
 
     fn add_dir_block(

@@ -261,14 +261,14 @@ fn a_growing_directory_leaves_what_is_promised() {
     let image = dir.path().join("a.img");
     mke2fs(&image, &["-t", "ext3", "-b", "1024", "-m", "0", "-N", "2000"], "8M");
     let bytes = std::fs::read(&image).unwrap();
-    // So many blocks are left when the directory needs its first block of numbers.
-    for left in 0..4 {
+    // So many blocks are left when the directory needs its first block of numbers, or the first two of the next level.
+    for (left, blocks) in (0..4).flat_map(|left| [(left, 12), (left, 12 + 256)]) {
         let (device, v) = open(&bytes);
         let at = v.mkdir(ROOT, &v.root().unwrap(), b"d", 0o755).unwrap();
         let first = v.create(ROOT, &at, b"first", 0o644).unwrap();
         let name = |n: u64| format!("{n:0240}");
         let mut n = 0;
-        while at.attr().size < 12 << 10 {
+        while at.attr().size < blocks << 10 {
             v.link(ROOT, &first, &at, name(n).as_bytes()).unwrap();
             n += 1;
         }
@@ -286,7 +286,10 @@ fn a_growing_directory_leaves_what_is_promised() {
                 break;
             }
         }
-        println!("{left}: {at_block} writes on {free} blocks, {} left", v.statfs().blocks_available);
+        println!(
+            "{left}, {blocks}: {at_block} writes on {free} blocks, {} left",
+            v.statfs().blocks_available
+        );
         let grew = (0..200).take_while(|m| v.link(ROOT, &first, &at, name(n + m).as_bytes()).is_ok()).count();
         println!("{grew} names more");
         f.fsync(false).expect("its space was promised");

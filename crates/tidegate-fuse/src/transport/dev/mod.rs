@@ -25,7 +25,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use tidegate_rt::thread;
 use wire::{Head, OUT_HEADER, Reader, WRITE_HEAD, Writer};
 
@@ -117,7 +117,8 @@ impl Device {
         let maker: Maker = Arc::new(move |offload| Box::new(Worker::new(served.clone(), offload)));
         let mountpoint = connection.mountpoint.clone();
         let granularity = server.vfs().fs().time_granularity();
-        Self::greet(maker, connection, (rings, granularity), |channel| {
+        Self::greet(maker, connection, (rings, granularity), |channel, greeting| {
+            server.judges_flags.store(!greeting.judges_flags(), Relaxed);
             server.attach(Box::new(DeviceKernel { channel, mountpoint }));
         })
     }
@@ -133,19 +134,19 @@ impl Device {
         rings: Rings,
     ) -> io::Result<Self> {
         let maker: Maker = Arc::new(move |_| Box::new(make()));
-        Self::greet(maker, connection, (rings, 1), |_| ())
+        Self::greet(maker, connection, (rings, 1), |_, _| ())
     }
 
     fn greet(
         maker: Maker,
         connection: Connection,
         (rings, granularity): (Rings, u32),
-        attach: impl FnOnce(Arc<Channel>),
+        attach: impl FnOnce(Arc<Channel>, &init::Greeting),
     ) -> io::Result<Self> {
         let Connection { fd, mountpoint, threads, keep_awake } = connection;
         let channel = Arc::new(Channel { fd: Arc::new(fd), gone: AtomicBool::new(false) });
-        attach(channel.clone());
         let greeting = init::Greeting::read(&channel)?;
+        attach(channel.clone(), &greeting);
         let by_rings = rings != Rings::Never && greeting.offers_rings();
         // Requests by /dev/fuse gain nothing from CPUs that are awake: another CPU is woken for them.
         let gains = by_rings || keep_awake == KeepAwake::On;
