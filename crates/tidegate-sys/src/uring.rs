@@ -137,9 +137,13 @@ impl<T: Memory> Submitter<T> {
     /// Submits the queued commands to the kernel, without waiting for them.
     ///
     /// # Errors
-    /// Temporary errors: no memory, a full completion queue, a signal. The commands are then still queued.
+    /// Temporary errors: no memory, a full completion queue, a signal. The commands, or the last of them, are then still
+    /// queued.
     pub fn enter(&mut self) -> Result<(), Errno> {
-        self.ring.submit().map(drop).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
+        self.ring.submit().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+        // SAFETY: `&mut self` of the only submitter makes this the only handle of the submission queue.
+        let is_done = unsafe { self.ring.submission_shared() }.is_empty();
+        if is_done { Ok(()) } else { Err(Errno::AGAIN) }
     }
 }
 

@@ -28,6 +28,10 @@ impl Vfs {
     pub fn setattr(&self, cred: &Cred, inode: &Arc<Inode>, set: &SetAttr) -> Result<()> {
         self.begin_change()?;
         let guard = inode.rwsem.write();
+        // Its number may be another file's by now.
+        if inode.is_freed() {
+            return Err(ErrorKind::Stale.into());
+        }
         if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.flags.is_some() {
             perm::check_owner(cred, inode)?;
         }

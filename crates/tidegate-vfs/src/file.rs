@@ -300,7 +300,7 @@ impl Vfs {
     /// # Errors
     /// Those of storing the inode.
     pub fn touch_atime(&self, inode: &Arc<Inode>) -> Result<bool> {
-        if self.options.noatime || self.fs.read_only().is_some() {
+        if self.options.noatime || self.fs.read_only().is_some() || inode.is_freed() {
             return Ok(false);
         }
         let now = self.now();

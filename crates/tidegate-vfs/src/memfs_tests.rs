@@ -346,3 +346,43 @@ fn a_hole_that_is_punched_stays_one_while_its_page_comes_and_goes() {
         assert!(outcome.is_ok(), "seed {seed}: {}", outcome.unwrap_err());
     }
 }
+
+/// Its number may be another file's by then.
+#[test]
+fn a_freed_inode_is_not_changed() {
+    let (vfs, _) = mount();
+    let root = vfs.root().unwrap();
+    let f = vfs.create(ROOT, &root, b"f", 0o644).unwrap();
+    vfs.unlink(ROOT, &root, b"f").unwrap();
+    let mode = SetAttr { mode: Some(0o777), ..SetAttr::default() };
+    assert_eq!(kind(vfs.setattr(ROOT, &f, &mode)), ErrorKind::Stale);
+    assert!(!vfs.touch_atime(&f).unwrap());
+    drop((f, root));
+    vfs.unmount().unwrap();
+}
+
+/// A directory that moves changes its own entry for its parent.
+#[test]
+fn a_directory_moves_only_where_it_may_be_written() {
+    let (vfs, _) = mount();
+    let root = vfs.root().unwrap();
+    let user = Cred { uid: 1000, gid: 1000, groups: vec![] };
+    let [a, b] = [b"a", b"b"].map(|name| {
+        let dir = vfs.mkdir(ROOT, &root, name, 0o755).unwrap();
+        let owner = SetAttr { uid: Some(1000), ..SetAttr::default() };
+        vfs.setattr(ROOT, &dir, &owner).unwrap();
+        dir
+    });
+    vfs.mkdir(ROOT, &a, b"d", 0o755).unwrap();
+    vfs.mkdir(&user, &b, b"own", 0o755).unwrap();
+    vfs.create(ROOT, &a, b"f", 0o644).unwrap();
+    let (none, exchange) = (RenameFlags::empty(), RenameFlags::EXCHANGE);
+    let moved = |from, to, flags| vfs.rename(&user, from, to, flags);
+    assert_eq!(kind(moved((&a, b"d"), (&b, b"d"), none)), ErrorKind::PermissionDenied);
+    assert_eq!(kind(moved((&b, b"own"), (&a, b"d"), exchange)), ErrorKind::PermissionDenied);
+    moved((&a, b"d"), (&a, b"e"), none).unwrap();
+    moved((&a, b"f"), (&b, b"f"), none).unwrap();
+    moved((&b, b"own"), (&a, b"own"), none).unwrap();
+    drop((a, b, root));
+    vfs.unmount().unwrap();
+}

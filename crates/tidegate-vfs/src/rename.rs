@@ -105,6 +105,13 @@ impl Vfs {
                 _ => {}
             }
         }
+        if old_dir.ino != new_dir.ino {
+            // The directory's own ".." changes.
+            let exchanged = target.iter().filter(|_| exchange);
+            for dir in [&inode].into_iter().chain(exchanged).filter(|i| i.is_dir()) {
+                perm::check(&*self.fs, cred, dir, MAY_WRITE)?;
+            }
+        }
         let moves_dir = inode.is_dir() || target.as_ref().is_some_and(|t| t.is_dir());
         if moves_dir && old_dir.ino != new_dir.ino {
             let Some(above) = above else { return Ok(Step::LookAbove) };

@@ -32,6 +32,8 @@ pub(crate) enum What {
     Ended { ino: u64 },
     /// Pages are read.
     Read { ino: u64 },
+    /// The work of an interval.
+    Periodic,
 }
 
 /// The failures to come. Each number says how often.
@@ -43,6 +45,8 @@ pub(crate) struct Wrong {
     pub failed: AtomicU32,
     /// A pass cannot submit.
     pub refused: AtomicU32,
+    /// A pass takes a run, has no place for it, and makes it dirty again.
+    pub misplaced: AtomicU32,
 }
 
 fn one_of(left: &AtomicU32) -> bool {
@@ -267,6 +271,10 @@ impl FileSystem for SlowFs {
                 Taken::Busy(i) if wbc.sync_all => inode.mapping.wait_writeback(i, i + 1),
                 Taken::None | Taken::Busy(_) => return Ok(()),
                 Taken::Run(run) => {
+                    if one_of(&self.device.wrong.misplaced) {
+                        inode.end_writeback(run.index, run.pages, Some(ErrorKind::NoSpace));
+                        return Err(ErrorKind::NoSpace.into());
+                    }
                     wbc.written += run.pages as u64;
                     let (device, inode, takes) = (self.device.clone(), inode.clone(), self.takes.write);
                     let writes = move || {
@@ -324,6 +332,9 @@ impl FileSystem for SlowFs {
     }
     fn balance(&self) -> Result<()> {
         Ok(())
+    }
+    fn periodic(&self) {
+        self.device.note(What::Periodic);
     }
     fn unmount(&self) -> Result<()> {
         Ok(())

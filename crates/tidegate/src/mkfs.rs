@@ -23,7 +23,7 @@ use std::sync::Arc;
 use tidegate_block::held::Held;
 use tidegate_block::{Device, QueueLimits, RequestQueue};
 use tidegate_rt::{Timespec, clock};
-use tidegate_vfs::{Cred, ErrorKind, MemoryLimits, SetAttr};
+use tidegate_vfs::{Cred, ErrorKind, Inode, MemoryLimits, SetAttr};
 
 /// The number of bytes between two syncs when equal input must make equal bytes.
 const SYNC_EVERY: u64 = 32 << 20;
@@ -295,11 +295,13 @@ fn make(
             progress: request.progress.clone(),
         };
         let root = target.dir.clone();
+        // A tar may have no entry for the root.
+        if let Some((uid, gid)) = request.owner {
+            own(&volume, &root, uid, gid)?;
+        }
         notes = import(&volume, source, target, &options)?.notes;
         if let Some((uid, gid)) = request.root_owner {
-            let set = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
-            let set = volume.vfs().setattr(&Cred::ROOT, &root, &set);
-            set.map_err(|e| volume.error_at(b"/", e))?;
+            own(&volume, &root, uid, gid)?;
         }
         drop(root);
         summary.phase("import", start);
@@ -321,6 +323,12 @@ fn make(
         image.finish()
     })?;
     Ok((uuid, notes))
+}
+
+/// Gives the root of a new volume to a user and a group.
+fn own(volume: &Volume, root: &Arc<Inode>, uid: u32, gid: u32) -> Result<()> {
+    let set = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
+    volume.vfs().setattr(&Cred::ROOT, root, &set).map_err(|e| volume.error_at(b"/", e))
 }
 
 /// The source of an import. A stream that was not kept is used up.

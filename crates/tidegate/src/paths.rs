@@ -168,19 +168,28 @@ impl Volume {
             }
             let old_at = (&old.dir, old.name);
             match self.find(to, true) {
-                Ok(Some(d)) if d.is_dir() && d.ino != inode.ino => {
-                    vfs.rename(&Cred::ROOT, old_at, (&d, old.name), RenameFlags::empty())
-                }
+                Ok(Some(d)) if d.is_dir() && d.ino != inode.ino => self.move_name(old_at, (&d, old.name)),
                 _ => {
                     let new = vfs.resolve_parent(&Cred::ROOT, to)?;
                     if new.must_be_dir && !inode.is_dir() {
                         return Err(ErrorKind::NotADirectory.into());
                     }
-                    vfs.rename(&Cred::ROOT, old_at, (&new.dir, new.name), RenameFlags::empty())
+                    self.move_name(old_at, (&new.dir, new.name))
                 }
             }
         };
         go().map_err(|e| self.error_at(from, e.of(format!("moving to {}", crate::error::show(to)))))
+    }
+
+    /// Moves a name. Where both names are one file's, which rename(2) leaves as they are, the first goes, as with mv(1).
+    fn move_name(&self, from: (&Arc<Inode>, &[u8]), to: (&Arc<Inode>, &[u8])) -> tidegate_vfs::Result<()> {
+        let is_one = (from.0.ino, from.1) == (to.0.ino, to.1);
+        let there = if is_one { None } else { self.vfs().lookup(to.0, to.1).ok() };
+        let inode = self.vfs().lookup(from.0, from.1)?;
+        if there.is_some_and(|there| there.ino == inode.ino) && !inode.is_dir() {
+            return self.vfs().unlink(&Cred::ROOT, from.0, from.1);
+        }
+        self.vfs().rename(&Cred::ROOT, from, to, RenameFlags::empty())
     }
 
     /// Gives the file at `target` another name, `path`. With `replace`, another file loses that name once the new one can

@@ -119,3 +119,15 @@ fn a_final_slash_spares_files_and_links() {
     b.ok(&["rm", "-r", "a.img:/moved/"]);
     assert_eq!(b.ok(&["ls", "a.img:/"]), "d\netc\n");
 }
+
+/// rename(2) leaves two names of one file as they are.
+#[test]
+fn a_name_moves_onto_another_name_of_its_file() {
+    let b = bench("ext4");
+    b.ok(&["ln", "a.img:/d/f", "a.img:/d/g"]);
+    b.ok(&["mv", "a.img:/d/f", "a.img:/d/g"]);
+    assert_eq!(b.ok(&["ls", "a.img:/d"]), "e\ng\nlink\n");
+    assert!(b.ok(&["stat", "a.img:/d/g"]).contains("1 links"));
+    b.ok(&["mv", "a.img:/d/g", "a.img:/d/g"]);
+    assert_eq!(b.ok(&["ls", "a.img:/d"]), "e\ng\nlink\n");
+}

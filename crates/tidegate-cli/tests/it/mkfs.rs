@@ -460,3 +460,23 @@ fn times_are_for_programs_to_read() {
     let json: serde_json::Value = serde_json::from_str(&b.ok(&["--json", "stat", "a.img:/"])).unwrap();
     assert_eq!(json[0]["mtime"], "2000-02-29T00:00:01.000000000Z", "{json}");
 }
+
+/// A tar may name neither the directories above its files nor the root.
+#[test]
+fn directories_that_a_tar_leaves_out_have_the_owner_too() {
+    let b = Bench::new();
+    fs::create_dir_all(b.path("src/opt/app")).unwrap();
+    fs::write(b.path("src/opt/app/run"), "x").unwrap();
+    let tar = ["-C", "src", "-cf", "t.tar", "opt/app/run"];
+    assert!(Command::new("tar").args(tar).current_dir(b.path("")).status().unwrap().success());
+    for (more, root) in [(&[][..], "7:8"), (&["--root-owner", "9:10"], "9:10")] {
+        let args: Vec<&str> =
+            ["mkfs", "-q", "--force", "--from", "t.tar", "--owner", "7:8", "a.img"].to_vec();
+        b.ok(&[&args[..], more].concat());
+        for (path, owner) in [("/", root), ("/opt", "7:8"), ("/opt/app", "7:8"), ("/opt/app/run", "7:8")] {
+            let v: serde_json::Value =
+                serde_json::from_str(&b.ok(&["stat", "--json", &format!("a.img:{path}")])).unwrap();
+            assert_eq!(format!("{}:{}", v[0]["uid"], v[0]["gid"]), owner, "{path}");
+        }
+    }
+}

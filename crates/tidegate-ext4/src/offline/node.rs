@@ -52,6 +52,8 @@ pub(in crate::offline) struct Node {
     pub(in crate::offline) bytes: Vec<u8>,
     /// The seed of the checksums of its blocks.
     pub(in crate::offline) seed: u32,
+    /// Block numbers have 64 bits: the high half of `i_file_acl` counts.
+    wide: bool,
 }
 
 impl Node {
@@ -62,7 +64,8 @@ impl Node {
         raw.as_mut_bytes()[..n].copy_from_slice(&bytes[..n]);
         let seed = crc32c(sb.csum_seed, &ino.to_le_bytes());
         let seed = crc32c(seed, raw.i_generation.as_bytes());
-        Node { ino, raw, bytes: bytes.to_vec(), seed }
+        let wide = sb.incompat.contains(Incompat::BIT64);
+        Node { ino, raw, bytes: bytes.to_vec(), seed, wide }
     }
 
     /// The stored checksum and the correct one.
@@ -95,7 +98,12 @@ impl Node {
         le32(&self.raw.i_block, n * 4)
     }
     pub(in crate::offline) fn acl_block(&self) -> u64 {
-        u64::from(self.raw.i_file_acl_lo.get()) | u64::from(self.raw.i_file_acl_high.get()) << 32
+        let high = if self.wide { u64::from(self.raw.i_file_acl_high.get()) << 32 } else { 0 };
+        high | u64::from(self.raw.i_file_acl_lo.get())
+    }
+    /// Whether the high half of `i_file_acl`, which does not count, is set.
+    pub(in crate::offline) fn has_stray_acl_high(&self) -> bool {
+        !self.wide && self.raw.i_file_acl_high.get() != 0
     }
     /// Whether `i_block` holds the target of a symbolic link.
     pub(in crate::offline) fn is_short_link(&self) -> bool {

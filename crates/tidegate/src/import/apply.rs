@@ -55,7 +55,7 @@ impl<'a> Applier<'a> {
             volume,
             options,
             over: target.over.take(),
-            places: Places::new(volume, target),
+            places: Places::new(volume, target, options.owner.unwrap_or((0, 0))),
             links: HashMap::new(),
             current: None,
             partial: None,

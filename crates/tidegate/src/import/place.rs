@@ -47,14 +47,16 @@ pub struct Places<'a> {
     open: HashMap<DirId, (Dir, Meta)>,
     /// Directories of a tar, by path.
     paths: HashMap<Vec<u8>, Dir>,
+    /// The user and group of directories that a tar does not name.
+    owner: (u32, u32),
 }
 
 impl<'a> Places<'a> {
-    /// Places below `target`.
-    pub fn new(volume: &'a Volume, target: Target) -> Self {
+    /// Places below `target`. Directories that no item names belong to `owner`.
+    pub fn new(volume: &'a Volume, target: Target, owner: (u32, u32)) -> Self {
         let has_default_acl = has_default_acl(volume, &target.dir);
         let dir = Dir { inode: target.dir, at: Trail::new(&target.path), has_default_acl };
-        Places { volume, target: dir, name: target.name, open: HashMap::new(), paths: HashMap::new() }
+        Places { volume, target: dir, name: target.name, open: HashMap::new(), paths: HashMap::new(), owner }
     }
 
     /// The spot of `place`. Missing directories on the way to a path are made.
@@ -152,8 +154,8 @@ impl<'a> Places<'a> {
             file_type: FileType::Directory,
             mode: meta.mode,
             umask: 0,
-            uid: 0,
-            gid: 0,
+            uid: self.owner.0,
+            gid: self.owner.1,
             rdev: meta.rdev,
             target: b"",
             time: meta.mtime,

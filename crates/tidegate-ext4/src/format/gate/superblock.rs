@@ -72,6 +72,10 @@ fn unsupported(what: String) -> Error {
     Error::new(ErrorKind::Unsupported, what)
 }
 
+/// e2fsck takes no smaller groups (`EXT2_MIN_BLOCKS_PER_GROUP`). With them, a small file could claim a number of groups that
+/// no memory holds.
+const LEAST_BLOCKS_PER_GROUP: u32 = 8;
+
 impl Superblock {
     /// Validates the 1024 bytes of a superblock against a device of `device_bytes` bytes.
     ///
@@ -183,7 +187,7 @@ impl Superblock {
         rule(!bigalloc || (1..=bs * 8).contains(&clusters), "s_clusters_per_group")?;
         let blocks = self.blocks_per_group;
         rule(
-            blocks > 0
+            blocks >= LEAST_BLOCKS_PER_GROUP
                 && if bigalloc {
                     u64::from(blocks) == u64::from(clusters) * u64::from(self.cluster_blocks)
                 } else {

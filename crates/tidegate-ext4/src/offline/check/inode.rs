@@ -167,9 +167,9 @@ impl Checker<'_> {
 
     fn check_unused_fields(&mut self, n: &Node) {
         let high = n.raw.i_blocks_high.get() != 0 && !self.sb.ro_compat.contains(RoCompat::HUGE_FILE);
-        let sane = !high && n.raw.i_obso_faddr.get() == 0;
+        let sane = !high && n.raw.i_obso_faddr.get() == 0 && !n.has_stray_acl_high();
         self.found.require(sane, rules::INODE_UNUSED, || {
-            format!("inode {} has something in i_faddr, or in i_blocks_high without huge_file", n.ino)
+            format!("inode {} has something in i_faddr, in i_blocks_high without huge_file, or in i_file_acl_high without 64bit", n.ino)
         });
     }
 

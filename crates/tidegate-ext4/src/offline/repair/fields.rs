@@ -28,6 +28,10 @@ impl Repair<'_, '_> {
             self.tell("inode", ino, format!("i_blocks_high {}", n.raw.i_blocks_high.get()), "0");
             n.raw.i_blocks_high = 0.into();
         }
+        if n.has_stray_acl_high() {
+            self.tell("inode", ino, format!("i_file_acl_high {}", n.raw.i_file_acl_high.get()), "0");
+            n.raw.i_file_acl_high = 0.into();
+        }
         for at in n.late_times() {
             self.tell("inode", ino, "a time beyond 2310-04-04", "before 1970");
             n.raw.as_mut_bytes()[at] &= !3;

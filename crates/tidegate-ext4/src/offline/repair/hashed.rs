@@ -8,7 +8,7 @@ use crate::format::crc::crc32c;
 use crate::format::hash::DirHash;
 use crate::format::raw::*;
 use crate::offline::node::{Kind, Node};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use tidegate_vfs::{Error, ErrorKind, Result};
 
 /// A new entry of a directory.
@@ -48,8 +48,9 @@ impl Repair<'_, '_> {
         let before = self.map(&n, false)?;
         let mut all = self.kept_entries(&n)?;
         let mut names: BTreeSet<Vec<u8>> = all.iter().map(|e| e.name.clone()).collect();
+        let mut tried = BTreeMap::new();
         for mut e in more {
-            e.name = free_name(e.name, &names);
+            e.name = free_name(e.name, &names, &mut tried);
             names.insert(e.name.clone());
             all.push(e);
         }
@@ -212,15 +213,19 @@ impl Repair<'_, '_> {
     }
 }
 
-/// The name itself, or the first similar name that is free.
-fn free_name(name: Vec<u8>, names: &BTreeSet<Vec<u8>>) -> Vec<u8> {
+/// The name itself, or the first similar name that is free. `tried` has, for each name, the number from which on it may be.
+fn free_name(name: Vec<u8>, names: &BTreeSet<Vec<u8>>, tried: &mut BTreeMap<Vec<u8>, u64>) -> Vec<u8> {
     if !names.contains(&name) {
         return name;
     }
-    let tried = (0_u64..).map(|n| {
-        let end = format!("~{n}");
+    let next = tried.entry(name.clone()).or_default();
+    loop {
+        let end = format!("~{next}");
         let keep = name.len().min(NAME_LEN - end.len());
-        [&name[..keep], end.as_bytes()].concat()
-    });
-    tried.into_iter().find(|n| !names.contains(n)).unwrap_or_default()
+        let new = [&name[..keep], end.as_bytes()].concat();
+        *next += 1;
+        if !names.contains(&new) {
+            return new;
+        }
+    }
 }

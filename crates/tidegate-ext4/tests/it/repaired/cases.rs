@@ -330,3 +330,36 @@ fn no_orphan_file(dir: &TempDir, bytes: &[u8], before: &Contents) {
     let all = before.paths.keys().all(|p| now.paths.contains_key(p));
     assert!(all && kept(before, &now) == before.files.values().sum::<usize>(), "{:?}", r.told);
 }
+
+/// Without 64bit the high half of an attribute block's number does not count. The attributes stay when it is cleared.
+#[test]
+fn attributes_outlive_a_stray_high_half_of_their_block() {
+    let args = ["-t", "ext4", "-b", "1024", "-g", "2048", "-I", "128", "-O", "^64bit,^metadata_csum"];
+    let value = "v".repeat(200);
+    let set = ["write /etc/hostname named", &format!("ea_set named user.key {value}")];
+    let Some((dir, bytes, _)) = damaged(&args, "12M", &set) else { return };
+    let image = dir.path().join("x.img");
+    std::fs::write(&image, &bytes).unwrap();
+    assert!(judge(&image).0);
+    let said = must("debugfs", &["-R", "imap named", image.to_str().unwrap()]);
+    // "located at block B, offset 0xO"
+    let number = |mark: &str, radix| {
+        let rest = said.split(mark).nth(1).unwrap();
+        let end = rest.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(rest.len());
+        usize::from_str_radix(&rest[..end], radix).unwrap()
+    };
+    let at = number("at block ", 10) * 1024 + number("offset 0x", 16);
+    let mut hurt = bytes.clone();
+    hurt[at + 118] = 1;
+    std::fs::write(&image, &hurt).unwrap();
+    assert!(!judge(&image).0, "e2fsck takes it");
+    assert_eq!(
+        check_bytes(&hurt).unwrap().problems.iter().map(|p| p.rule).collect::<Vec<_>>(),
+        ["inode-unused"]
+    );
+    let (r, _) = mended(&dir, &hurt);
+    assert!(r.told.iter().any(|t| t.contains("i_file_acl_high 1")), "{:?}", r.told);
+    let v = open_bytes(&r.bytes).unwrap();
+    let named = v.resolve(&Cred::ROOT, b"/named", false).unwrap();
+    assert_eq!(v.getxattr(&Cred::ROOT, &named, b"user.key").unwrap(), value.as_bytes());
+}
