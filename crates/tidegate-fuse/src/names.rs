@@ -72,6 +72,7 @@ impl Server {
         self.check_dir(&dir, false)?;
         let file_type = FileType::from_mode(m.mode).ok_or(Errno::INVAL)?;
         let new = NewInode {
+            dir_flags: 0,
             umask: m.umask,
             uid: caller.uid,
             gid: caller.gid,
@@ -127,6 +128,7 @@ impl Server {
         self.check_dir(&dir, false)?;
         let file_type = FileType::Regular;
         let new = NewInode {
+            dir_flags: 0,
             umask: m.umask,
             uid: caller.uid,
             gid: caller.gid,

@@ -84,6 +84,7 @@ impl Vfs {
         let mut new = new.clone();
         let (dir_mode, dir_gid) = {
             let a = dir.attr();
+            new.dir_flags = a.flags;
             (a.mode, a.gid)
         };
         if self.fs.groups_follow_directories() {
@@ -177,6 +178,7 @@ impl Vfs {
             rdev: DeviceNumber::default(),
             target: b"",
             time,
+            dir_flags: 0,
         }
     }
 

@@ -104,23 +104,15 @@ impl Drop for Flusher {
 
 fn run(fs: &dyn FileSystem, bdi: &Arc<Bdi>, periodic: bool) {
     tidegate_block::wbt::writes_back();
-    let mut due = clock::now() + DIRTY_WRITEBACK_INTERVAL;
     loop {
         let mut l = bdi.lists.lock();
-        while l.work.is_empty() && !l.shutdown && !bdi.over_background() {
-            let left = due.since(clock::now());
-            if left == Nanos::default() {
-                break;
-            }
-            bdi.flusher.wait_for(&mut l, left.duration());
+        let mut timed_out = false;
+        while l.work.is_empty() && !l.shutdown && !bdi.over_background() && !timed_out {
+            timed_out = !bdi.flusher.wait_for(&mut l, DIRTY_WRITEBACK_INTERVAL);
         }
         let work = l.work.pop_front();
         let shutdown = l.shutdown;
         drop(l);
-        let is_due = clock::now() >= due;
-        if is_due {
-            due = clock::now() + DIRTY_WRITEBACK_INTERVAL;
-        }
         match work {
             Some(Work::Start { pages, before }) => start(fs, bdi, pages, before),
             Some(Work::Sync { wait, done }) => {
@@ -130,17 +122,13 @@ fn run(fs: &dyn FileSystem, bdi: &Arc<Bdi>, periodic: bool) {
                 done.complete(result);
             }
             None if shutdown => return,
-            None => {
-                // The work of each interval is done also beside a writer that never stops, and so before the rest.
-                if periodic && is_due {
-                    let _ = pass(fs, bdi, Reason::Age, u64::MAX);
-                    bdi.judge_pass();
-                    fs.periodic();
-                }
-                if bdi.over_background() {
-                    background(fs, bdi, due);
-                }
+            None if bdi.over_background() => background(fs, bdi),
+            None if periodic => {
+                let _ = pass(fs, bdi, Reason::Age, u64::MAX);
+                bdi.judge_pass();
+                fs.periodic();
             }
+            None => {}
         }
     }
 }
@@ -159,10 +147,10 @@ fn start(fs: &dyn FileSystem, bdi: &Arc<Bdi>, mut pages: u64, before: Nanos) {
     }
 }
 
-/// Writes until the dirty pages are below the background threshold, or until other work is due.
-fn background(fs: &dyn FileSystem, bdi: &Arc<Bdi>, until: Nanos) {
+/// Writes until the dirty pages are below the background threshold.
+fn background(fs: &dyn FileSystem, bdi: &Arc<Bdi>) {
     let _span = WB_BACKGROUND.enter([bdi.dirty_bytes()]);
-    while bdi.over_background() && clock::now() < until && bdi.lists.lock().work.is_empty() {
+    while bdi.over_background() && bdi.lists.lock().work.is_empty() {
         let (wrote, _) = pass(fs, bdi, Reason::Background, u64::MAX);
         bdi.stuck.store(wrote == 0, SeqCst);
         let failed = bdi.judge_pass();

@@ -42,6 +42,7 @@ pub(crate) fn mount() -> (Arc<Vfs>, Arc<MemFs>) {
     let root = NewInode {
         file_type: FileType::Directory,
         mode: 0o755,
+        dir_flags: 0,
         umask: 0,
         uid: 0,
         gid: 0,

@@ -146,13 +146,13 @@ impl Vfs {
 
     /// The attributes of a whiteout in `dir`.
     fn whiteout(&self, dir: &Inode, (uid, gid): (u32, u32)) -> NewInode<'static> {
-        let (dir_mode, dir_gid) = {
+        let (dir_mode, dir_gid, dir_flags) = {
             let a = dir.attr();
-            (a.mode, a.gid)
+            (a.mode, a.gid, a.flags)
         };
         let follows = dir_mode & S_ISGID != 0 || self.fs.groups_follow_directories();
         let gid = if follows { dir_gid } else { gid };
-        NewInode { uid, gid, ..self.new_inode(&Cred::ROOT, FileType::CharDevice, 0) }
+        NewInode { uid, gid, dir_flags, ..self.new_inode(&Cred::ROOT, FileType::CharDevice, 0) }
     }
 
     /// `dir` and the directories above it, from `dir` on. Takes the `i_rwsem` of each shared, one at a time,

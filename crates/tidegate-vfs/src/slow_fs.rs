@@ -32,8 +32,6 @@ pub(crate) enum What {
     Ended { ino: u64 },
     /// Pages are read.
     Read { ino: u64 },
-    /// The work of an interval.
-    Periodic,
 }
 
 /// The failures to come. Each number says how often.
@@ -332,9 +330,6 @@ impl FileSystem for SlowFs {
     }
     fn balance(&self) -> Result<()> {
         Ok(())
-    }
-    fn periodic(&self) {
-        self.device.note(What::Periodic);
     }
     fn unmount(&self) -> Result<()> {
         Ok(())

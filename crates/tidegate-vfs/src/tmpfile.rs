@@ -30,8 +30,13 @@ impl Vfs {
         }
         perm::check(&*self.fs, cred, dir, MAY_WRITE | MAY_EXEC)?;
         let mut new = new.clone();
-        if dir.attr().mode & S_ISGID != 0 || self.fs.groups_follow_directories() {
-            new.gid = dir.attr().gid;
+        let (dir_mode, dir_gid) = {
+            let a = dir.attr();
+            new.dir_flags = a.flags;
+            (a.mode, a.gid)
+        };
+        if dir_mode & S_ISGID != 0 || self.fs.groups_follow_directories() {
+            new.gid = dir_gid;
         }
         let inherited = self.inherit_acl(dir, &mut new)?;
         let inode = self.icache.insert(self.fs.tmpfile(dir, &new, &inherited)?);

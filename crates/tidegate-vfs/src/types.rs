@@ -144,6 +144,8 @@ pub struct NewInode<'a> {
     pub target: &'a [u8],
     /// All its times.
     pub time: Timespec,
+    /// The flags of its directory, which [`Vfs`](crate::Vfs) fills in: a format hands some of them down.
+    pub dir_flags: u32,
 }
 
 /// A volume's capacity, in blocks of `block_size` bytes.

@@ -92,6 +92,7 @@ fn small_tree_in(v: &Arc<tidegate_vfs::Vfs>) {
         let new = NewInode {
             file_type: if n % 7 == 0 { FileType::Directory } else { FileType::Regular },
             mode: 0o755,
+            dir_flags: 0,
             umask: 0,
             uid: 0,
             gid: 0,

@@ -318,6 +318,7 @@ fn a_file_without_a_name_needs_no_superblock_where_nothing_lists_it() {
     let new = NewInode {
         file_type: FileType::Regular,
         mode: 0o644,
+        dir_flags: 0,
         umask: 0,
         uid: 0,
         gid: 0,

@@ -106,7 +106,7 @@ impl F2fs {
     /// Makes the inode that is to get the old name.
     fn new_whiteout(&self, r: &Rename<'_>, new: &NewInode<'_>) -> Result<Nid> {
         let f = self.new_private(r.old_dir, r.old_name, new);
-        let attr = self.new_attr(r.old_dir, new, &f);
+        let attr = self.new_attr(new, &f);
         let nid = self.new_node(None, 0, true, |page| self.fill_inode(page, &attr, &f, r.old_name, new))?;
         self.since_cp.note(nid.0, Since::NEW);
         Ok(nid)

@@ -26,7 +26,8 @@ pub const RUN: &str = "lab-run";
 /// This program, even if its file was replaced.
 const THIS: &str = "/proc/self/exe";
 
-static JOBS: LockClass = LockClass::new("lab->runs", 12);
+/// The lock of threads that wait for runs in other processes.
+pub(super) static JOBS: LockClass = LockClass::new("lab->runs", 12);
 
 /// The identification of a run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

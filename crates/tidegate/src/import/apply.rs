@@ -272,6 +272,7 @@ impl<'a> Applier<'a> {
         let new = NewInode {
             file_type: meta.kind,
             mode: meta.mode,
+            dir_flags: 0,
             umask: 0,
             uid: meta.uid,
             gid: meta.gid,

@@ -153,6 +153,7 @@ impl<'a> Places<'a> {
         let new = NewInode {
             file_type: FileType::Directory,
             mode: meta.mode,
+            dir_flags: 0,
             umask: 0,
             uid: self.owner.0,
             gid: self.owner.1,

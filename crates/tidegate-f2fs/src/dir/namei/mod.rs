@@ -49,7 +49,7 @@ impl F2fs {
         self.read_inodes([&**dir])?;
         let is_dir = new.file_type == FileType::Directory;
         let f = self.new_private(dir, name, new);
-        let mut attr = self.new_attr(dir, new, &f);
+        let mut attr = self.new_attr(new, &f);
         let long_target = new.file_type == FileType::Symlink && !f.has_inline(inline::DATA);
         let nid = self.new_node(None, 0, !is_dir, |page| self.fill_inode(page, &attr, &f, name, new))?;
         let mut target_block = None;
@@ -101,7 +101,7 @@ impl F2fs {
         let _op = self.cp_rwsem.read();
         let _place = self.acquire_orphan_inode()?;
         let f = self.new_private(dir, b"", new);
-        let mut attr = Attr { nlink: 0, ..self.new_attr(dir, new, &f) };
+        let mut attr = Attr { nlink: 0, ..self.new_attr(new, &f) };
         let nid = self.new_node(None, 0, true, |page| self.fill_inode(page, &attr, &f, b"", new))?;
         if let Err(e) = self.give_xattrs(nid, &f, &mut attr, &xattrs) {
             self.finish(|| self.unmake(nid, &f))?;
@@ -169,7 +169,7 @@ impl F2fs {
         f
     }
 
-    pub(crate) fn new_attr(&self, dir: &Inode, new: &NewInode<'_>, f: &F2fsInode) -> Attr {
+    pub(crate) fn new_attr(&self, new: &NewInode<'_>, f: &F2fsInode) -> Attr {
         let is_dir = new.file_type == FileType::Directory;
         let kept = match new.file_type {
             FileType::Directory => INHERITED | FOR_DIRECTORIES,
@@ -190,7 +190,7 @@ impl F2fs {
             crtime: self.sb.features.contains(Features::INODE_CRTIME).then_some(new.time),
             rdev: new.rdev,
             generation: self.next_generation.fetch_add(1, Relaxed),
-            flags: dir.attr().flags & kept,
+            flags: new.dir_flags & kept,
         }
     }
 
