@@ -121,11 +121,9 @@ fn octal(digits: &[u8], op: Option<u8>) -> Option<Step> {
     Some(Step { who: Some(ALL), op: op.unwrap_or(b'='), bits: Bits::Given(bits, false), named })
 }
 
-/// The umask of the process, as `/proc` shows it: umask(2) would change it for a moment.
+/// The umask of the process; one that leaves all to the owner, where it is not known.
 pub fn umask() -> u32 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|l| l.strip_prefix("Umask:"));
-    line.and_then(|text| u32::from_str_radix(text.trim(), 8).ok()).unwrap_or(0o022)
+    tidegate::export::umask().unwrap_or(0o077)
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Changes of many files: those that a path names, and all below it.
+//! A change of attributes for a file and all files below it.
 
 use crate::error::{Error, Result};
 use crate::trail::{Met, Trail};
 use crate::volume::Volume;
 use std::sync::Arc;
-use tidegate_vfs::{Cred, DirEntry, ErrorKind, Inode, OpenFlags, SetAttr};
+use tidegate_vfs::{Cred, DirEntry, Inode, SetAttr};
 
 /// A directory of which some entries are still to be visited.
 struct Level {
@@ -65,46 +65,5 @@ impl Volume {
         met.enter(self, &dir, &at)?;
         let entries = self.list_dir(&dir).map_err(|e| self.error_at(&at.path(), e))?;
         Ok(Level { dir, rest: entries.into_iter(), at })
-    }
-
-    /// Makes an empty file at `path` unless there is something, and returns what is there. The last link is followed.
-    ///
-    /// # Errors
-    /// The parent is missing, or there is no space.
-    pub fn touch(&self, path: &[u8], mode: u32) -> Result<Arc<Inode>> {
-        if let Some(found) = self.find(path, true)? {
-            return Ok(found);
-        }
-        if path.ends_with(b"/") {
-            return Err(self.error_at(path, ErrorKind::IsADirectory.into()));
-        }
-        let how = OpenFlags::WRITE | OpenFlags::CREATE;
-        let made = self.vfs().open_path(&Cred::ROOT, path, how, mode);
-        made.map(|file| file.inode().clone()).map_err(|e| self.error_at(path, e))
-    }
-
-    /// Removes an empty directory.
-    ///
-    /// # Errors
-    /// The path names no directory, or one that is not empty.
-    pub fn rmdir(&self, path: &[u8]) -> Result<()> {
-        let at = self.vfs().resolve_parent(&Cred::ROOT, path).map_err(|e| self.error_at(path, e))?;
-        if at.name.is_empty() {
-            return Err(self.nameless(path, "removed"));
-        }
-        self.vfs().rmdir(&Cred::ROOT, &at.dir, at.name).map_err(|e| self.error_at(path, e))
-    }
-
-    /// The content of a small regular file, such as `/etc/passwd`; at most `most` bytes of it.
-    ///
-    /// # Errors
-    /// As [`Volume::open_file`]; those of reading.
-    pub fn read_small(&self, path: &[u8], most: usize) -> Result<Vec<u8>> {
-        let file = self.open_file(path)?;
-        let size = usize::try_from(file.size()).unwrap_or(usize::MAX).min(most);
-        let mut bytes = vec![0; size];
-        let n = file.read_at(0, &mut bytes).map_err(|e| self.error_at(path, e))?;
-        bytes.truncate(n);
-        Ok(bytes)
     }
 }

@@ -118,6 +118,47 @@ impl Volume {
         self.vfs().rmdir(&Cred::ROOT, &at.dir, at.name).map_err(|e| self.error_at(path, e))
     }
 
+    /// Makes an empty file at `path` unless there is something, and returns what is there. The last link is followed.
+    ///
+    /// # Errors
+    /// The parent is missing, or there is no space.
+    pub fn touch(&self, path: &[u8], mode: u32) -> Result<Arc<Inode>> {
+        if let Some(found) = self.find(path, true)? {
+            return Ok(found);
+        }
+        if path.ends_with(b"/") {
+            return Err(self.error_at(path, ErrorKind::IsADirectory.into()));
+        }
+        let how = OpenFlags::WRITE | OpenFlags::CREATE;
+        let made = self.vfs().open_path(&Cred::ROOT, path, how, mode);
+        made.map(|file| file.inode().clone()).map_err(|e| self.error_at(path, e))
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// The path names no directory, or one that is not empty.
+    pub fn rmdir(&self, path: &[u8]) -> Result<()> {
+        let at = self.vfs().resolve_parent(&Cred::ROOT, path).map_err(|e| self.error_at(path, e))?;
+        if at.name.is_empty() {
+            return Err(self.nameless(path, "removed"));
+        }
+        self.vfs().rmdir(&Cred::ROOT, &at.dir, at.name).map_err(|e| self.error_at(path, e))
+    }
+
+    /// The content of a small regular file, such as `/etc/passwd`; at most `most` bytes of it.
+    ///
+    /// # Errors
+    /// As [`Volume::open_file`]; those of reading.
+    pub fn read_small(&self, path: &[u8], most: usize) -> Result<Vec<u8>> {
+        let file = self.open_file(path)?;
+        let size = usize::try_from(file.size()).unwrap_or(usize::MAX).min(most);
+        let mut bytes = vec![0; size];
+        let n = file.read_at(0, &mut bytes).map_err(|e| self.error_at(path, e))?;
+        bytes.truncate(n);
+        Ok(bytes)
+    }
+
     /// Empties a directory, from the leaves up.
     fn clear(&self, path: &[u8], dir: &Arc<Inode>) -> Result<()> {
         let mut met = Met::default();

@@ -187,7 +187,7 @@ fn times(meta: &Meta) -> Timestamps {
 }
 
 /// The umask of the process. umask(2) would change it for a moment, also for other threads.
-fn umask() -> Option<u32> {
+pub fn umask() -> Option<u32> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix("Umask:"))?;
     u32::from_str_radix(line.trim(), 8).ok()

@@ -24,6 +24,7 @@ use crate::error::{Error, Failed, Result};
 use crate::node::Meta;
 use crate::progress::Progress;
 use crate::volume::Volume;
+pub use attrs::umask;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
