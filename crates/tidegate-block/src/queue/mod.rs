@@ -296,7 +296,8 @@ impl RequestQueue {
     }
 
     /// Waits until no request that changes the device is in flight, whichever thread submitted it. Reads may be in
-    /// flight, and resets and finishes of zones: the threads that asked for these wait for them.
+    /// flight, and requests of [`RequestQueue::submit_wait`], such as resets and finishes of zones: the threads that
+    /// asked for these wait for them.
     pub fn drain(&self) {
         device_wait::check();
         self.inflight.wait_for_changes();

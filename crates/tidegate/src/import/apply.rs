@@ -17,6 +17,8 @@ use tidegate_vfs::{
 
 /// The most notes that are kept. More are only counted.
 const MAX_NOTES: usize = 20;
+/// What a new inode or name counts among the bytes between two syncs: its metadata is dirty memory, too.
+const METADATA: u64 = PAGE_SIZE as u64;
 
 /// The part of an import that changes the volume.
 pub struct Applier<'a> {
@@ -91,12 +93,7 @@ impl<'a> Applier<'a> {
         while let Some(batch) = from.recv() {
             for item in batch {
                 self.apply(item)?;
-            }
-            if let Some(every) = self.options.sync_every
-                && self.unsynced >= every
-            {
-                self.unsynced = 0;
-                self.volume.sync()?;
+                self.sync_if_due()?;
             }
         }
         for (dir, meta) in std::mem::take(&mut self.later) {
@@ -106,6 +103,16 @@ impl<'a> Applier<'a> {
             self.notes.push(format!("and {} more", self.more_notes));
         }
         Ok(std::mem::take(&mut self.notes))
+    }
+
+    /// Syncs after a number of bytes, where the bytes of the volume must depend on the items alone. The end of a batch
+    /// would not do: batches also hold notes, which depend on the host.
+    fn sync_if_due(&mut self) -> Result<()> {
+        if self.options.sync_every.is_none_or(|every| self.unsynced < every) {
+            return Ok(());
+        }
+        self.unsynced = 0;
+        self.volume.sync()
     }
 
     fn apply(&mut self, item: Item) -> Result<()> {
@@ -290,6 +297,7 @@ impl<'a> Applier<'a> {
             });
         }
         let inode = made.map_err(|e| self.volume.error_at(&spot.at().path(), e))?;
+        self.unsynced += METADATA;
         if spot.dir.has_default_acl {
             for name in [acl::ACCESS, acl::DEFAULT] {
                 // Most files have no such attribute.
@@ -334,6 +342,7 @@ impl<'a> Applier<'a> {
         }
         match r.map_err(|e| self.volume.error_at(&at.path(), e)) {
             Ok(()) => {
+                self.unsynced += METADATA;
                 self.options.progress.file();
                 Ok(())
             }
@@ -419,7 +428,7 @@ fn write(
     unsynced: &mut u64,
 ) -> std::result::Result<(), Error> {
     options.progress.data(piece.len as u64);
-    *unsynced += piece.len as u64 + PAGE_SIZE as u64;
+    *unsynced += piece.len as u64;
     if piece.pos.is_multiple_of(PAGE_SIZE as u64) {
         file.write_buf(piece.pos, piece.buf, piece.len)
     } else {

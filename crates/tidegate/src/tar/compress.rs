@@ -2,6 +2,7 @@
 
 use super::reader::{Input, Plain};
 use super::{BLOCK, header, invalid};
+use flate2::bufread::GzDecoder;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 
@@ -71,7 +72,7 @@ fn kind(head: &[u8]) -> io::Result<Kind> {
 fn undo(kind: Kind, from: impl BufRead + Send + 'static) -> io::Result<Box<dyn Input + Send>> {
     Ok(match kind {
         Kind::Plain => Box::new(Plain(from)),
-        Kind::Gzip => Box::new(Plain(buffered(flate2::bufread::MultiGzDecoder::new(from)))),
+        Kind::Gzip => Box::new(Plain(buffered(Members { from: Some(GzDecoder::new(from)) }))),
         Kind::Zstd => {
             let mut d = zstd::stream::read::Decoder::with_buffer(from)?;
             // The window of `zstd --long=27`, the largest that zstd decompresses without an option.
@@ -79,6 +80,46 @@ fn undo(kind: Kind, from: impl BufRead + Send + 'static) -> io::Result<Box<dyn I
             Box::new(Plain(buffered(d)))
         }
     })
+}
+
+/// The members of a gzip stream, one after the other. Zeros may follow the last: archives are padded to the blocks of
+/// their medium, and gzip(1) takes them as they are.
+struct Members<R> {
+    /// `None` at the end, and after an error.
+    from: Option<GzDecoder<R>>,
+}
+
+impl<R: BufRead> Read for Members<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.from {
+            let n = member.read(to)?;
+            if n > 0 || to.is_empty() {
+                return Ok(n);
+            }
+            let mut rest = self.from.take().map(GzDecoder::into_inner);
+            if let Some(from) = &mut rest
+                && skip_zeros(from)?
+            {
+                self.from = rest.map(GzDecoder::new);
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// Skips zeros; false at the end of the stream.
+fn skip_zeros(from: &mut impl BufRead) -> io::Result<bool> {
+    loop {
+        let (len, zeros) = match from.fill_buf() {
+            Ok(bytes) => (bytes.len(), bytes.iter().take_while(|b| **b == 0).count()),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(e),
+        };
+        from.consume(zeros);
+        if zeros < len || len == 0 {
+            return Ok(len > 0);
+        }
+    }
 }
 
 fn buffered<R: Read>(from: R) -> BufReader<R> {
@@ -107,5 +148,41 @@ impl Input for SeekInput {
         }
         self.at += n;
         self.reader.seek_relative(n as i64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::{Compression, write::GzEncoder};
+    use std::io::Write;
+
+    fn member(bytes: &[u8]) -> Vec<u8> {
+        let mut to = GzEncoder::new(Vec::new(), Compression::fast());
+        to.write_all(bytes).unwrap();
+        to.finish().unwrap()
+    }
+
+    /// What is read from a gzip stream, through a small buffer.
+    fn unpacked(stream: Vec<u8>) -> io::Result<Vec<u8>> {
+        let mut all = Vec::new();
+        let from = BufReader::with_capacity(100, Cursor::new(stream));
+        undo(Kind::Gzip, from)?.read_to_end(&mut all).map(|_| all)
+    }
+
+    #[test]
+    fn members_follow_each_other_and_zeros_the_last() {
+        let (one, two) = (member(b"one"), member(&[7; 5000]));
+        let both = [b"one".to_vec(), vec![7; 5000]].concat();
+        for zeros in [0, 1, 99, 100, 20_000] {
+            let stream = [one.clone(), two.clone(), vec![0; zeros]].concat();
+            assert_eq!(unpacked(stream).unwrap(), both, "{zeros}");
+        }
+        let mut damaged = two.clone();
+        let crc = damaged.len() - 8;
+        damaged[crc] ^= 1;
+        for wrong in [damaged, two[..two.len() - 4].to_vec(), [two, b"\0garbage".to_vec()].concat()] {
+            assert!(unpacked([one.clone(), wrong, vec![0; 500]].concat()).is_err());
+        }
     }
 }
