@@ -145,6 +145,7 @@ impl Model {
             .fails(link, ErrorKind::Unsupported)
             .fails(misplaced && value.is_some(), ErrorKind::PermissionDenied)
             .might(total > SURELY_FITS, ErrorKind::NoSpace)
+            .might(total > SURELY_FITS, ErrorKind::TooBig)
     }
 
     pub fn set_acl(&mut self, id: Id, name: &[u8], value: Option<&[u8]>) {
