@@ -104,11 +104,15 @@ impl Drop for Flusher {
 
 fn run(fs: &dyn FileSystem, bdi: &Arc<Bdi>, periodic: bool) {
     tidegate_block::wbt::writes_back();
+    let mut due = clock::now() + DIRTY_WRITEBACK_INTERVAL;
     loop {
         let mut l = bdi.lists.lock();
-        let mut timed_out = false;
-        while l.work.is_empty() && !l.shutdown && !bdi.over_background() && !timed_out {
-            timed_out = !bdi.flusher.wait_for(&mut l, DIRTY_WRITEBACK_INTERVAL);
+        while l.work.is_empty() && !l.shutdown && !bdi.over_background() {
+            let left = due.since(clock::now());
+            if left == Nanos::default() {
+                break;
+            }
+            bdi.flusher.wait_for(&mut l, left.duration());
         }
         let work = l.work.pop_front();
         let shutdown = l.shutdown;
@@ -122,13 +126,21 @@ fn run(fs: &dyn FileSystem, bdi: &Arc<Bdi>, periodic: bool) {
                 done.complete(result);
             }
             None if shutdown => return,
-            None if bdi.over_background() => background(fs, bdi),
-            None if periodic => {
-                let _ = pass(fs, bdi, Reason::Age, u64::MAX);
-                bdi.judge_pass();
-                fs.periodic();
+            None => {
+                // The work of each interval is done also beside a writer that never stops, and so before the rest.
+                let now = clock::now();
+                if now >= due {
+                    due = now + DIRTY_WRITEBACK_INTERVAL;
+                    if periodic {
+                        let _ = pass(fs, bdi, Reason::Age, u64::MAX);
+                        bdi.judge_pass();
+                        fs.periodic();
+                    }
+                }
+                if bdi.over_background() {
+                    background(fs, bdi);
+                }
             }
-            None => {}
         }
     }
 }

@@ -32,6 +32,8 @@ pub(crate) enum What {
     Ended { ino: u64 },
     /// Pages are read.
     Read { ino: u64 },
+    /// The work of an interval.
+    Periodic,
 }
 
 /// The failures to come. Each number says how often.
@@ -330,6 +332,9 @@ impl FileSystem for SlowFs {
     }
     fn balance(&self) -> Result<()> {
         Ok(())
+    }
+    fn periodic(&self) {
+        self.device.note(What::Periodic);
     }
     fn unmount(&self) -> Result<()> {
         Ok(())

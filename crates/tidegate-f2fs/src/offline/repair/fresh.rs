@@ -1,4 +1,4 @@
-//! A new directory: lost_found.
+//! A new directory for inodes without a name.
 
 use super::Repair;
 use super::alloc::{HOT_DATA, HOT_NODE};
@@ -11,21 +11,20 @@ use crate::offline::areas::Areas;
 use std::mem::offset_of;
 use tidegate_vfs::{Error, ErrorKind, Result};
 
-const NAME: &[u8] = b"lost_found";
 const MODE: u16 = 0o040_700;
 /// Bytes of extra attributes that include the time of birth.
 const CRTIME_END: usize = offset_of!(RawExtraAttr, i_compr_blocks);
 
 impl Repair<'_, '_> {
-    /// Makes lost_found in the root directory.
+    /// Makes a directory for inodes without a name in the root directory.
     ///
     /// # Errors
     /// `NoSpace`.
-    pub(super) fn new_lost_found(&mut self) -> Result<u32> {
+    pub(super) fn new_lost_found(&mut self, name: &[u8]) -> Result<u32> {
         let full = || Error::new(ErrorKind::NoSpace, "every node id is in use");
         let root = self.sb.root_ino;
         let ino = self.nat.next_free(root + 1).ok_or_else(full)?;
-        let mut block = self.empty_inode(ino)?;
+        let mut block = self.empty_inode(ino, name)?;
         let base = Areas::of(&self.sb, &block).unwrap_or(self.usual).base();
         let addr = self.alloc(HOT_NODE, Owner { nid: ino, slot: None })?;
         let data = self.alloc(HOT_DATA, Owner { nid: ino, slot: Some(0) })?;
@@ -42,9 +41,10 @@ impl Repair<'_, '_> {
         self.reached.set(ino);
         self.is_inode.set(ino);
         self.is_dir.set(ino);
-        self.change("inode", format!("inode {ino}"), "free".into(), "directory /lost_found".into());
+        let shown = format!("directory /{}", String::from_utf8_lossy(name));
+        self.change("inode", format!("inode {ino}"), "free".into(), shown);
         // A file that already has the name keeps it.
-        let mut name = NAME.to_vec();
+        let mut name = name.to_vec();
         while self.find_in(root, &name)?.is_some() {
             name.push(b'_');
         }
@@ -55,7 +55,7 @@ impl Repair<'_, '_> {
     }
 
     /// The inode of an empty directory in the root, with the root's layout.
-    fn empty_inode(&mut self, ino: u32) -> Result<Block> {
+    fn empty_inode(&mut self, ino: u32, name: &[u8]) -> Result<Block> {
         let root = self.again(self.sb.root_ino)?;
         let mut b: Block = Box::new([0; BLOCK_SIZE]);
         let (now, nanos) = ((self.options.now.secs as u64).into(), self.options.now.nanos.into());
@@ -66,7 +66,7 @@ impl Repair<'_, '_> {
         (raw.i_links, raw.i_blocks, raw.i_current_depth) = (2.into(), 2.into(), 1.into());
         raw.i_size = (BLOCK_SIZE as u64).into();
         raw.i_pino = self.sb.root_ino.into();
-        raw.set_name(NAME);
+        raw.set_name(name);
         (raw.i_atime, raw.i_ctime, raw.i_mtime) = (now, now, now);
         (raw.i_atime_nsec, raw.i_ctime_nsec, raw.i_mtime_nsec) = (nanos, nanos, nanos);
         (block.footer.nid, block.footer.ino) = (ino.into(), ino.into());

@@ -100,6 +100,8 @@ struct Repair<'q, 'c> {
     /// Directories without a first block, with their parents.
     no_first_block: Vec<(u32, u32)>,
     lost_found: Option<u32>,
+    /// Directories for inodes without a name that have no room.
+    full_lost_founds: u32,
     /// The usual layout of the volume's inodes.
     usual: Areas,
     options: RepairOptions,

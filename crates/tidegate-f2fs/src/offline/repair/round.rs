@@ -44,6 +44,7 @@ impl<'q, 'c> Repair<'q, 'c> {
             inserts: Vec::new(),
             no_first_block: Vec::new(),
             lost_found: None,
+            full_lost_founds: 0,
             usual: Areas { extra, words: DEFAULT_INLINE_XATTR_ADDRS },
             options,
             on_change,

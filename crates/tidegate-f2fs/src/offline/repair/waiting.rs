@@ -30,7 +30,18 @@ impl Repair<'_, '_> {
     }
 
     fn insert_lost(&mut self, e: &Insert) -> Result<()> {
-        let dir = self.lost_found()?;
+        loop {
+            let dir = self.lost_found()?;
+            if self.insert_into(dir, e)? {
+                return Ok(());
+            }
+            self.lost_found = None;
+            self.full_lost_founds += 1;
+        }
+    }
+
+    /// Gives an inode a name in `dir`; false when there is no room for it.
+    fn insert_into(&mut self, dir: u32, e: &Insert) -> Result<bool> {
         let mut name = e.name.clone();
         for n in 1..MOST_CLASHES {
             if self.find_in(dir, &name)?.is_none() {
@@ -40,8 +51,7 @@ impl Repair<'_, '_> {
         }
         let shown = String::from_utf8_lossy(&name).escape_debug().to_string();
         if !self.insert(dir, &name, e.ino, e.file_type, true)? {
-            self.notes.push(format!("no room in lost_found for inode {}", e.ino));
-            return Ok(());
+            return Ok(false);
         }
         self.change(
             "inode",
@@ -53,7 +63,10 @@ impl Repair<'_, '_> {
         i.change(|r| r.i_pino = dir.into());
         i.change(|r| r.set_name(&name));
         self.keep(i);
-        if e.file_type == file_type::DIR { self.set_parent(e.ino, dir) } else { Ok(()) }
+        if e.file_type == file_type::DIR {
+            self.set_parent(e.ino, dir)?;
+        }
+        Ok(true)
     }
 
     /// Points ".." of directory `ino` to `parent`.
@@ -66,21 +79,27 @@ impl Repair<'_, '_> {
         Ok(())
     }
 
-    /// The directory for inodes without a name, which is made if it is not there.
+    /// The directory for inodes without a name: the first that is not full, which is made if it is not there.
+    /// A repair adds no nodes to a directory, so that one has room for about 55,000 names.
     fn lost_found(&mut self) -> Result<u32> {
         if let Some(ino) = self.lost_found {
             return Ok(ino);
         }
-        for name in [&b"lost+found"[..], b"lost_found"] {
+        let names = match self.full_lost_founds {
+            0 => vec![b"lost+found".to_vec(), b"lost_found".to_vec()],
+            n => vec![format!("lost_found-{}", n + 1).into_bytes()],
+        };
+        let mut found = None;
+        for name in &names {
             if let Some((addr, _, l, slot)) = self.find_in(self.sb.root_ino, name)? {
                 let ino = l.entry(&self.disk.block(addr)?[..], slot).ino.get();
-                if self.is_dir.get(ino) {
-                    self.lost_found = Some(ino);
-                    return Ok(ino);
-                }
+                found = found.or(Some(ino).filter(|ino| self.is_dir.get(*ino)));
             }
         }
-        let ino = self.new_lost_found()?;
+        let ino = match (found, names.last()) {
+            (None, Some(name)) => self.new_lost_found(name)?,
+            (found, _) => found.unwrap_or_default(),
+        };
         self.lost_found = Some(ino);
         Ok(ino)
     }

@@ -1,6 +1,7 @@
 //! Each kind of damage that the check knows is repaired: the volume is clean for us and for the stock
 //! checker, contents are unchanged, and a second repair finds nothing to do.
 
+mod many;
 mod random;
 mod scene;
 
