@@ -294,7 +294,7 @@ impl File {
         let punch = flags.contains(FallocateFlags::PUNCH_HOLE);
         let zeroed = if punch { self.vfs.fs.punch_end(end, inode.size()) } else { end };
         if at < zeroed && (punch || flags.contains(FallocateFlags::ZERO_RANGE)) {
-            self.vfs.zero_range(inode, at, zeroed)?;
+            self.vfs.zero_range(inode, at, zeroed, punch)?;
         }
         self.vfs.zero_tail(inode, size.unwrap_or(0))?;
         if !punch {
@@ -420,8 +420,8 @@ impl Vfs {
         }
     }
 
-    /// Zeroes a range: whole blocks are freed, and the others are zeroed in part.
-    fn zero_range(&self, inode: &Arc<Inode>, offset: u64, end: u64) -> Result<()> {
+    /// Zeroes a range: whole blocks are freed or, without `frees`, read as zeros in any way; the others are zeroed in part.
+    fn zero_range(&self, inode: &Arc<Inode>, offset: u64, end: u64, frees: bool) -> Result<()> {
         let (first, last) = (offset.div_ceil(PAGE), end / PAGE);
         if first > last {
             self.zero_in_page(inode, offset, end)?;
@@ -445,7 +445,7 @@ impl Vfs {
         if first < last {
             inode.mapping.remove(first, last);
         }
-        self.fs.punch_hole(inode, blocks)
+        if frees { self.fs.punch_hole(inode, blocks) } else { self.fs.zero_blocks(inode, blocks) }
     }
 
     /// Writes a page, if it is dirty, and waits until it is on the device.

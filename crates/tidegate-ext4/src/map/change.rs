@@ -15,6 +15,9 @@ use std::sync::Arc;
 use tidegate_rt::RwLockWriteGuard;
 use tidegate_vfs::{Attr, ErrorKind, FileType, Inode, Result};
 
+/// Blocks that are marked in one step: fewer than an extent of unwritten blocks may have.
+const MARKED_AT_ONCE: u64 = 1 << 14;
+
 /// The blocks that fill a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fill {
@@ -68,9 +71,14 @@ impl Map<'_, '_> {
     }
 
     /// A block map has no mark for unwritten blocks.
-    fn mark(&mut self, range: Range<u64>, next: &mut dyn Iterator<Item = Range<u64>>) -> Result<()> {
+    fn mark(
+        &mut self,
+        range: Range<u64>,
+        unwritten: bool,
+        next: &mut dyn Iterator<Item = Range<u64>>,
+    ) -> Result<()> {
         match self {
-            Map::Tree(t) => t.mark(range, next),
+            Map::Tree(t) => t.mark(range, unwritten, next),
             Map::Numbers(_) => Ok(()),
         }
     }
@@ -377,27 +385,57 @@ impl Ext4 {
         range: Range<u64>,
         next: &mut dyn Iterator<Item = Range<u64>>,
     ) -> Result<u64> {
+        self.mark_blocks(handle, inode, range, false, next)
+    }
+
+    /// Marks written blocks of a range as unwritten, so that they read as zeros, as [`Ext4::mark_written`] does the
+    /// opposite. The file has extents, and none of its data is in the log.
+    ///
+    /// # Errors
+    /// As [`Ext4::mark_written`].
+    pub(crate) fn mark_unwritten(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        range: Range<u64>,
+    ) -> Result<u64> {
+        self.mark_blocks(handle, inode, range, true, &mut std::iter::empty())
+    }
+
+    fn mark_blocks(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        range: Range<u64>,
+        unwritten: bool,
+        next: &mut dyn Iterator<Item = Range<u64>>,
+    ) -> Result<u64> {
         let mut data = own(inode).write();
         let (mut now, before) = (None, inode.attr().blocks);
         let (mut at, mut nodes, mut r) = (range.start, 0, Ok(()));
         while at < range.end && r.is_ok() {
             let known = now.as_ref().unwrap_or(&**data);
-            let m = match self.map_blocks(known, FileBlock(at), range.end - at) {
+            let m = match self.map_blocks(known, FileBlock(at), (range.end - at).min(MARKED_AT_ONCE)) {
                 Ok(m) => m,
                 Err(e) => {
                     r = Err(e);
                     break;
                 }
             };
-            if matches!(m.place, Place::Unwritten(_)) {
+            let other = match m.place {
+                Place::Unwritten(_) => !unwritten,
+                Place::Data(_) => unwritten,
+                Place::Hole => false,
+            };
+            if other {
                 if handle.has_changed() && handle.is_low() {
                     break;
                 }
                 let now = now.get_or_insert_with(|| Arc::unwrap_or_clone(data.clone()));
                 let end = at + m.blocks;
                 let (marked, more) = self.with_map(handle, now, |map| match end < range.end {
-                    true => map.mark(at..end, &mut std::iter::empty()),
-                    false => map.mark(at..end, next),
+                    true => map.mark(at..end, unwritten, &mut std::iter::empty()),
+                    false => map.mark(at..end, unwritten, next),
                 });
                 nodes += more;
                 r = marked;

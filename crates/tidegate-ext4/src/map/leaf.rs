@@ -123,15 +123,16 @@ pub(super) fn move_pieces(
     Some(moved)
 }
 
-/// Marks a range in one unwritten extent as written; returns its position.
-pub(super) fn mark_in_leaf(v: &mut Vec<Piece>, range: &Range<u64>) -> Option<usize> {
-    let at = holder(v, range).filter(|n| v[*n].unwritten)?;
+/// Marks a range in one extent as `unwritten` or written, which it was not; returns its position. An extent of
+/// unwritten blocks must hold the range.
+pub(super) fn mark_in_leaf(v: &mut Vec<Piece>, range: &Range<u64>, unwritten: bool) -> Option<usize> {
+    let at = holder(v, range).filter(|n| v[*n].unwritten != unwritten)?;
     let whole = v.remove(at);
     let head = whole.part(&(0..range.start));
     if let Some(tail) = whole.part(&(range.end..u64::MAX)) {
         v.insert(at, tail);
     }
-    let marked = Piece { unwritten: false, ..whole.part(range)? };
+    let marked = Piece { unwritten, ..whole.part(range)? };
     let at = at + head.into_iter().map(|head| v.insert(at, head)).count();
     Some(join(v, at, marked))
 }
@@ -176,13 +177,13 @@ mod tests {
                     }
                 }
                 2 => {
-                    let all = list
-                        .iter()
-                        .any(|p: &Piece| p.unwritten && p.block <= range.start && p.end() >= range.end);
-                    assert_eq!(mark_in_leaf(&mut list, &range).is_some(), all);
+                    let all = list.iter().any(|p: &Piece| {
+                        p.unwritten != unwritten && p.block <= range.start && p.end() >= range.end
+                    });
+                    assert_eq!(mark_in_leaf(&mut list, &range, unwritten).is_some(), all);
                     if all {
                         marked += 1;
-                        range.for_each(|b| blocks.get_mut(&b).unwrap().1 = false);
+                        range.for_each(|b| blocks.get_mut(&b).unwrap().1 = unwritten);
                     }
                 }
                 _ => {

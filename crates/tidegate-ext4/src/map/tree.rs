@@ -138,20 +138,21 @@ impl Tree<'_, '_> {
         Ok(gone)
     }
 
-    /// Marks blocks of one unwritten extent as written, and of the first of the `next` ranges those that lie in the leaf
-    /// and need no more room there.
+    /// Marks blocks of one extent as `unwritten` or written, which they were not, and of the first of the `next` ranges
+    /// those that lie in the leaf and need no more room there.
     ///
     /// # Errors
-    /// As [`Tree::insert`]; `Corrupt` for blocks that are not in one unwritten extent.
+    /// As [`Tree::insert`]; `Corrupt` for blocks that are not in one extent of the other kind.
     pub(crate) fn mark(
         &mut self,
         range: Range<u64>,
+        unwritten: bool,
         next: &mut dyn Iterator<Item = Range<u64>>,
     ) -> Result<()> {
         self.edit(range.start, &mut |v, room| {
-            let at = mark_in_leaf(v, &range)?;
+            let at = mark_in_leaf(v, &range, unwritten)?;
             while v.len() + MARK_ADDS <= room
-                && next.next().is_some_and(|range| mark_in_leaf(v, &range).is_some())
+                && next.next().is_some_and(|range| mark_in_leaf(v, &range, unwritten).is_some())
             {}
             Some(at)
         })

@@ -101,6 +101,30 @@ impl Ext4 {
         self.settle_size(inode)
     }
 
+    /// Makes a range of whole blocks read as zeros, as [`Ext4::punch`], and lets the file keep its blocks, as Linux does.
+    /// Blocks that may be in the log are freed all the same: a replay would bring their content back.
+    pub(crate) fn zero_blocks(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {
+        let blocks = self.file_blocks(&bytes);
+        let keeps = ei(inode).is(InodeFlags::EXTENTS) && !self.logs_data(inode);
+        let mut at = blocks.start;
+        if keeps {
+            self.judge_map(inode, &blocks)?;
+            self.forget_promises(inode, blocks.clone())?;
+        }
+        while keeps && at < blocks.end {
+            let marked =
+                self.op(HandleType::Truncate, |handle| self.mark_unwritten(handle, inode, at..blocks.end));
+            match marked {
+                Ok(reached) => at = reached,
+                // An extent that is cut in pieces needs a node, for which there is space once blocks are free.
+                Err(e) if e.kind() == ErrorKind::NoSpace => break,
+                Err(e) => return Err(e),
+            }
+        }
+        let bs = u64::from(self.sb.block_size);
+        self.punch(inode, at * bs..bytes.end.max(at * bs))
+    }
+
     /// Refuses preallocation for a file without extents: a block map has no mark for unwritten blocks.
     ///
     /// # Errors

@@ -185,6 +185,10 @@ impl FileSystem for Ext4 {
         self.punch(inode, bytes)
     }
 
+    fn zero_blocks(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {
+        self.zero_blocks(inode, bytes)
+    }
+
     /// As in Linux, a hole that goes beyond the end of the file takes the page with the end, and leaves the
     /// blocks that were preallocated behind it.
     fn punch_end(&self, end: u64, size: u64) -> u64 {

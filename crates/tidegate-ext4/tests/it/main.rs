@@ -52,3 +52,4 @@ mod trimmed;
 mod undone;
 mod unread;
 mod written;
+mod zeroed;

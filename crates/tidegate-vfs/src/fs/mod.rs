@@ -399,6 +399,17 @@ pub trait FileSystem: Send + Sync {
     /// `i_rwsem` and `invalidate_lock`, exclusive.
     fn punch_hole(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()>;
 
+    /// Makes `bytes` read as zeros, as [`FileSystem::punch_hole`] does; the file may keep blocks there.
+    ///
+    /// # Errors
+    /// As [`FileSystem::punch_hole`].
+    ///
+    /// # Locks
+    /// As [`FileSystem::punch_hole`].
+    fn zero_blocks(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {
+        self.punch_hole(inode, bytes)
+    }
+
     /// Allocates blocks for the holes in `bytes`. They read as zeros.
     ///
     /// # Errors
