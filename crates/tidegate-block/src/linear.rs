@@ -12,8 +12,10 @@ struct Part {
     start: u64,
     /// Bytes of it that are used.
     len: u64,
-    /// Whether anything was ever written to it: only then is it flushed.
+    /// Whether anything was ever written to it.
     written: AtomicBool,
+    /// Whether it was flushed: earlier, a process that was killed may have written to it.
+    flushed: AtomicBool,
 }
 
 impl Part {
@@ -24,7 +26,8 @@ impl Part {
     }
 }
 
-/// Several devices, one behind the other, as one. A flush reaches all devices that were written to.
+/// Several devices, one behind the other, as one. A flush reaches all devices that were written to, and the first flush
+/// each device.
 pub struct Linear {
     parts: Vec<Part>,
     size: u64,
@@ -55,7 +58,7 @@ impl Linear {
             if zones.is_some_and(|z| z.first <= start && !(start - z.first).is_multiple_of(z.size)) {
                 return None;
             }
-            parts.push(Part { device, start, len, written: AtomicBool::new(false) });
+            parts.push(Part { device, start, len, written: AtomicBool::new(false), flushed: AtomicBool::new(false) });
             start += len;
         }
         let name = parts.iter().map(|p| p.device.name()).collect::<Vec<_>>().join("+");
@@ -68,12 +71,16 @@ impl Linear {
         self.parts.iter().find(|p| pos >= p.start && end <= p.start + p.len)
     }
 
-    /// Flushes all devices that were written to, except `but`.
+    /// Flushes all devices that may have unflushed writes, except `but`, whose request flushes it.
     fn flush_others(&self, but: Option<&Part>) -> Result<(), Errno> {
-        let others = self.parts.iter().filter(|p| p.written.load(SeqCst));
-        others
-            .filter(|p| but.is_none_or(|b| !std::ptr::eq(b, *p)))
-            .try_for_each(|p| p.device.execute(&mut Request::new(Bio::flush())))
+        for p in &self.parts {
+            let is_it = but.is_some_and(|b| std::ptr::eq(b, p));
+            if !is_it && (p.written.load(SeqCst) || !p.flushed.load(SeqCst)) {
+                p.device.execute(&mut Request::new(Bio::flush()))?;
+                p.flushed.store(true, SeqCst);
+            }
+        }
+        Ok(())
     }
 
     /// Prepares a request for the device that holds its range.

@@ -191,6 +191,8 @@ fn several_devices_are_one_and_a_flush_is_for_all_that_were_written() {
     let flushes = |r: &Recorder| r.take().iter().filter(|r| r.op == Op::Flush).count();
     q.submit_wait(write(0, 1, 3)).unwrap();
     q.flush().unwrap();
+    assert_eq!((flushes(&plain), flushes(&second)), (1, 1), "a killed process may have written to any");
+    q.flush().unwrap();
     assert_eq!((flushes(&plain), flushes(&second)), (1, 0));
     q.submit_wait(write(6 * MIB, 1, 4)).unwrap();
     let mut bio = write(4096, 1, 5);
@@ -210,6 +212,30 @@ fn several_devices_are_one_and_a_flush_is_for_all_that_were_written() {
     q.submit_wait(Bio::range(Op::ZoneReset, Sector::from_bytes(6 * MIB), 2 * MIB, BioFlags::empty()))
         .unwrap();
     assert_eq!(zones.report_zones().unwrap()[1].state, ZoneState::Empty);
+}
+
+/// A device that has gone away before its zones were asked for.
+struct Gone(Arc<ZonedDevice>);
+
+impl Device for Gone {
+    fn info(&self) -> DeviceInfo<'_> {
+        self.0.info()
+    }
+    fn report_zone(&self, _: u64) -> Result<Option<Zone>, Errno> {
+        Err(Errno::NODEV)
+    }
+    fn execute(&self, _: &mut Request) -> Result<(), Errno> {
+        Err(Errno::NODEV)
+    }
+}
+
+/// The queue does not know whether other writes are to come before this one, and so must not wait for them.
+#[test]
+fn a_write_to_a_zone_that_cannot_be_asked_for_fails() {
+    let q = queue(Arc::new(Gone(zoned(12 * MIB))), 4);
+    let failed = q.submit_wait(write(SPEC.size + 5 * PAGE, 1, 1)).map(drop);
+    assert_eq!(failed, Err(Errno::NODEV));
+    q.drain();
 }
 
 /// A device that counts how often it is asked for one zone, and cannot report all of them.

@@ -94,7 +94,10 @@ impl ZonePlugs {
     /// Whether a request waits for one that was not submitted yet. Such a request takes no room from others.
     pub(crate) fn is_early(&self, rq: &Request) -> bool {
         let Some(zone) = self.zone(rq).filter(|_| rq.op == Op::Write) else { return false };
-        self.look(zone, Some(rq.sector.bytes()));
+        // The device answers for itself when the request is submitted.
+        if self.look(zone, Some(rq.sector.bytes())).is_err() {
+            return false;
+        }
         let zones = self.zones.lock();
         zones.get(&zone).is_some_and(|z| z.failed.is_none() && rq.sector.bytes() > z.end())
     }
@@ -117,7 +120,10 @@ impl ZonePlugs {
             rq.after_end(left);
             return rq.complete(Err(Errno::IO));
         }
-        self.look(zone, is_write.then_some(pos));
+        if let (Err(e), true) = (self.look(zone, is_write.then_some(pos)), is_write) {
+            rq.after_end(left);
+            return rq.complete(Err(e));
+        }
         let mut zones = self.zones.lock();
         let z = zones.entry(zone).or_default();
         z.count += 1;
@@ -152,8 +158,8 @@ impl ZonePlugs {
 
     /// Asks the device for the write pointer of a zone if the pointer is not known, or if a write begins
     /// elsewhere: the zone may have been written through another queue. The answer is stale if a request came
-    /// meanwhile.
-    fn look(&self, zone: u64, pos: Option<u64>) {
+    /// meanwhile. Without an answer no write may wait: no other may ever come before it.
+    fn look(&self, zone: u64, pos: Option<u64>) -> Result<(), Errno> {
         let unknown = |z: Option<&Plugged>| {
             z.is_none_or(|z| pos.is_some_and(|p| p != z.next) && z.busy.is_none() && z.early.is_empty())
         };
@@ -162,17 +168,18 @@ impl ZonePlugs {
             let zones = self.zones.lock();
             let z = zones.get(&zone);
             if !unknown(z) {
-                return;
+                return Ok(());
             }
             came(z)
         };
-        let report = self.device.report_zone(zone).ok().flatten();
+        let report = self.device.report_zone(zone)?;
         let pointer = report.filter(|z| z.start == zone).map_or(zone, |z| z.pointer);
         let mut zones = self.zones.lock();
         let z = zones.get(&zone);
         if unknown(z) && came(z) == before {
             zones.entry(zone).or_default().next = pointer;
         }
+        Ok(())
     }
 
     /// Sends the next write of a zone, and the ones after it as long as the device completes each at once.
