@@ -115,7 +115,14 @@ impl Server {
             }
         };
         self.kill_set_id(h.file.inode(), kill)?;
+        let sectors = || self.vfs().fs().sectors(h.file.inode());
+        let before = cached.then(sectors);
         h.file.write_at(pos, data).map_errno()?;
+        if before.is_some_and(|before| before != sectors()) {
+            // With a write-back cache the kernel keeps the number of blocks until the file is closed. A program that
+            // takes a file without blocks for a hole, such as tar, must not see what the kernel got before the data.
+            self.have_asked(self.node(h.file.inode()));
+        }
         if data.len() >= STREAM {
             h.file.forget_pages(pos.saturating_sub(BEHIND), pos);
         }

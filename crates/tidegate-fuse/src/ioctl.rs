@@ -140,7 +140,7 @@ impl Server {
         if (flags ^ old) & !settable != 0 {
             return Err(Errno::OPNOTSUPP);
         }
-        if self.judges_flags.load(Relaxed) {
+        if self.before_5_13.load(Relaxed) {
             self.check_owner(&inode, caller)?;
             let forbids = (flags ^ old) & (IMMUTABLE | APPEND_ONLY) != 0;
             if forbids && !caller.is_capable(Capability::LinuxImmutable) {

@@ -165,7 +165,7 @@ fn words(source: &str, options: &MountOptions) -> String {
 fn by_helper(source: &str, dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     let (ours, theirs) = UnixStream::pair()?;
     fcntl_setfd(&theirs, FdFlags::empty())?;
-    let child = Command::new(HELPER)
+    let mut child = Command::new(HELPER)
         .args(["-o", &words(source, options), "--"])
         .arg(dir)
         .env("_FUSE_COMMFD", theirs.as_raw_fd().to_string())
@@ -180,6 +180,9 @@ fn by_helper(source: &str, dir: &Path, options: &MountOptions) -> io::Result<Own
             if options.auto_unmount {
                 // fusermount3 unmounts when this end is closed, which is at the end of the process.
                 std::mem::forget(ours);
+            } else {
+                // It is done; a process that nobody waits for stays in the table of processes.
+                let _ = child.wait();
             }
             Ok(fd)
         }

@@ -283,11 +283,11 @@ impl Server {
                 batch.push(e);
                 batch.len() < READDIR_BATCH
             });
-            match read.map_errno() {
-                // Entries that were added count as lookups, so the answer must be sent. The kernel asks again
-                // from here.
-                Err(_) if added => return Ok(()),
-                r => r?,
+            // Entries before a fault are listed, and those that were added count as lookups. The kernel asks again
+            // from behind them, and gets the error.
+            let failed = read.map_errno().err();
+            if let Some(e) = failed.filter(|_| batch.is_empty() && !added) {
+                return Err(e);
             }
             let Some(last) = batch.last() else { return Ok(()) };
             pos = last.next;
@@ -303,13 +303,14 @@ impl Server {
                 let known = entry.is_some();
                 if !add(e, entry.as_ref()) {
                     if let Some(entry) = entry.filter(|_| !dots) {
-                        self.forget(entry.node, 1);
+                        // The kernel has not forgotten it: it never got it.
+                        self.nodes.forget(entry.node, 1);
                     }
                     return Ok(());
                 }
                 added |= known;
             }
-            if batch.len() < READDIR_BATCH {
+            if batch.len() < READDIR_BATCH || failed.is_some() {
                 return Ok(());
             }
         }

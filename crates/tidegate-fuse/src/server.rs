@@ -70,8 +70,9 @@ pub struct Server {
     pub(crate) view: View,
     /// The user who mounted it, and who may do to the volume as a whole what the superuser may.
     pub(crate) owner: u32,
-    /// The kernel leaves to the server who may change flags, as before 5.13.
-    pub(crate) judges_flags: AtomicBool,
+    /// The kernel is older than Linux 5.13: it leaves to the server who may change flags. Before 5.8, it writes pages at
+    /// close, and reports errors of that, only where the server takes `FLUSH`.
+    pub(crate) before_5_13: AtomicBool,
     root: Ino,
     kernel: OnceLock<Box<dyn Kernel>>,
     at_end: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -91,7 +92,7 @@ impl Server {
             looked_up: AtomicU64::new(0),
             view,
             owner: rustix::process::geteuid().as_raw(),
-            judges_flags: AtomicBool::new(false),
+            before_5_13: AtomicBool::new(false),
             kernel: OnceLock::new(),
             at_end: OnceLock::new(),
             volume,

@@ -10,6 +10,8 @@ use tidegate_vfs::Result;
 #[derive(Debug, Default)]
 pub(crate) struct Promised {
     blocks: Ranges,
+    /// The number of `blocks`.
+    count: u64,
     /// The numbers in a block of numbers. `None` for a file with extents.
     per_block: Option<u64>,
     /// A node is promised, too, as long as any block is: the file's extents may no longer fit in the inode.
@@ -26,7 +28,12 @@ impl Deref for Promised {
 impl Promised {
     /// None, for a file with extents, or with a block map and so many numbers in each block of it.
     pub(crate) fn none(per_block: Option<u64>) -> Promised {
-        Promised { blocks: Ranges::default(), per_block, node: false }
+        Promised { blocks: Ranges::default(), count: 0, per_block, node: false }
+    }
+
+    /// The number of promised blocks.
+    pub(crate) fn total(&self) -> u64 {
+        self.count
     }
 
     /// Adds parts that are not promised, if `take` can take the space for them, or none. `fits` tells whether the inode has
@@ -52,7 +59,7 @@ impl Promised {
     /// Adds blocks that are not promised; returns the space for them.
     fn add(&mut self, part: Range<u64>, fits: impl FnOnce(usize) -> bool) -> Promise {
         let mut space = self.space(&part);
-        self.blocks.add(part);
+        self.count += self.blocks.add(part);
         if self.per_block.is_none() && !self.node && !fits(self.blocks.parts()) {
             self.node = true;
             space.nodes += 1;
@@ -64,7 +71,7 @@ impl Promised {
     pub(crate) fn remove(&mut self, range: Range<u64>) -> Promise {
         let mut space = Promise::default();
         for part in self.blocks.first_in(range, usize::MAX) {
-            self.blocks.remove(part.clone());
+            self.count -= self.blocks.remove(part.clone());
             space += self.space(&part);
         }
         if self.node && self.blocks.parts() == 0 {

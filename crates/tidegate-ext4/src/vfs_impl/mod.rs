@@ -5,7 +5,7 @@
 mod ops;
 
 use crate::format::raw::{INODE_BASE, InodeFlags, ROOT_INO};
-use crate::inode::ei;
+use crate::inode::{ei, own};
 use crate::volume::handle::HandleType;
 use crate::volume::sbi::Ext4;
 use std::ops::Range;
@@ -138,10 +138,12 @@ impl FileSystem for Ext4 {
     }
 
     fn sectors(&self, inode: &Inode) -> u64 {
-        // This comes before the attributes: their lock ranks behind that of the map.
+        // These come before the attributes: the lock of those ranks behind both.
         let inline = ei(inode).is(InodeFlags::INLINE_DATA);
+        // As in Linux, promised blocks count: programs take a file without blocks for a hole.
+        let promised = own(inode).delayed.lock().total() * u64::from(self.sb.block_size / 512);
         let a = inode.attr();
-        a.blocks + if inline { a.size.div_ceil(512) } else { 0 }
+        a.blocks + promised + if inline { a.size.div_ceil(512) } else { 0 }
     }
 
     fn read_pages(&self, inode: &Inode, index: u64, pages: usize) -> Result<Vec<PageRun>> {

@@ -332,3 +332,30 @@ fn a_longer_file_keeps_what_was_allocated_ahead() {
     drop(v);
     judge(&image, &contents(&device));
 }
+
+/// Programs take a file without blocks for a hole.
+#[test]
+fn promised_blocks_are_among_those_that_stat_shows() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    let image = dir.path().join("volume");
+    for kind in ["ext4", "ext2"] {
+        mke2fs(&image, &["-t", kind, "-b", "1024"], "32M");
+        let (_, v) = open(&std::fs::read(&image).unwrap());
+        let file = make(&v, "file");
+        let sectors = || v.fs().sectors(file.inode());
+        file.write_at(5000, &[7; 300_000]).unwrap();
+        let promised = sectors();
+        assert_eq!((file.inode().attr().blocks, promised), (0, 2 * (305_000_u64.div_ceil(1024) - 4)), "{kind}");
+        file.fsync(false).unwrap();
+        assert_eq!(sectors(), file.inode().attr().blocks, "{kind}");
+        assert!(sectors() >= promised, "{kind}");
+        file.write_at(0, &[7; 1024]).unwrap();
+        let more = sectors();
+        assert!(more > file.inode().attr().blocks);
+        file.truncate(0).unwrap();
+        assert_eq!(sectors(), 0, "{kind}");
+    }
+}

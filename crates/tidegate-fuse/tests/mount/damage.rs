@@ -74,3 +74,44 @@ fn a_damaged_inode_hides_no_other() {
         assert!(rig.unmount(), "{words}");
     }
 }
+
+/// Overwrites the block of a directory that holds the entry `name`, and others.
+fn damage_entries(image: &Path, name: &str) {
+    let mut bytes = std::fs::read(image).unwrap();
+    let count = |block: &[u8], of: &[u8]| block.windows(of.len()).filter(|w| *w == of).count();
+    let holds = |b: &&mut [u8]| count(b, b"name-") > 1 && count(b, name.as_bytes()) > 0;
+    let found: Vec<&mut [u8]> = bytes.chunks_exact_mut(block() as usize).filter(holds).collect();
+    assert!(!found.is_empty());
+    found.into_iter().for_each(|b| b.fill(0xa5));
+    std::fs::write(image, bytes).unwrap();
+}
+
+#[test]
+fn names_before_a_fault_are_listed() {
+    if cannot_mount() {
+        return;
+    }
+    let mut rig = Rig::new(256, "");
+    let dir = rig.dir.join("d");
+    std::fs::create_dir(&dir).unwrap();
+    // Long names fill several blocks, and are yet so few that the fault is met in the first step of a listing.
+    let name = |i| format!("name-{i:03}-{}", "x".repeat(200));
+    (0..30).for_each(|i| drop(std::fs::File::create(dir.join(name(i))).unwrap()));
+    let listed = || -> (Vec<String>, usize) {
+        let (mut all, mut failed) = (Vec::new(), 0);
+        for e in std::fs::read_dir(&dir).unwrap() {
+            match e {
+                Ok(e) => all.push(e.file_name().into_string().unwrap()),
+                Err(_) => failed += 1,
+            }
+        }
+        (all, failed)
+    };
+    let (before, failed) = listed();
+    assert_eq!((before.len(), failed), (30, 0));
+    assert!(rig.unmount());
+    damage_entries(&rig.image, &before[29]);
+    rig.mount("ro").unwrap();
+    let (after, failed) = listed();
+    assert!(failed > 0 && !after.is_empty() && before.starts_with(&after), "{} names", after.len());
+}

@@ -40,6 +40,28 @@ fn an_inode_s_version_is_an_int() {
     rig.finish();
 }
 
+/// tar takes a file without blocks for a hole, and stores none of it.
+#[test]
+fn a_file_has_blocks_as_soon_as_it_has_data() {
+    if cannot_mount() {
+        return;
+    }
+    let rig = Rig::new(256, "");
+    let (closed, open) = (rig.dir.join("closed"), rig.dir.join("open"));
+    std::fs::write(&closed, vec![7; 1 << 20]).unwrap();
+    assert!(std::fs::metadata(&closed).unwrap().blocks() >= 2048);
+    let mut file = std::fs::File::create(&open).unwrap();
+    assert_eq!(file.metadata().unwrap().blocks(), 0);
+    for n in 1..4 {
+        std::io::Write::write_all(&mut file, &vec![7; 1 << 20]).unwrap();
+        file.sync_data().unwrap();
+        let blocks = file.metadata().unwrap().blocks();
+        assert!(blocks >= n * 2048, "{blocks} after {n} MiB");
+    }
+    drop(file);
+    rig.finish();
+}
+
 #[test]
 fn shared_mappings_are_the_file() {
     if cannot_mount() || tidegate_testing::oracle::skip_or_fail("fio") {

@@ -296,10 +296,14 @@ impl Worker {
     fn readdir(&mut self, h: &Head, pos: u64, room: usize) -> Outcome {
         let mut w = Writer::default();
         if h.opcode == READDIR {
-            self.server.readdir(h.node, pos, &mut |d| {
+            let mut any = false;
+            let listed = self.server.readdir(h.node, pos, &mut |d| {
                 let kind = d.file_type.map_or(0, |t| t as u32);
+                any = true;
                 w.dirent(|_| (), d.ino.0, d.next, kind, &d.name, room)
-            })?;
+            });
+            // Entries before a fault are listed. The kernel asks again from behind them, and gets the error.
+            listed.or_else(|e| if any { Ok(()) } else { Err(e) })?;
         } else {
             self.server.readdirplus(h.node, pos, &mut |d, x| {
                 let kind = x.map(|x| x.attr.file_type).or(d.file_type).map_or(0, |t| t as u32);

@@ -76,9 +76,9 @@ impl Greeting {
         Ok(Greeting { unique: h.unique, readahead, offered: Init::from_bits_truncate(low | high << 32) })
     }
 
-    /// Whether the kernel checks who may change flags of inodes: that came with this ability, in Linux 5.13.
-    pub(super) fn judges_flags(&self) -> bool {
-        self.offered.contains(Init::SETXATTR_EXT)
+    /// Whether the kernel is older than Linux 5.13, which this ability came with.
+    pub(super) fn is_before_5_13(&self) -> bool {
+        !self.offered.contains(Init::SETXATTR_EXT)
     }
 
     /// Whether requests may come by io_uring.

@@ -118,7 +118,7 @@ impl Device {
         let mountpoint = connection.mountpoint.clone();
         let granularity = server.vfs().fs().time_granularity();
         Self::greet(maker, connection, (rings, granularity), |channel, greeting| {
-            server.judges_flags.store(!greeting.judges_flags(), Relaxed);
+            server.before_5_13.store(greeting.is_before_5_13(), Relaxed);
             server.attach(Box::new(DeviceKernel { channel, mountpoint }));
         })
     }

@@ -23,6 +23,7 @@ pub const SETXATTR: u32 = 21;
 pub const GETXATTR: u32 = 22;
 pub const LISTXATTR: u32 = 23;
 pub const REMOVEXATTR: u32 = 24;
+pub const FLUSH: u32 = 25;
 pub const READDIR: u32 = 28;
 pub const FSYNCDIR: u32 = 30;
 pub const CREATE: u32 = 35;

@@ -32,6 +32,7 @@ const NAMES: &[(u32, &str)] = &[
     (GETXATTR, "fuse_getxattr"),
     (LISTXATTR, "fuse_listxattr"),
     (REMOVEXATTR, "fuse_removexattr"),
+    (FLUSH, "fuse_flush"),
     (READDIR, "fuse_readdir"),
     (FSYNCDIR, "fuse_fsyncdir"),
     (CREATE, "fuse_create"),
