@@ -84,7 +84,8 @@ impl Vfs {
             *a = Attr { size: a.size, blocks: a.blocks, ..before };
         })?;
         drop(guard);
-        self.balance()
+        self.balance();
+        Ok(())
     }
 
     fn apply(&self, cred: &Cred, inode: &Inode, set: &SetAttr) {
@@ -174,7 +175,8 @@ impl Vfs {
             self.fs.setxattr(inode, name, value, flags, now)?;
         }
         drop(guard);
-        self.balance()
+        self.balance();
+        Ok(())
     }
 
     fn check_set_xattr(&self, cred: &Cred, inode: &Inode, name: &[u8]) -> Result<()> {

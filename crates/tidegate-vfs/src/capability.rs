@@ -46,6 +46,7 @@ impl Vfs {
         }
         self.drop_capability(inode)?;
         drop(guard);
-        self.balance().map(|()| true)
+        self.balance();
+        Ok(true)
     }
 }

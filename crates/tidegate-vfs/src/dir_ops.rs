@@ -106,7 +106,7 @@ impl Vfs {
         let inode = self.icache.insert(parts);
         inode.no_capability.store(true, Relaxed);
         drop(guard);
-        self.balance()?;
+        self.balance();
         Ok(inode)
     }
 
@@ -205,7 +205,8 @@ impl Vfs {
         self.fs.link(dir, name, inode, self.now())?;
         self.dcache.set(dir.ino, name, Some(inode.ino));
         drop((guard, dir_guard));
-        self.balance()
+        self.balance();
+        Ok(())
     }
 
     /// Removes a name of an inode that is not a directory.
@@ -244,7 +245,8 @@ impl Vfs {
         drop(guard);
         drop(dir_guard);
         self.evict_if_unused(&inode);
-        self.balance()
+        self.balance();
+        Ok(())
     }
 
     /// Calls `emit` for each entry of `dir` from position `pos` on until it returns false.

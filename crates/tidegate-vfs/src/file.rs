@@ -195,7 +195,8 @@ impl File {
             };
         }
         self.read_on(pos, pos + done as u64);
-        self.touch_atime()?;
+        // An access time that cannot be stored is no reason to refuse what was read.
+        let _ = self.touch_atime();
         self.vfs.bdi.shrink();
         Ok(done)
     }
@@ -304,16 +305,22 @@ impl Vfs {
             return Ok(false);
         }
         let now = self.now();
-        {
-            let mut a = inode.attr();
-            let fresh = a.atime > a.mtime && a.atime > a.ctime && now.secs - a.atime.secs < RELATIME_SECS;
-            if fresh || a.atime == now {
-                return Ok(false);
-            }
-            a.atime = now;
+        let is_fresh = {
+            let a = inode.attr();
+            let is_newer = a.atime > a.mtime && a.atime > a.ctime;
+            is_newer && now.secs - a.atime.secs < RELATIME_SECS || a.atime == now
+        };
+        // As long as it is open it is not freed: another inode may soon have the place of one that is.
+        if is_fresh || !inode.open() {
+            return Ok(false);
         }
-        self.fs.update_times(inode)?;
-        self.balance()?;
+        inode.attr().atime = now;
+        let stored = self.fs.update_times(inode);
+        if inode.close() {
+            self.evict_if_unused(inode);
+        }
+        stored?;
+        self.balance();
         Ok(true)
     }
 }

@@ -44,7 +44,7 @@ impl File {
             first.get_or_insert(at);
             drop(guard);
             done += part.len();
-            self.vfs.balance_written()?;
+            self.vfs.balance_written();
             if done == data.len() {
                 break;
             }
@@ -136,7 +136,8 @@ impl File {
         let now = self.change_time();
         if self.write_inline(pos, &buf[..bytes], now)? {
             drop(guard);
-            return self.vfs.balance();
+            self.vfs.balance();
+            return Ok(());
         }
         let change = self.vfs.begin_write(&self.inode, pos / PAGE..pos / PAGE + pages as u64);
         self.vfs.fs.reserve(
@@ -150,7 +151,8 @@ impl File {
         self.vfs.bdi.mark_dirty(&self.inode);
         self.vfs.fs.wrote(&self.inode, pos..end)?;
         drop(guard);
-        self.vfs.balance_written()
+        self.vfs.balance_written();
+        Ok(())
     }
 
     fn before_write(&self, pos: u64, len: u64) -> Result<()> {
@@ -200,7 +202,8 @@ impl File {
         let guard = self.inode.rwsem.write();
         self.vfs.truncate_locked(&self.inode, size, self.privileged)?;
         drop(guard);
-        self.vfs.balance()
+        self.vfs.balance();
+        Ok(())
     }
 
     /// Allocates, frees, zeroes, collapses or inserts a range. Takes `i_rwsem`, for a large range several
@@ -236,7 +239,7 @@ impl File {
             let guard = self.inode.rwsem.write();
             self.fallocate_locked(flags, at, step, size)?;
             drop(guard);
-            self.vfs.balance()?;
+            self.vfs.balance();
             at = step;
         }
         Ok(())
@@ -281,7 +284,8 @@ impl File {
         self.vfs.fs.shift_range(inode, offset..end, insert, self.vfs.now())?;
         drop(none);
         drop(guard);
-        self.vfs.balance()
+        self.vfs.balance();
+        Ok(())
     }
 
     /// One step: bytes `at..end`, and the least size of the file afterwards.
@@ -347,10 +351,10 @@ impl Vfs {
         edge(last, !end.is_multiple_of(PAGE))
     }
 
-    /// Zeroes the rest of the last block and has it written, before the file of a locked inode grows up to
-    /// `end`. Reads show zeros there, but the block may hold anything: bytes that were truncated, if a
-    /// checkpoint came before the page was written and the power failed after it, or bytes of another
-    /// implementation.
+    /// Zeroes the rest of the last block, which is to be written with the data, before the file of a locked inode grows
+    /// up to `end`. Reads show zeros there, but the block may hold anything: bytes that were truncated, if a checkpoint
+    /// came before the page was written and the power failed after it, or bytes of another implementation. A format
+    /// whose journal gets the size first keeps it back until the page is written; F2FS does not, as in Linux.
     fn zero_tail(&self, inode: &Arc<Inode>, end: u64) -> Result<()> {
         let size = inode.size();
         let to = size.next_multiple_of(self.fs.block_size()).min(end);

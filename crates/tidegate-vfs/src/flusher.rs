@@ -138,7 +138,7 @@ fn run(fs: &dyn FileSystem, bdi: &Arc<Bdi>, periodic: bool) {
                     }
                 }
                 if bdi.over_background() {
-                    background(fs, bdi);
+                    background(fs, bdi, due);
                 }
             }
         }
@@ -159,10 +159,11 @@ fn start(fs: &dyn FileSystem, bdi: &Arc<Bdi>, mut pages: u64, before: Nanos) {
     }
 }
 
-/// Writes until the dirty pages are below the background threshold.
-fn background(fs: &dyn FileSystem, bdi: &Arc<Bdi>) {
+/// Writes until the dirty pages are below the background threshold, or until the work of the interval is due: a writer
+/// that is faster than the device can keep more dirty for ever.
+fn background(fs: &dyn FileSystem, bdi: &Arc<Bdi>, due: Nanos) {
     let _span = WB_BACKGROUND.enter([bdi.dirty_bytes()]);
-    while bdi.over_background() && bdi.lists.lock().work.is_empty() {
+    while bdi.over_background() && clock::now() < due && bdi.lists.lock().work.is_empty() {
         let (wrote, _) = pass(fs, bdi, Reason::Background, u64::MAX);
         bdi.stuck.store(wrote == 0, SeqCst);
         let failed = bdi.judge_pass();

@@ -68,7 +68,8 @@ impl Vfs {
         if let Some(t) = replaced {
             self.evict_if_unused(&t);
         }
-        self.balance()
+        self.balance();
+        Ok(())
     }
 
     fn rename_locked(

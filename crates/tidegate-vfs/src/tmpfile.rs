@@ -44,7 +44,7 @@ impl Vfs {
         inode.linkable.store(!flags.contains(OpenFlags::EXCL), Relaxed);
         let file = self.open_unchecked(cred, &inode, flags - OpenFlags::TRUNC)?;
         drop(guard);
-        self.balance()?;
+        self.balance();
         Ok(file)
     }
 }

@@ -167,16 +167,17 @@ impl Vfs {
         self.unmounted.load(SeqCst)
     }
 
-    /// Keeps memory and free space in bounds. Operations call this when they hold no lock.
-    pub(crate) fn balance(&self) -> Result<()> {
+    /// Keeps memory and free space in bounds. Operations call this when they hold no lock. A failure is none of the
+    /// operation, whose change is made: a volume that stopped tells the next change.
+    pub(crate) fn balance(&self) {
         self.bdi.balance_dirty_pages();
-        self.fs.balance()
+        let _ = self.fs.balance();
     }
 
     /// As [`Vfs::balance`], for operations that wrote data.
-    pub(crate) fn balance_written(&self) -> Result<()> {
+    pub(crate) fn balance_written(&self) {
         self.bdi.balance_written_pages();
-        self.fs.balance()
+        let _ = self.fs.balance();
     }
 
     /// Frees an inode that lost its last name or its last user. The caller holds no lock. A failure undoes

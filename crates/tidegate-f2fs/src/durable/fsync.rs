@@ -109,7 +109,8 @@ impl F2fs {
         drop(one);
         FSYNC_CHECKPOINT.record([ino, why as u64]);
         self.stats.fsync_checkpoints.fetch_add(1, Relaxed);
-        self.issue_checkpoint()
+        // Nodes may have been written that no recovery finds: the next fdatasync must not take them for durable.
+        self.issue_checkpoint().inspect_err(|_| state.forget())
     }
 
     /// Waits until the nodes of an fsync and the chain before them are durable.

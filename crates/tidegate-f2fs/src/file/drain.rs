@@ -15,11 +15,18 @@ impl F2fs {
     pub(crate) fn drain_writes(&self) -> Result<()> {
         match self.switches.checkpoint_data() {
             CheckpointData::Linux if !self.is_zoned() => self.write_io.wait_cp_data(),
-            _ => {
-                self.write_io.wait_sent();
-                self.queue.drain();
-            }
+            _ => return self.drain_all(),
         }
+        self.lost_metadata().map_or(Ok(()), Err)
+    }
+
+    /// Waits for all bios in flight, whatever `checkpoint_data` says. For callers that have operations frozen.
+    ///
+    /// # Errors
+    /// As [`F2fs::drain_writes`].
+    pub(crate) fn drain_all(&self) -> Result<()> {
+        self.write_io.wait_sent();
+        self.queue.drain();
         self.lost_metadata().map_or(Ok(()), Err)
     }
 

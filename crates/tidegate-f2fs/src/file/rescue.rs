@@ -17,15 +17,23 @@ const TRIES: u32 = 4;
 
 impl F2fs {
     /// Writes failed pages, and the nodes that name their places, to other places until all are written. For
-    /// the checkpoint, with operations frozen and nothing in flight.
+    /// the checkpoint, with operations frozen.
     ///
     /// # Errors
     /// `Io` when a page cannot be written anywhere; those of writing nodes.
     pub(crate) fn rewrite_failed_pages(&self) -> Result<()> {
         let failed = &self.write_io.failed_pages;
-        for again in 0..TRIES {
+        if failed.is_empty() {
+            return Ok(());
+        }
+        for again in 0..=TRIES {
+            // No page may be under write-back here, and no node in flight, whatever the checkpoint leaves so.
+            self.drain_all()?;
             if failed.is_empty() {
                 return Ok(());
+            }
+            if again == TRIES {
+                break;
             }
             if again > 0 {
                 // More than one block may be bad.
@@ -41,7 +49,6 @@ impl F2fs {
                 }
             }
             self.sync_nodes()?;
-            self.drain_writes()?;
         }
         match failed.all().first() {
             None => Ok(()),

@@ -97,7 +97,10 @@ impl F2fs {
                 // Bytes past the end of the file may be anything.
                 self.truncate_inline(inode, size.min(old))?;
             }
-        } else if size < old || begun {
+        } else if size < old
+            || begun
+            || size == old && self.has_blocks_from(inode, size.div_ceil(BLOCK_SIZE as u64))?
+        {
             let step = self.cut_step(inode, size.div_ceil(BLOCK_SIZE as u64))?;
             if !matches!(step, CutStep::Last) {
                 return Ok(step);
@@ -283,9 +286,10 @@ impl F2fs {
     pub(crate) fn free_pages(&self, inode: &Inode, start: u64, end: u64) -> Result<()> {
         let mut map = fi(inode).map.lock();
         map.invalidate(start, end.saturating_sub(start));
-        self.write_io.failed_pages.settle(inode.ino.0, start..end);
-        let mut blocks = 0;
-        let freed = self.free_range(inode, start, end, &mut blocks);
+        let (mut at, mut blocks) = (start, 0);
+        let freed = self.free_range(inode, &mut at, end, &mut blocks);
+        // A failed page that keeps its place is still to be written, or a reader gets the place's old content.
+        self.write_io.failed_pages.settle(inode.ino.0, start..at.min(end));
         let attr = {
             let mut a = inode.attr();
             a.blocks = a.blocks.saturating_sub(blocks * 8);
@@ -295,21 +299,35 @@ impl F2fs {
         freed.and(stored)
     }
 
-    fn free_range(&self, inode: &Inode, start: u64, end: u64, blocks: &mut u64) -> Result<()> {
-        let mut at = start;
-        while at < end {
-            match self.find_dnode(inode, at) {
-                Err(e) if e.kind() == ErrorKind::FileTooBig => break,
+    /// Frees the blocks of pages `at..end`; `at` and `blocks` say how far it came, also after an error.
+    fn free_range(&self, inode: &Inode, at: &mut u64, end: u64, blocks: &mut u64) -> Result<()> {
+        while *at < end {
+            match self.find_dnode(inode, *at) {
+                Err(e) if e.kind() == ErrorKind::FileTooBig => *at = end,
                 Err(e) => return Err(e),
-                Ok(Found::Hole(n)) => at = at.saturating_add(n),
+                Ok(Found::Hole(n)) => *at = at.saturating_add(n),
                 Ok(Found::At(d)) => {
-                    let n = d.room.min((end - at).min(usize::MAX as u64) as usize);
+                    let n = d.room.min((end - *at).min(usize::MAX as u64) as usize);
                     *blocks += self.free_addresses(inode, &d, n)?;
-                    at += n as u64;
+                    *at += n as u64;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether a file has blocks from page `at` on, such as those that were preallocated behind its end.
+    fn has_blocks_from(&self, inode: &Inode, mut at: u64) -> Result<bool> {
+        let _map = fi(inode).map.lock();
+        loop {
+            match self.find_dnode(inode, at) {
+                Err(e) if e.kind() == ErrorKind::FileTooBig => return Ok(false),
+                Err(e) => return Err(e),
+                Ok(Found::Hole(n)) => at = at.saturating_add(n),
+                Ok(Found::At(d)) if self.used_addresses(inode, &d, d.room)?.is_empty() => at += d.room as u64,
+                Ok(Found::At(_)) => return Ok(true),
+            }
+        }
     }
 
     /// Makes holes of `n` pages, beginning with the page of `d`; returns how many were not holes before.

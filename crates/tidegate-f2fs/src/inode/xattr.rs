@@ -3,13 +3,13 @@
 use crate::format::raw::*;
 use crate::format::units::Nid;
 use crate::inode::{F2fsInode, NodeId, fi};
-use crate::node::Freed;
+use crate::node::{Freed, ofs_of};
 use crate::volume::sbi::F2fs;
 use std::sync::atomic::Ordering::Relaxed;
 use tidegate_rt::Timespec;
 use tidegate_vfs::acl::{self, Acl};
 use tidegate_vfs::fs::NewXattrs;
-use tidegate_vfs::{Error, ErrorKind, Inode, Result, XattrFlags};
+use tidegate_vfs::{Error, ErrorKind, Inode, PageRun, Result, XattrFlags};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Longest name in bytes, its namespace included (as Linux has it).
@@ -150,7 +150,7 @@ impl F2fs {
         }
         let nid = Nid(f.xattr_nid.load(Relaxed));
         if nid.0 != 0 {
-            let node = self.node_of(nid, inode.ino.0)?;
+            let node = self.xattr_node(nid, inode.ino.0)?;
             area.extend_from_slice(&node.bytes()[..VALID_XATTR_BLOCK_SIZE]);
         }
         Ok(area)
@@ -201,10 +201,13 @@ impl F2fs {
                 let nid = self.new_node(Some(ino.0), XATTR_NODE_OFFSET, !is_dir, fill)?;
                 f.xattr_nid.store(nid.0, Relaxed);
             }
-            (true, _) => self.modify_node(nid, fill)?,
+            (true, _) => {
+                self.xattr_node(nid, ino.0 as u64)?;
+                self.modify_node(nid, fill)?
+            }
             (false, 0) => {}
             (false, _) => {
-                self.node_of(nid, ino.0 as u64)?;
+                self.xattr_node(nid, ino.0 as u64)?;
                 let freed = self.finish(|| self.free_node(nid, false))?;
                 if freed != Freed::Gone {
                     return Ok(freed);
@@ -293,6 +296,18 @@ impl F2fs {
         Ok(parse(&area, inode.ino.0)?.iter().filter_map(|s| full_name(s.index, s.name)).collect())
     }
 
+    /// The xattr node of an inode. Any other node would lose its content to attributes.
+    ///
+    /// # Errors
+    /// `Corrupt` for another node, or the node of another inode.
+    pub(crate) fn xattr_node(&self, nid: Nid, ino: u64) -> Result<PageRun> {
+        let node = self.node_of(nid, ino)?;
+        if ofs_of(node.bytes()) != XATTR_NODE_OFFSET {
+            return Err(Error::corrupt("holds no attributes").at(nid.place()));
+        }
+        Ok(node)
+    }
+
     /// Frees the xattr node, if there is one. The caller holds `cp_rwsem`, and stores the inode.
     pub(crate) fn free_xattr_node(&self, inode: &Inode) -> Result<Freed> {
         let f = fi(inode);
@@ -300,7 +315,7 @@ impl F2fs {
         if nid.0 == 0 {
             return Ok(Freed::Gone);
         }
-        self.node_of(nid, inode.ino.0)?;
+        self.xattr_node(nid, inode.ino.0)?;
         let freed = self.free_node(nid, false)?;
         if freed == Freed::Gone {
             f.xattr_nid.store(0, Relaxed);
@@ -308,5 +323,28 @@ impl F2fs {
             a.blocks = a.blocks.saturating_sub(8);
         }
         Ok(freed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::new_volume;
+    use tidegate_vfs::Cred;
+
+    /// A damaged inode that names itself, or a node of its data, keeps what these nodes hold.
+    #[test]
+    fn attributes_go_to_no_node_of_another_kind() {
+        let open = new_volume();
+        let (vfs, root) = (&open.vfs, &Cred::ROOT);
+        let inode = vfs.create(root, &vfs.root().unwrap(), b"file", 0o644).unwrap();
+        fi(&inode).xattr_nid.store(inode.nid().0, Relaxed);
+        let before = open.fs.node(inode.nid()).unwrap().bytes().to_vec();
+        let set = |value| vfs.setxattr(root, &inode, b"user.name", value, XattrFlags::empty());
+        for r in [set(Some(&[7; 3000])), set(None), vfs.listxattr(root, &inode).map(drop)] {
+            assert_eq!(r.unwrap_err().kind(), ErrorKind::Corrupt);
+        }
+        assert_eq!(open.fs.node(inode.nid()).unwrap().bytes(), before);
+        assert!(open.fs.why_read_only().is_none());
     }
 }

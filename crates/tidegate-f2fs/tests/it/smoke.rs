@@ -63,3 +63,26 @@ fn default_features() {
 fn all_features() {
     fill("extra_attr,inode_checksum,flexible_inline_xattr,inode_crtime,sb_checksum,lost_found");
 }
+
+/// As in Linux, a truncation to the size that a file has frees blocks that were preallocated behind its end.
+#[test]
+fn a_truncation_frees_what_was_preallocated_behind_the_end() {
+    if tidegate_testing::oracle::skip_or_fail("mkfs.f2fs") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let v = mount(&make_image(dir.path(), 256 << 20, ""));
+    let file = v.create(&Cred::ROOT, &v.root().unwrap(), b"file", 0o644).unwrap();
+    let f = v.open(&Cred::ROOT, &file, OpenFlags::READ | OpenFlags::WRITE).unwrap();
+    f.write_at(0, &[7; 10_000]).unwrap();
+    let before = file.attr().blocks;
+    for size in [10_000, 12_288] {
+        f.truncate(size).unwrap();
+        let settled = file.attr().blocks;
+        f.fallocate(FallocateFlags::KEEP_SIZE, 0, 8 << 20).unwrap();
+        assert!(file.attr().blocks > settled + 10_000, "{} sectors", file.attr().blocks);
+        f.truncate(size).unwrap();
+        assert_eq!((file.attr().blocks, file.size()), (before, size));
+    }
+    v.unmount().unwrap();
+}

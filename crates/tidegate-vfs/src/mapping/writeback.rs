@@ -269,7 +269,8 @@ impl AddressSpace {
     /// `Io`, or `NoSpace` if that is what failed.
     pub fn check_error(&self, seen: &AtomicU32) -> Result<()> {
         let now = self.errseq();
-        if seen.swap(now, SeqCst) == now {
+        // Another thread that looks at the same time may have seen a later one.
+        if seen.fetch_max(now, SeqCst) >= now {
             return Ok(());
         }
         Err(self.last_error("an earlier write to this file failed"))

@@ -154,7 +154,7 @@ impl RollForward<'_> {
                 fs.store_inode(inode)
             }
             nid => {
-                fs.node_of(Nid(nid), inode.ino.0)?;
+                fs.xattr_node(Nid(nid), inode.ino.0)?;
                 fs.modify_node(Nid(nid), fill)
             }
         }

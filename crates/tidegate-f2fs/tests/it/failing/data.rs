@@ -5,6 +5,7 @@ use crate::common::watch::within;
 use crate::failing::load::Rng;
 use crate::failing::rig::*;
 use std::sync::Arc;
+use std::time::Duration;
 use tidegate_block::*;
 use tidegate_rt::{LockClass, Mutex};
 use tidegate_vfs::*;
@@ -107,6 +108,23 @@ fn no_checkpoint_vouches_for_a_page_that_failed() {
         assert_eq!(f.fsync(false).unwrap_err().kind(), ErrorKind::Io);
         f.fsync(false).unwrap();
     }
+}
+
+/// A checkpoint that leaves file data in flight, as Linux's does, waits all the same for the pages that it writes anew.
+#[test]
+fn a_checkpoint_that_waits_for_no_data_waits_for_failed_pages() {
+    let rig = FailingVolume::new(64, "checkpoint_data=linux");
+    let f = rig.file("/f");
+    write(&f, 7, 4, 1);
+    rig.vfs.sync().unwrap();
+    write(&f, 7, 4, 2);
+    rig.faulty.set([rig.rule(Class::Data, IO).which(0..1)]);
+    write_back(&rig, &f);
+    assert_eq!(rig.faulty.failed(), 1);
+    rig.faulty.set([rig.rule(Class::Data, Fault::Late(Duration::from_millis(20)))]);
+    rig.fs.write_checkpoint(true).unwrap();
+    after_cut(&rig, 4, &[2], "after the checkpoint");
+    rig.faulty.set([]);
 }
 
 /// Several places are bad, one behind the other: the checkpoint goes on trying, in another segment.
