@@ -35,7 +35,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tidegate_block::RequestQueue;
 use tidegate_jbd2::Replay;
-use tidegate_jbd2::format::fc::FcTag;
+use tidegate_jbd2::format::fc::{FcInode, FcTag};
 use tidegate_vfs::{Bdi, Error, MemoryLimits, Result};
 
 /// Bytes of metadata that are kept while changes are made.
@@ -78,7 +78,7 @@ fn make_changes(queue: &Arc<RequestQueue>, sb: Superblock, overlay: Overlay) -> 
         recount: BTreeSet::new(),
     };
     changes.take_ahead(&tags)?;
-    tags.iter().try_for_each(|tag| changes.make(tag))?;
+    (0..tags.len()).try_for_each(|n| changes.make(&tags[n], &tags[n + 1..]))?;
     changes.settle()?;
     drop(changes);
     let changed = fs.blocks.changed();
@@ -88,7 +88,18 @@ fn make_changes(queue: &Arc<RequestQueue>, sb: Superblock, overlay: Overlay) -> 
 }
 
 impl Changes<'_> {
-    fn make(&mut self, tag: &FcTag) -> Result<()> {
+    /// Makes the change of a tag; the `later` tags follow it. Linux leaves tags of inodes that are gone, or were made
+    /// without a name and whose own tag comes later: the former change nothing.
+    fn make(&mut self, tag: &FcTag, later: &[FcTag]) -> Result<()> {
+        let there = match tag {
+            FcTag::AddRange { inode, .. } | FcTag::DelRange { inode, .. } => self.is_there(*inode, later)?,
+            FcTag::Link(name) => self.is_there(name.inode, later)? && self.is_there(name.parent, later)?,
+            FcTag::Unlink(name) => self.is_there(name.parent, later)?,
+            FcTag::Creat(_) | FcTag::Inode { .. } => true,
+        };
+        if !there {
+            return Ok(());
+        }
         match tag {
             FcTag::AddRange { inode, extent } => self.add_range(*inode, extent),
             FcTag::DelRange { inode, block, len } => self.del_range(*inode, *block, *len),
@@ -97,5 +108,18 @@ impl Changes<'_> {
             FcTag::Unlink(name) => self.unlink(name),
             FcTag::Inode { inode, raw } => self.put_inode(*inode, raw),
         }
+    }
+
+    /// Whether an inode is in use; one that a later tag puts there is put there now.
+    fn is_there(&mut self, ino: FcInode, later: &[FcTag]) -> Result<bool> {
+        let n = self.number(ino)?;
+        if self.inodes.contains_key(&n) || self.fs.is_inode_used(n)? {
+            return Ok(true);
+        }
+        let own = later.iter().find_map(|tag| match tag {
+            FcTag::Inode { inode, raw } if inode.0 == n => Some(raw),
+            _ => None,
+        });
+        own.map_or(Ok(false), |raw| self.put_inode(ino, raw).map(|()| true))
     }
 }

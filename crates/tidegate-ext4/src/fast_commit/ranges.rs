@@ -2,7 +2,7 @@
 
 use super::changes::Changes;
 use crate::format::gate::rule;
-use crate::format::raw::RawExtent;
+use crate::format::raw::{InodeFlags, RawExtent};
 use crate::format::units::{BlockAddr, FileBlock};
 use crate::inode::{ei, own};
 use crate::map::{Piece, Place};
@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use tidegate_jbd2::format::fc::{FcInode, FcTag};
 use tidegate_jbd2::format::raw::EXTENT_SIZE;
-use tidegate_vfs::{FileType, Result};
+use tidegate_vfs::{Error, ErrorKind, FileType, Result};
 use zerocopy::FromBytes;
 
 /// The number of blocks that a file may have.
@@ -74,7 +74,16 @@ impl Changes<'_> {
             }
         }
         let mut attr = inode.attr().clone();
-        let gone = self.fs.remap(&mut self.handle, &mut now, &mut attr, range, piece)?;
+        if !now.is(InodeFlags::EXTENTS) {
+            // A block map has no mark for unwritten blocks, and ends earlier.
+            let fits = piece.is_none_or(|p| !p.unwritten);
+            rule(fits, "it gets blocks that its map cannot hold").map_err(|e| e.in_inode(inode.ino))?;
+        }
+        let gone = self.fs.remap(&mut self.handle, &mut now, &mut attr, range, piece);
+        let gone = gone.map_err(|e| match e.kind() {
+            ErrorKind::FileTooBig => Error::corrupt("it gets blocks that no map has").in_inode(inode.ino),
+            _ => e,
+        })?;
         *own(&inode).write() = Arc::new(now);
         *inode.attr() = attr;
         self.lose(ino.0, &gone);

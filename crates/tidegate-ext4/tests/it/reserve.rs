@@ -348,7 +348,11 @@ fn promised_blocks_are_among_those_that_stat_shows() {
         let sectors = || v.fs().sectors(file.inode());
         file.write_at(5000, &[7; 300_000]).unwrap();
         let promised = sectors();
-        assert_eq!((file.inode().attr().blocks, promised), (0, 2 * (305_000_u64.div_ceil(1024) - 4)), "{kind}");
+        assert_eq!(
+            (file.inode().attr().blocks, promised),
+            (0, 2 * (305_000_u64.div_ceil(1024) - 4)),
+            "{kind}"
+        );
         file.fsync(false).unwrap();
         assert_eq!(sectors(), file.inode().attr().blocks, "{kind}");
         assert!(sectors() >= promised, "{kind}");

@@ -127,7 +127,10 @@ fn find(log: Arc<Log>, volume_blocks: u64, on_damage: OnDamage) -> Result<Replay
         }
         blocks.insert(one.tag.block, Copy { at: one.at, escaped: one.tag.escaped });
     }
-    let fast = fast::committed(&log, &sb, end)?;
+    let fast = fast::committed(&log, &sb, end).or_else(|e| match e.kind() {
+        ErrorKind::Corrupt => on_damage(e).map(|()| 0),
+        _ => Err(e),
+    })?;
     Ok(Replay { log, sb, blocks, end, failed, is_cut_short: failed.is_some(), stats, fast })
 }
 

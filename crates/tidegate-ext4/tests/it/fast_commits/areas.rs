@@ -67,7 +67,17 @@ fn torn_areas_are_what_linux_makes_of_them() {
                     recovered += 1;
                     assert_same_but(&what, &theirs, &ours, &LINUX);
                 }
-                (None, Err(_)) => refused += 1,
+                (None, Err(e)) => {
+                    refused += 1;
+                    // Repair leaves damage out. Features are not for it to judge.
+                    let repaired = repair_bytes(&bytes).report;
+                    match e.kind() {
+                        ErrorKind::Corrupt => {
+                            assert_eq!(repaired.unwrap().outcome, Outcome::Corrected, "{what}")
+                        }
+                        kind => assert_eq!(repaired.unwrap_err().kind(), kind, "{what}"),
+                    }
+                }
                 (theirs, ours) => panic!("{what}: Linux {}, we {:?}", theirs.is_some(), ours.map(drop)),
             }
         }
@@ -112,13 +122,12 @@ fn what_cannot_be_is_an_error_by_name() {
         let line = said.lines().find(|l| l.contains("/100")).expect("a file").to_owned();
         line.split('/').nth(1).unwrap().parse::<u32>().unwrap()
     };
-    let cases: [(&str, u16, Vec<u8>); 10] = [
+    let cases: [(&str, u16, Vec<u8>); 9] = [
         ("an inode behind all", 6, [words(&[4_000_000]), vec![0; 128]].concat()),
         ("a reserved inode", 6, [words(&[8]), vec![0; 128]].concat()),
         ("a mode of nothing", 6, [words(&[file]), vec![0; 128]].concat()),
         ("a long inode", 6, [words(&[file]), vec![0; 600]].concat()),
         ("a name with a slash", 4, name(file, b"a/b")),
-        ("a name of a free inode", 4, name(16_000, b"free")),
         ("blocks outside", 1, extent(file, 8, 4_000_000_000)),
         ("blocks of tables", 1, extent(file, 8, 3)),
         ("no blocks", 1, extent(file, 0, 40_000)),

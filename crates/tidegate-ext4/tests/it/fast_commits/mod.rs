@@ -1,6 +1,7 @@
 //! Fast commits that Linux left: recovered to the fsynced state, as by Linux and e2fsck.
 
 mod areas;
+mod gone;
 
 use crate::repaired::killed::cut as cut_off;
 use crate::repaired::repair_bytes;
