@@ -275,8 +275,12 @@ impl Ext4 {
         attr: &mut tidegate_vfs::Attr,
     ) -> Result<BlockAddr> {
         let n = self.blocks_of(attr.size);
-        let limit = self.size_limit(own);
-        if attr.size + u64::from(self.sb.block_size) > limit.min(u32::MAX.into()) {
+        // An index has 28 bits for a block.
+        let most = match self.sb.incompat.contains(Incompat::LARGEDIR) {
+            true => u64::from(self.sb.block_size) << 28,
+            false => u32::MAX.into(),
+        };
+        if attr.size + u64::from(self.sb.block_size) > self.size_limit(own).min(most) {
             return Err(Error::new(tidegate_vfs::ErrorKind::DirectoryFull, "at its largest size"));
         }
         let goal = match n.checked_sub(1) {

@@ -153,8 +153,16 @@ impl Ext4 {
         let wanted = wanted(&hash);
         let at = root_entries(&root.block);
         let mut nodes = vec![self.node(dir, root, at, wanted)?];
-        for _ in 0..info.indirect_levels {
-            let block = self.tree_block(dir, size, nodes[nodes.len() - 1].child())?;
+        // A leaf that is a node, too, would be overwritten with entries.
+        let mut passed = vec![FileBlock(0)];
+        for left in (0..=info.indirect_levels).rev() {
+            let child = nodes[nodes.len() - 1].child();
+            rule(!passed.contains(&child), "a hash tree that leads back").map_err(|e| e.in_dir(dir.ino))?;
+            if left == 0 {
+                break;
+            }
+            passed.push(child);
+            let block = self.tree_block(dir, size, child)?;
             nodes.push(self.node(dir, block, DX_NODE_ENTRIES, wanted)?);
         }
         Ok(Some(Way { nodes, hash }))

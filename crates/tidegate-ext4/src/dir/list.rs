@@ -18,6 +18,7 @@
 use super::entry::{Dirent, entries};
 use super::htree::{TreeBlock, Way};
 use super::nokey;
+use crate::format::crc::crc32c;
 use crate::format::hash::DirHash;
 use crate::format::raw::{Compat, InodeFlags};
 use crate::format::units::FileBlock;
@@ -40,9 +41,11 @@ const TOGETHER: usize = 16;
 /// Takes an entry and the position behind it; false ends the listing.
 type Emit<'a> = dyn FnMut(Dirent<'_>, u64) -> bool + 'a;
 
-/// The position of the first name with this name's hash.
+/// The position of the first name with this name's hash. Where the hash has no minor part, another takes its place: equal
+/// hashes are frequent there, and names that come and go must not move the positions of others.
 fn position(hash: &DirHash, name: &[u8]) -> u64 {
     let (major, minor) = hash.of(name);
+    let minor = if hash.is_legacy() { crc32c(0, name) } else { minor };
     (u64::from(major >> 1) << MAJOR | u64::from(minor >> 5) << 4).max(EQUALS)
 }
 
@@ -113,7 +116,7 @@ impl Ext4 {
         match self.has_tree(dir) {
             true => self.tree_hash(dir, size),
             // The hash that the directory's tree would have.
-            false if self.blocks_of(size) == 1 => Ok(self.dir_hash(self.sb.raw.s_def_hash_version)),
+            false if self.blocks_of(size) == 1 => Ok(self.new_tree_hash()),
             false => Ok(None),
         }
     }
@@ -269,4 +272,21 @@ fn bounds(way: &Way) -> Range<u64> {
     };
     let from = first_of(least).max(EQUALS);
     from..end.max(from + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_any_hash_have_positions_of_their_own() {
+        for version in 0..3 {
+            let hash = DirHash::new(version, true, [1, 2, 3, 4]).unwrap();
+            let mut all: Vec<u64> =
+                (0..50_000).map(|n| position(&hash, format!("file{n:06}").as_bytes())).collect();
+            all.sort_unstable();
+            let equal = all.windows(2).filter(|w| w[1] - w[0] < EQUALS).count();
+            assert_eq!(equal, 0, "version {version}");
+        }
+    }
 }

@@ -29,7 +29,7 @@ use crate::format::raw::InodeFlags;
 use crate::inode::{Ext4Inode, ei};
 use crate::volume::sbi::Ext4;
 pub(crate) use entry::Spot;
-use tidegate_vfs::{Ino, Inode, Result};
+use tidegate_vfs::{ErrorKind, Ino, Inode, Result};
 
 impl Ext4 {
     /// Finds `name` in a directory: through its hash tree, or by a search through every entry.
@@ -63,10 +63,13 @@ impl Ext4 {
     /// `Corrupt`; those of the device.
     pub(crate) fn locate(&self, dir: &Inode, name: &[u8]) -> Result<Option<Spot>> {
         let own = &*ei(dir);
-        if self.has_tree(own)
-            && let Some(found) = self.find_hashed(own, dir.size(), name)?
-        {
-            return Ok(found);
+        if self.has_tree(own) {
+            match self.find_hashed(own, dir.size(), name) {
+                Ok(Some(found)) => return Ok(found),
+                // A name that can be found can also be removed.
+                Err(e) if e.kind() != ErrorKind::Corrupt => return Err(e),
+                _ => {}
+            }
         }
         self.search_blocks(own, dir.size(), name)
     }

@@ -45,6 +45,11 @@ impl DirHash {
         Some(DirHash { version, unsigned: unsigned || number > 2, seed })
     }
 
+    /// Whether names have no minor hash.
+    pub fn is_legacy(&self) -> bool {
+        self.version == HashVersion::Legacy
+    }
+
     /// The major hash of `name`, by which directories are ordered, and the minor one. The lowest bit of the
     /// major hash is 0: in index entries it says that names of one hash lie in two blocks.
     pub fn of(&self, name: &[u8]) -> (u32, u32) {

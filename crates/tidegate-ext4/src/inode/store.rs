@@ -169,7 +169,7 @@ impl Ext4 {
     /// The link count on the volume. A directory with more subdirectories than can be counted has a link
     /// count of 1.
     fn links_on_disk(&self, attr: &Attr) -> u32 {
-        if attr.file_type == FileType::Directory && attr.nlink >= LINK_MAX { 1 } else { attr.nlink }
+        if attr.file_type == FileType::Directory && attr.nlink > LINK_MAX { 1 } else { attr.nlink }
     }
 
     /// The value of `i_blocks`, and whether it counts blocks.

@@ -27,6 +27,7 @@ mod journaled;
 mod killed;
 mod listed;
 mod made;
+mod mazes;
 mod mkfs;
 mod mkfs_judged;
 mod model;

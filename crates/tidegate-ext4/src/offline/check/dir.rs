@@ -175,7 +175,7 @@ impl Checker<'_> {
                 });
                 continue;
             }
-            let many = s.links == 1 && s.subdirs >= 64_998 && self.sb.ro_compat.contains(RoCompat::DIR_NLINK);
+            let many = s.links == 1 && s.subdirs > 64_998 && self.sb.ro_compat.contains(RoCompat::DIR_NLINK);
             self.found.require(s.links == s.subdirs + 2 || many, rules::LINK_COUNT, || {
                 format!("directory {ino} counts {} links, and has {} directories", s.links, s.subdirs)
             });

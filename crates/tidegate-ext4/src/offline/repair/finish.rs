@@ -12,7 +12,7 @@ use crate::offline::node::Kind;
 use tidegate_vfs::Result;
 use zerocopy::IntoBytes;
 
-/// A directory with this many links counts as having one (`EXT4_LINK_MAX`).
+/// A directory with more links counts as having one (`EXT4_LINK_MAX`).
 const MANY_LINKS: u32 = 65_000;
 
 /// Free blocks and inodes of all groups.
@@ -41,10 +41,10 @@ impl Repair<'_, '_> {
                 continue;
             }
             let nlink = self.sb.ro_compat.contains(RoCompat::DIR_NLINK);
-            if s.links == links || dir && nlink && s.links == 1 && links >= MANY_LINKS {
+            if s.links == links || dir && nlink && s.links == 1 && links > MANY_LINKS {
                 continue;
             }
-            let to = if dir && links >= MANY_LINKS && nlink { 1 } else { links.min(MANY_LINKS) };
+            let to = if dir && links > MANY_LINKS && nlink { 1 } else { links.min(MANY_LINKS) };
             self.tell("inode", ino, format!("{} links", s.links), to);
             let mut n = self.node(ino)?;
             n.raw.i_links_count = (to as u16).into();
