@@ -40,6 +40,15 @@ impl Checker<'_> {
                 self.found.add(rules::GROUP_DESC, || format!("group {g}: its descriptor is damaged"));
                 continue;
             };
+            let end = start + u64::from(self.sb.blocks_per_group);
+            let inside = [desc.block_bitmap, desc.inode_bitmap, desc.inode_table]
+                .iter()
+                .all(|table| (start..end).contains(&table.0));
+            self.found.require(
+                inside || self.sb.incompat.contains(Incompat::FLEX_BG),
+                rules::GROUP_DESC,
+                || format!("group {g}: tables of it lie in other groups, and flex_bg is off"),
+            );
             self.claim_meta(g, desc.block_bitmap.0, 1);
             self.claim_meta(g, desc.inode_bitmap.0, 1);
             self.claim_meta(g, desc.inode_table.0, self.sb.itable_blocks());

@@ -218,6 +218,15 @@ impl<'q> Checker<'q> {
         self.found.require(sound, rules::SB_ORPHAN_FILE, || {
             format!("the feature is on, the journal is {journal:?}, and the file is inode {orphans}")
         });
+        let resizes = self.sb.compat.contains(Compat::RESIZE_INODE);
+        let meta_bg = self.sb.incompat.contains(Incompat::META_BG);
+        self.found.require(!(resizes && meta_bg), rules::SB_FEATURES, || {
+            "meta_bg and resize_inode exclude each other".into()
+        });
+        let kept = raw.s_reserved_gdt_blocks.get();
+        self.found.require(resizes || kept == 0, rules::SB_FEATURES, || {
+            format!("s_reserved_gdt_blocks is {kept}, and resize_inode is off")
+        });
         let (cluster, per) = (raw.s_log_cluster_size.get(), raw.s_clusters_per_group.get());
         let same = cluster == raw.s_log_block_size.get() && per == self.sb.blocks_per_group;
         self.found.require(same, rules::SB_CLUSTERS, || {

@@ -14,6 +14,7 @@ rules! {
     SB_FLEX "sb-flex" "The superblock's s_log_groups_per_flex is at most 31.";
     SB_REVISION "sb-revision" "A volume of revision 0 names no features.";
     SB_LARGE_FILE "sb-large-file" "A volume with a file of 2 GiB or more has the feature large_file.";
+    SB_FEATURES "sb-features" "Features fit each other, and what they keep: meta_bg without resize_inode, blocks for descriptors with it.";
     SB_CLUSTERS "sb-clusters" "Without bigalloc, a cluster is a block.";
     SB_RESERVED "sb-reserved-blocks" "At most half of the blocks are kept for the superuser.";
     SB_FREE_BLOCKS "sb-free-blocks" "The superblock of a clean volume counts the free blocks.";

@@ -135,7 +135,8 @@ impl Repair<'_, '_> {
         let top = u64::from(n.word(DIND));
         let (map, lists) = self.resize_map();
         if lists.iter().any(|(block, _)| !self.is_kept(*block)) {
-            return self.drop_resize_inode(&n);
+            let what = format!("{kept} blocks kept, and tables among them");
+            return self.drop_resize_inode(&n, &what);
         }
         let others = (0..15).filter(|w| *w != DIND).any(|w| n.word(w) != 0);
         let right = self.resize_top == Some(top);
@@ -191,10 +192,35 @@ impl Repair<'_, '_> {
         block < end && block < self.sb.blocks && !self.descs.iter().any(in_table)
     }
 
-    /// Removes the reserve for descriptors if tables lie in it.
-    fn drop_resize_inode(&mut self, n: &Node) -> Result<()> {
+    /// Makes features fit each other and the places of tables.
+    pub(super) fn mend_layout_features(&mut self) -> Result<()> {
+        let resizes = self.sb.compat.contains(Compat::RESIZE_INODE);
+        if resizes && self.sb.incompat.contains(Incompat::META_BG) {
+            let n = self.node(RESIZE_INO)?;
+            self.drop_resize_inode(&n, "on beside meta_bg")?;
+        }
         let kept = self.sb.raw.s_reserved_gdt_blocks.get();
-        let what = format!("{kept} blocks kept, and tables among them");
+        if !resizes && kept != 0 {
+            self.tell("superblock", "s_reserved_gdt_blocks", format!("{kept} without resize_inode"), 0);
+            self.sb.raw.s_reserved_gdt_blocks = 0.into();
+        }
+        let outside = |d: &super::groups::Desc| {
+            let start = self.sb.group_start(d.desc.group).0;
+            let own = start..start + u64::from(self.sb.blocks_per_group);
+            let tables = [d.desc.block_bitmap, d.desc.inode_bitmap, d.desc.inode_table];
+            tables.iter().any(|table| !own.contains(&table.0))
+        };
+        if !self.sb.incompat.contains(Incompat::FLEX_BG) && self.descs.iter().any(outside) {
+            self.tell("superblock", "flex_bg", "off, and tables lie in other groups", "the feature is on");
+            self.sb.incompat |= Incompat::FLEX_BG;
+            let stored = Incompat::from_bits_retain(self.sb.raw.s_feature_incompat.get()) | Incompat::FLEX_BG;
+            self.sb.raw.s_feature_incompat = stored.bits().into();
+        }
+        Ok(())
+    }
+
+    /// Removes the reserve for descriptors.
+    fn drop_resize_inode(&mut self, n: &Node, what: &str) -> Result<()> {
         self.tell("superblock", "resize_inode", what, "the feature is off");
         self.clear_inode(n, "no resize inode")?;
         self.sb.compat -= Compat::RESIZE_INODE;

@@ -342,3 +342,36 @@ fn many_ties_cost_no_more_than_one() {
         assert!(one > 0 && all_rounds == rounds && all <= one, "{copy}: {one} reads, and {all} for all");
     }
 }
+
+/// e2fsck complains of each of these, and of none after the repair.
+#[test]
+fn features_that_do_not_fit_are_mended() {
+    if skip() {
+        return;
+    }
+    let dir = scratch();
+    let cases: [(&[&str], &[&str]); 4] = [
+        (&["-t", "ext4"], &["feature -resize_inode"]),
+        (&["-t", "ext3"], &["feature -resize_inode"]),
+        (&["-t", "ext4"], &["feature meta_bg", "ssv first_meta_bg 1"]),
+        (&["-t", "ext4", "-O", "^has_journal"], &["feature -flex_bg"]),
+    ];
+    for (args, commands) in cases {
+        let what = format!("{args:?} {commands:?}");
+        let whole = base(dir.path(), args, "64M");
+        let before = contents(&whole).unwrap();
+        let image = dir.path().join("odd");
+        std::fs::write(&image, &whole).unwrap();
+        commands.iter().for_each(|c| drop(must("debugfs", &["-w", "-R", c, image.to_str().unwrap()])));
+        let complains = || run("e2fsck", &["-fn", image.to_str().unwrap()]).1.contains("? no");
+        assert!(complains(), "{what}");
+        let odd = std::fs::read(&image).unwrap();
+        assert!(!check_bytes(&odd).unwrap().is_clean(), "{what}");
+        let repaired = repair_bytes(&odd);
+        assert_eq!(repaired.report.unwrap().outcome, Outcome::Corrected, "{what}: {:?}", repaired.told);
+        std::fs::write(&image, &repaired.bytes).unwrap();
+        assert!(!complains(), "{what}: {}", run("e2fsck", &["-fn", image.to_str().unwrap()]).1);
+        assert!(check_bytes(&repaired.bytes).unwrap().is_clean(), "{what}");
+        assert_eq!(contents(&repaired.bytes).unwrap().paths, before.paths, "{what}");
+    }
+}
