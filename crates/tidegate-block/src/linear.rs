@@ -58,7 +58,13 @@ impl Linear {
             if zones.is_some_and(|z| z.first <= start && !(start - z.first).is_multiple_of(z.size)) {
                 return None;
             }
-            parts.push(Part { device, start, len, written: AtomicBool::new(false), flushed: AtomicBool::new(false) });
+            parts.push(Part {
+                device,
+                start,
+                len,
+                written: AtomicBool::new(false),
+                flushed: AtomicBool::new(false),
+            });
             start += len;
         }
         let name = parts.iter().map(|p| p.device.name()).collect::<Vec<_>>().join("+");

@@ -8,7 +8,7 @@ use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use tidegate::error::{path_bytes, show};
+use tidegate::error::{Refusal, path_bytes, show};
 use tidegate::within::within;
 use tidegate::{Error, Result};
 
@@ -94,6 +94,12 @@ impl Place {
         let name = self.path[..end].rsplit(|&b| b == b'/').next()?;
         (name != b"." && name != b"..").then_some(name)
     }
+}
+
+/// The refusal of a source whose name an earlier source of the same command has already got in the target directory.
+pub fn twice(source: &str) -> Error {
+    let what = "left out: what an earlier argument of this name became would be lost";
+    Error::refused(Refusal::Occupied, source, what)
 }
 
 impl fmt::Display for Place {

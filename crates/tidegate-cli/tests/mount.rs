@@ -290,7 +290,11 @@ fn the_superuser_mounts_as_fstab_says() {
     assert!(fs::write(m.dir.join("f"), "").is_err());
     assert!(mount("rw,remount").0);
     fs::write(m.dir.join("f"), "more").unwrap();
-    assert!(mount("rw,remount,fsync_mode=strict").1.contains("cannot be changed"));
+    assert_eq!(mount("rw,remount,fsync_mode=strict"), (true, String::new()));
+    let (done, said) = mount("rw,remount,fsync_mode=nosuch");
+    assert!(!done && said.contains("fsync_mode"), "{said}");
+    let (done, said) = mount("rw,remount,noatime,uid=7");
+    assert!(done && said.contains("noatime, uid: stays as it was mounted"), "{said}");
     m.bench.ok(&["umount", "mnt"]);
     assert!(mount("ro,nodev").0);
     assert_eq!(flags(), "ro,nodev");

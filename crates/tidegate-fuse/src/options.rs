@@ -210,6 +210,24 @@ impl Default for MountOptions {
 }
 
 impl MountOptions {
+    /// Those of the words that a remount does not change, as far as they differ from the defaults.
+    pub fn words_that_stay(&self) -> Vec<&'static str> {
+        let usual = MountOptions::default();
+        let all = [
+            ("noatime", self.noatime),
+            ("sync", self.flags.contains(MountFlags::SYNCHRONOUS)),
+            ("dirsync", self.flags.contains(MountFlags::DIRSYNC)),
+            ("uid", self.view.uid.is_some()),
+            ("gid", self.view.gid.is_some()),
+            ("cache", self.cache.is_some()),
+            ("threads", self.threads != usual.threads),
+            ("transport", self.transport != usual.transport),
+            ("keep_awake", self.keep_awake != usual.keep_awake),
+            ("walk_ahead", self.walk_ahead != usual.walk_ahead),
+        ];
+        all.into_iter().filter(|(_, given)| *given).map(|(word, _)| word).collect()
+    }
+
     /// Reads a list such as `ro,allow_other,uid=1000,fsync_mode=strict`.
     ///
     /// # Errors

@@ -67,7 +67,7 @@ impl Volume {
         open().map_err(|e| self.error_at(path, e))
     }
 
-    /// Makes a directory. With `parents`, also makes those above it, and the directory may already exist.
+    /// Makes a directory. With `parents`, also makes those above it, with mode 0755, and the directory may already exist.
     ///
     /// # Errors
     /// The directory exists, its parent is missing, or there is no space.
@@ -80,7 +80,10 @@ impl Volume {
                 match self.find(part, true)? {
                     Some(i) if i.is_dir() => {}
                     Some(_) => return Err(self.error_at(part, ErrorKind::NotADirectory.into())),
-                    None => self.mkdir(part, mode, false)?,
+                    None => {
+                        let is_last = path[end..].iter().all(|b| *b == b'/');
+                        self.mkdir(part, if is_last { mode } else { 0o755 }, false)?;
+                    }
                 }
             }
             return Ok(());
@@ -253,8 +256,18 @@ impl Volume {
     /// Makes a symbolic link at `path`. With `replace`, it takes the place of another file.
     ///
     /// # Errors
-    /// Those of symlink.
+    /// Those of symlink; the link would take the place of the very file that it leads to.
     pub fn symlink(&self, target: &[u8], path: &[u8], replace: bool) -> Result<()> {
+        if replace && let Some(old) = self.find(path, false)? {
+            let above = path.iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
+            let full =
+                if target.starts_with(b"/") { target.to_vec() } else { [&path[..above], target].concat() };
+            // A target that cannot be reached is none.
+            if self.find(&full, true).ok().flatten().is_some_and(|there| there.ino == old.ino) {
+                let what = "the link would take the place of the file that it leads to";
+                return Err(self.complain(Refusal::Argument, path, what));
+            }
+        }
         self.give_name(path, replace, &|dir, name| {
             self.vfs().symlink(&Cred::ROOT, dir, name, target).map(drop)
         })

@@ -36,7 +36,8 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     };
     let volume = global.write_all(&[link.clone(), target.clone()])?;
     let mut path = link.path;
-    if volume.find(&path, true)?.is_some_and(|d| d.is_dir())
+    // A link that leads nowhere is no directory, and may be what is to be replaced.
+    if volume.find(&path, true).is_ok_and(|d| d.is_some_and(|d| d.is_dir()))
         && let Some(name) = target.name()
     {
         path = join(&path, name);

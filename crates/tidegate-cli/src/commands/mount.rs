@@ -51,7 +51,7 @@ pub struct Args {
 pub fn run(args: &Args, global: &Global) -> Result<()> {
     let asked = asked(args, global)?;
     if asked.remount && !args.fake {
-        remount(args, &asked)?;
+        remount(args, &asked, global)?;
         return tell(args, global);
     }
     if args.fake {
@@ -102,18 +102,22 @@ fn asked(args: &Args, global: &Global) -> Result<MountOptions> {
 }
 
 /// Changes an existing mount.
-fn remount(args: &Args, options: &MountOptions) -> Result<()> {
+fn remount(args: &Args, options: &MountOptions, global: &Global) -> Result<()> {
     let dir = &args.directory;
     let about = |e| Error::os(tidegate::error::path_bytes(dir), e);
     // mount(8) adds the words of fstab. The offset and the devices of a mount cannot change, so these words
     // are ignored.
     let is_kept = |word: &&str| ["offset=", "device="].iter().any(|place| word.starts_with(place));
     let switches: Vec<&str> = options.switches.split(',').filter(|w| !w.is_empty() && !is_kept(w)).collect();
-    if !switches.is_empty() {
-        let what = format!("\"{}\" cannot be changed while it is mounted", switches.join(","));
-        return Err(Error::argument("-o", what));
-    }
     tidegate_fuse::control::address::mount_of(dir).map_err(about)?;
+    if !switches.is_empty() {
+        tidegate_fuse::control::Client::connect(dir)?.set(&switches.join(","))?;
+    }
+    let kept = options.words_that_stay();
+    if !kept.is_empty() && !global.quiet {
+        let what = "stays as it was mounted: ro, rw, the flags of mount(2) and switches of the volume can be changed";
+        out::note(format_args!("{}: {what}", kept.join(", ")));
+    }
     tidegate_fuse::mount::remount(dir, options).map_err(about)
 }
 

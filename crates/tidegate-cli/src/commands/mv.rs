@@ -1,8 +1,9 @@
 //! `tidegate mv`.
 
 use crate::global::Global;
-use crate::place::{Place, Where};
+use crate::place::{Place, Where, twice};
 use crate::report;
+use std::collections::HashSet;
 use std::ffi::OsString;
 use tidegate::error::{Refusal, path_bytes, show};
 use tidegate::{Error, Result};
@@ -27,8 +28,14 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     if from.len() > 1 && !volume.find(&to.path, true)?.is_some_and(|d| d.is_dir()) {
         return Err(Error::refused(Refusal::NotADirectory, to.to_string(), "not a directory"));
     }
+    let mut made = HashSet::new();
     for p in from {
-        global.or_fail(volume.rename(&p.path, &to.path));
+        // A second file of the name would take the place of the first.
+        if from.len() > 1 && p.name().is_some_and(|name| made.contains(name)) {
+            global.fail(&twice(&p.to_string()));
+        } else if global.or_fail(volume.rename(&p.path, &to.path)).is_some() {
+            made.extend(p.name());
+        }
     }
     report::after_change(global, Ok(()), volume)
 }

@@ -30,6 +30,8 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
     for p in &places {
         match volume.remove(&p.path, args.recursive) {
             Err(e) if args.force && e.is_not_found() => {}
+            // Below a file there is nothing, too.
+            Err(e) if args.force && e.is_not_a_directory() && !p.path.ends_with(b"/") => {}
             r => drop(global.or_fail(r)),
         }
     }

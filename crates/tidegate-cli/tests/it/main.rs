@@ -26,6 +26,7 @@ mod mkfs_ext4;
 mod names;
 mod repair;
 mod roundtrip;
+mod same;
 mod shells;
 mod streams;
 mod system;

@@ -21,18 +21,23 @@ const BATCH: usize = 16;
 
 impl Sit {
     /// Holds up to `max` segments of `among`, in ascending order, that are wholly free and that no log is in.
-    /// Takes them off the list, and also takes off the segments that are not free any more.
-    fn hold_free(&self, among: &mut BTreeSet<u32>, max: usize) -> Result<Vec<u32>> {
+    /// Takes them off the list, and also takes off the segments that are not free any more, or whose state cannot be read.
+    fn hold_free(&self, among: &mut BTreeSet<u32>, max: usize) -> Vec<u32> {
         let mut s = self.state.lock();
         let mut held = Vec::new();
         while held.len() < max {
             let Some(segno) = among.pop_first() else { break };
-            if self.is_free(&mut s, segno)? {
-                s.busy.insert(segno);
-                held.push(segno);
+            match self.is_free(&mut s, segno) {
+                Ok(true) => {
+                    s.busy.insert(segno);
+                    held.push(segno);
+                }
+                Ok(false) => {}
+                // Those that are held must be released again, so that they are returned all the same.
+                Err(_) => break,
             }
         }
-        Ok(held)
+        held
     }
 
     /// Holds a segment that no log is in; returns its runs of blocks that are free now and in the checkpoint.
@@ -115,7 +120,7 @@ impl F2fs {
             let mut list = std::mem::take(&mut *self.gc.to_discard.lock());
             let held = self.sit.hold_free(&mut list, max);
             self.gc.to_discard.lock().append(&mut list);
-            held.unwrap_or_default()
+            held
         };
         let mut at = 0;
         while at < held.len() {

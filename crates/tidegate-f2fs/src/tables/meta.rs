@@ -8,6 +8,7 @@ use crate::format::units::BlockAddr;
 use crate::volume::stats::Counters;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use tidegate_block::{Bio, BioData, BioFlags, Errno, PageBuf, Plug, RequestQueue};
 use tidegate_rt::{LockClass, Mutex, WaitQueue};
 use tidegate_vfs::mapping::{Tag, Taken};
@@ -65,6 +66,8 @@ pub(crate) struct Meta {
     pub(crate) stats: Arc<Counters>,
     /// First block past the area.
     end: u32,
+    /// Counts changes of blocks.
+    changes: Arc<AtomicU64>,
 }
 
 impl Meta {
@@ -75,7 +78,7 @@ impl Meta {
         stats: Arc<Counters>,
         end: u32,
     ) -> Self {
-        Meta { inode, queue, bdi, stats, end }
+        Meta { inode, queue, bdi, stats, end, changes: Arc::default() }
     }
 
     /// The block at `addr`, from the cache or the device.
@@ -84,8 +87,9 @@ impl Meta {
             return Err(Error::corrupt("not in the metadata area").at_block(addr));
         }
         let mapping = &self.inode.mapping;
-        // Only missing blocks are read: the device's content may be older than a dirty block, and must not
-        // come into the cache when the block is written and dropped meanwhile.
+        // Only missing blocks are read: the device's content may be older than a dirty block. Neighbours of the wanted
+        // block do not come into the cache where any block has changed meanwhile: it may have been written and dropped.
+        let changes = self.changes.load(SeqCst);
         let n = loop {
             if let Some(run) = mapping.get(addr as u64, 1) {
                 return Ok(run);
@@ -99,7 +103,8 @@ impl Meta {
             .read_wait(BlockAddr(addr).sector(), n, BioFlags::META)
             .map_err(|e| Error::device_at(e, "reading metadata", At::Block(addr.into())))?;
         let run = PageRun { buf: Arc::new(buf), first: 0, pages: n };
-        mapping.insert_clean(addr as u64, &run);
+        let changed = self.changes.load(SeqCst) != changes;
+        mapping.insert_clean(addr as u64, &PageRun { pages: if changed { 1 } else { n }, ..run.clone() });
         // The page is taken before reclaim may drop it again.
         let page = mapping.get(addr as u64, 1).unwrap_or(PageRun { pages: 1, ..run });
         self.bdi.cached(&self.inode);
@@ -152,6 +157,8 @@ impl Meta {
     pub(crate) fn write(&self, addr: u32, block: PageBuf) {
         let run = PageRun { buf: Arc::new(block), first: 0, pages: 1 };
         self.inode.mapping.insert_dirty(addr as u64, &run);
+        // A reader that came before this finds the count changed, and a later one the block in memory, or written.
+        self.changes.fetch_add(1, SeqCst);
         self.bdi.mark_dirty(&self.inode);
     }
 
@@ -160,6 +167,7 @@ impl Meta {
         while self.inode.mapping.modify(addr as u64, &mut f).is_none() {
             self.read(addr)?;
         }
+        self.changes.fetch_add(1, SeqCst);
         self.bdi.mark_dirty(&self.inode);
         Ok(())
     }

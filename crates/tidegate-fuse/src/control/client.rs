@@ -137,6 +137,14 @@ impl Client {
         answer.why.map(|r| *r).ok_or_else(|| self.error(io::ErrorKind::InvalidData.into()))
     }
 
+    /// Sets switches of the mounted volume, spelled as in a list of mount options.
+    ///
+    /// # Errors
+    /// The mount has ended; an option is no switch, cannot be changed, or has a wrong value: nothing is changed then.
+    pub fn set(&mut self, switches: &str) -> Result<()> {
+        self.ask(What::Set { switches: switches.into() }).map(drop)
+    }
+
     /// Waits longer for the next answer, which comes so many seconds later.
     fn wait_longer(&self, seconds: f64) -> Result<()> {
         let long = Duration::try_from_secs_f64(seconds).unwrap_or_default();

@@ -37,6 +37,11 @@ pub enum What {
     },
     /// A recording from now on. The requested parts follow the answer, in this order, in chunks.
     Record(Record),
+    /// Switches of the volume are set, from now on.
+    Set {
+        /// The switches as in a list of mount options.
+        switches: String,
+    },
     /// Why the slowest fsyncs, syncs and checkpoints from now on are slow.
     Why(Why),
     /// A report on how the mount ends. The mount answers at once, again when the kernel has released it, and once more

@@ -241,6 +241,11 @@ fn serve(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
                 sample.mountpoint = Some(shared.mountpoint.clone());
                 protocol::write(&mut to, &Answer { v: VERSION, sample: Some(sample), ..Answer::default() })?;
             }
+            Ok(Ask { what: What::Set { switches }, .. }) => {
+                let error = volume.remount(&switches).err().map(|e| e.to_string());
+                drop(volume);
+                protocol::write(&mut to, &Answer { v: VERSION, error, ..Answer::default() })?;
+            }
             Ok(Ask { what: What::End, .. }) => {
                 drop(volume);
                 let stream = stream.try_clone()?;

@@ -195,6 +195,11 @@ impl Error {
         self.kind() == Some(ErrorKind::IsADirectory) || self.refusal() == Some(Refusal::NotADirectory)
     }
 
+    /// Whether a path leads through something that is no directory.
+    pub fn is_not_a_directory(&self) -> bool {
+        self.kind() == Some(ErrorKind::NotADirectory)
+    }
+
     /// Whether a name is missing in a volume.
     pub fn is_not_found(&self) -> bool {
         self.kind() == Some(ErrorKind::NotFound)

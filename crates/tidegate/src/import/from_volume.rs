@@ -11,6 +11,7 @@ use std::sync::Arc;
 use tidegate_block::{PAGE_SIZE, PageBuf};
 use tidegate_rt::channel::{Receiver, bounded};
 use tidegate_rt::{LockClass, Mutex};
+use tidegate_vfs::{FileType, Inode};
 
 /// The most bytes in the channel before the walk waits.
 const BOUND: usize = 8 << 20;
@@ -121,6 +122,14 @@ pub fn refuse_itself(volume: &Volume, from: &export::From, target: &Target) -> R
     let refused = |what| Err(volume.complain(Refusal::Argument, &from.path, what));
     if target.over.as_ref().is_some_and(|over| over.inode.ino == from.inode.ino) {
         return refused("source and destination are the same file");
+    }
+    if let Some(there) = target.name.as_deref().and_then(|name| volume.vfs().lookup(&target.dir, name).ok()) {
+        let leads =
+            |to: &Inode| volume.find(&from.path, true).is_ok_and(|i| i.is_some_and(|i| i.ino == to.ino));
+        let is_link = from.inode.file_type == FileType::Symlink;
+        if there.ino == from.inode.ino || is_link && leads(&there) {
+            return refused("source and destination are the same file");
+        }
     }
     if !from.inode.is_dir() {
         return Ok(());

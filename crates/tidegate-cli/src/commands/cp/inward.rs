@@ -3,8 +3,9 @@
 use super::Args;
 use crate::bar::Bar;
 use crate::global::Global;
-use crate::place::{Place, Where};
+use crate::place::{Place, Where, twice};
 use crate::{out, report};
+use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -45,9 +46,9 @@ pub fn copy(from: &[Where], to: &Place, args: &Args, global: &Global) -> Result<
         progress: progress.clone(),
         ..Default::default()
     };
-    let (mut last, mut notes) = (None, Vec::new());
+    let (mut last, mut notes, mut made) = (None, Vec::new(), HashSet::new());
     for f in from {
-        match one(f, &volume, to, args, &options, global) {
+        match one(f, &volume, to, args, &options, (global, &mut made)) {
             Ok(more) => notes.extend(more),
             Err(e) if e.ends_changes() => {
                 last = Some(e);
@@ -73,16 +74,20 @@ pub fn copy(from: &[Where], to: &Place, args: &Args, global: &Global) -> Result<
     Ok(())
 }
 
-/// Copies one source. Returns its notes.
+/// Copies one source. Returns its notes. `made` holds the names of the files that were copied before.
 fn one(
     from: &Where,
     volume: &Arc<Volume>,
     to: &Place,
     args: &Args,
     options: &ImportOptions,
-    global: &Global,
+    (global, made): (&Global, &mut HashSet<Vec<u8>>),
 ) -> Result<Vec<String>> {
     let Origin { source, name, is_dir, is_file, other } = find(from, volume, to, global)?;
+    // Directories are put together.
+    if !is_dir && name.as_ref().is_some_and(|name| !made.insert(name.clone())) {
+        return Err(twice(&shown(from)));
+    }
     let target = target(volume, to, name, is_dir)?;
     let target = if is_file { over(volume, target, args.preserve)? } else { target };
     let copied = import(volume, source, target, options);

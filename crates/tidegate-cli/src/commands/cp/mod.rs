@@ -9,8 +9,9 @@ mod inward;
 use crate::bar::Bar;
 use crate::global::Global;
 use crate::out::Out;
-use crate::place::{Place, Where};
+use crate::place::{Place, Where, twice};
 use crate::{out, report};
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
@@ -157,7 +158,8 @@ fn outward(from: &[Where], to: export::To, args: &Args, global: &Global) -> Resu
         return Err(Error::refused(Refusal::NotADirectory, &to.path, "not a directory"));
     }
     let progress = Arc::new(Progress::default());
-    let mut out = Outward { to, summary: Summary::default(), notes: Vec::new(), to_stdout: false };
+    let (summary, notes) = (Summary::default(), Vec::new());
+    let mut out = Outward { to, summary, notes, to_stdout: false, made: HashSet::new() };
     let bar = Bar::new(&progress, global.quiet);
     for place in &places {
         match out.copy(place, global, &progress) {
@@ -181,6 +183,8 @@ struct Outward {
     notes: Vec<String>,
     /// The content of a file went to the file of standard output: no other output may go there.
     to_stdout: bool,
+    /// The files that were copied into the target directory.
+    made: HashSet<PathBuf>,
 }
 
 impl Outward {
@@ -189,6 +193,9 @@ impl Outward {
         let volume = global.read(place)?;
         let inode = volume.resolve(&place.path, false)?;
         let (path, inside) = host_target(place, inode.is_dir(), &self.to.path)?;
+        if inside && !inode.is_dir() && !self.made.insert(path.clone()) {
+            return Err(twice(&place.to_string()));
+        }
         self.to_stdout |= is_stdout(&path);
         if self.to_stdout {
             global.refuse_json(CONTENT_GOES_OUT)?;

@@ -80,11 +80,11 @@ impl GroupDesc {
         check(table, "its inode table lies outside of the volume")?;
         check(self.free_blocks <= sb.blocks_per_group, "more free blocks than it has")?;
         check(self.free_inodes <= sb.inodes_per_group, "more free inodes than it has")?;
-        check(self.itable_unused <= sb.inodes_per_group, "more unused inodes than it has")?;
         if !sb.has_group_csum() {
             self.flags = GroupFlags::empty();
             self.itable_unused = 0;
         }
+        check(self.itable_unused <= sb.inodes_per_group, "more unused inodes than it has")?;
         Ok(self)
     }
 }

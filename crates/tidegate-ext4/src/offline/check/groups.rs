@@ -6,7 +6,11 @@ use crate::format::gate::{GroupDesc, Superblock};
 use crate::format::raw::*;
 use crate::format::units::GroupNo;
 use crate::offline::node::Kind;
+use std::mem::offset_of;
 use tidegate_vfs::Result;
+
+const BG_FLAGS: usize = offset_of!(RawGroupDesc, bg_flags);
+const BG_ITABLE_UNUSED: usize = offset_of!(RawGroupDesc, bg_itable_unused_lo);
 
 impl Checker<'_> {
     /// Loads all descriptors, and claims the blocks of the format's own tables.
@@ -17,6 +21,10 @@ impl Checker<'_> {
             let block = self.sb.desc_block(u64::from(g / per)).0;
             let bytes = self.block(block)?;
             let at = (g % per) as usize * size;
+            let marked = le16(&bytes, at + BG_FLAGS) != 0 || le16(&bytes, at + BG_ITABLE_UNUSED) != 0;
+            self.found.require(!marked || self.sb.has_group_csum(), rules::GROUP_DESC, || {
+                format!("group {g}: marked as uninitialised, which no feature allows")
+            });
             match GroupDesc::parse(&self.sb, GroupNo(g), &bytes[at..at + size]) {
                 Ok(desc) => self.groups.push(Some(desc)),
                 Err(e) if e.kind() == tidegate_vfs::ErrorKind::Corrupt => self.groups.push(None),

@@ -227,6 +227,11 @@ impl<'q> Checker<'q> {
         self.found.require(resizes || kept == 0, rules::SB_FEATURES, || {
             format!("s_reserved_gdt_blocks is {kept}, and resize_inode is off")
         });
+        let quotas = [raw.s_usr_quota_inum.get(), raw.s_grp_quota_inum.get(), raw.s_prj_quota_inum.get()];
+        let counted = self.sb.ro_compat.contains(RoCompat::QUOTA);
+        self.found.require(counted || quotas == [0; 3], rules::SB_FEATURES, || {
+            format!("quota files are inodes {quotas:?}, and quota is off")
+        });
         let (cluster, per) = (raw.s_log_cluster_size.get(), raw.s_clusters_per_group.get());
         let same = cluster == raw.s_log_block_size.get() && per == self.sb.blocks_per_group;
         self.found.require(same, rules::SB_CLUSTERS, || {

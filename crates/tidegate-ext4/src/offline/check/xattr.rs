@@ -18,6 +18,9 @@ impl Checker<'_> {
         if block == 0 {
             return Ok(false);
         }
+        self.found.require(self.sb.compat.contains(Compat::EXT_ATTR), rules::SB_FEATURES, || {
+            format!("inode {} has a block of attributes, and ext_attr is off", n.ino)
+        });
         if !self.on_volume(block, 1) {
             self.found
                 .add(rules::BLOCK_RANGE, || format!("inode {}: its attributes lie in block {block}", n.ino));

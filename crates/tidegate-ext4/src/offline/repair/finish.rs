@@ -106,6 +106,9 @@ impl Repair<'_, '_> {
         }
         if self.sb.has_group_csum() {
             raw.bg_flags = self.descs[g as usize].desc.flags.bits().into();
+        } else {
+            raw.bg_flags = 0.into();
+            (raw.bg_itable_unused_lo, raw.bg_itable_unused_hi) = (0.into(), 0.into());
         }
         raw
     }
@@ -261,6 +264,11 @@ impl Repair<'_, '_> {
         if orphans != 0 && !self.sb.compat.contains(Compat::ORPHAN_FILE) {
             self.tell("superblock", "orphan file", format!("inode {orphans}, without the feature"), "none");
             raw.s_orphan_file_inum = 0.into();
+        }
+        let quotas = [raw.s_usr_quota_inum.get(), raw.s_grp_quota_inum.get(), raw.s_prj_quota_inum.get()];
+        if quotas != [0; 3] && !self.sb.ro_compat.contains(RoCompat::QUOTA) {
+            self.tell("superblock", "quota files", format!("inodes {quotas:?}, without the feature"), "none");
+            (raw.s_usr_quota_inum, raw.s_grp_quota_inum, raw.s_prj_quota_inum) = Default::default();
         }
         let (size, per) = (raw.s_log_cluster_size.get(), raw.s_clusters_per_group.get());
         if size != raw.s_log_block_size.get() || per != self.sb.blocks_per_group {

@@ -74,6 +74,7 @@ impl Repair<'_, '_> {
 
     fn mend_inode(&mut self, ino: u32) -> Result<()> {
         let mut n = self.node(ino)?;
+        let (stored, changes) = (n.bytes.clone(), self.changes);
         let special = self.sb.is_special(ino);
         if special && !self.mend_special(&mut n)? {
             return Ok(());
@@ -87,7 +88,7 @@ impl Repair<'_, '_> {
             }
             return Ok(());
         }
-        self.keep(n, special)
+        self.keep(n, special, &stored, changes)
     }
 
     /// Repairs an inode without links: it is free, or becomes a freed orphan.
@@ -104,12 +105,10 @@ impl Repair<'_, '_> {
         self.store(n)
     }
 
-    /// Repairs an inode that stays.
-    fn keep(&mut self, mut n: Node, special: bool) -> Result<()> {
+    /// Repairs an inode that stays. The volume has it as `stored`, and there were so many `changes` before its first.
+    fn keep(&mut self, mut n: Node, special: bool, stored: &[u8], changes: u64) -> Result<()> {
         let ino = n.ino;
-        let before = n.bytes.clone();
         let (has, should) = n.checksums();
-        let changes = self.changes;
         self.mend_fields(&mut n, special)?;
         let mut map = if n.is_mapped() && ino != RESIZE_INO { self.map(&n, true)? } else { Map::default() };
         if n.kind() == Some(Kind::Dir) && !self.mend_dir_map(&n, &mut map)? {
@@ -134,7 +133,10 @@ impl Repair<'_, '_> {
         if self.sb.has_csum() && has != should && self.changes == changes {
             self.tell("inode", ino, format!("checksum {has:#010x}"), format!("{should:#010x}"));
         }
-        if n.bytes != before || self.changes != changes || has != should {
+        let raw = n.raw.as_bytes();
+        let common = raw.len().min(stored.len());
+        let differs = n.bytes != stored || raw[..common] != stored[..common];
+        if differs || self.changes != changes || has != should {
             self.store(&mut n)?;
         }
         let mended = self.changes != changes && !blameless;

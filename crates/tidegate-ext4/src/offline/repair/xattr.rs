@@ -30,11 +30,21 @@ impl Repair<'_, '_> {
             return Ok(false);
         }
         if self.mend_xattr_block(n.ino, block)? {
+            self.allow_xattr_blocks();
             return Ok(true);
         }
         self.tell("xattr", format!("inode {}", n.ino), format!("attributes in block {block}"), "none");
         (n.raw.i_file_acl_lo, n.raw.i_file_acl_high) = (0.into(), 0.into());
         Ok(false)
+    }
+
+    /// Sets the feature that a block of attributes needs. Revision 0 has no features.
+    fn allow_xattr_blocks(&mut self) {
+        if !self.sb.compat.contains(Compat::EXT_ATTR) && self.sb.raw.s_rev_level.get() > 0 {
+            self.tell("superblock", "ext_attr", "an inode has a block of attributes", "the feature is on");
+            self.sb.compat |= Compat::EXT_ATTR;
+            self.sb.raw.s_feature_compat = self.sb.compat.bits().into();
+        }
     }
 
     /// Repairs an inode with the encryption flag: it must have an attribute with its encryption context.

@@ -350,7 +350,15 @@ fn features_that_do_not_fit_are_mended() {
         return;
     }
     let dir = scratch();
-    let cases: [(&[&str], &[&str]); 4] = [
+    let large = format!("ea_set / user.large {}", "x".repeat(700));
+    let cases: [(&[&str], &[&str]); 11] = [
+        (&["-t", "ext4"], &["sif <8> links_count 0"]),
+        (&["-t", "ext4"], &["sif <8> mode 0x11a4"]),
+        (&["-t", "ext4", "-b", "1024"], &["sif <8> size 0"]),
+        (&["-t", "ext3"], &["set_bg 0 itable_unused 0xfff8"]),
+        (&["-t", "ext4"], &["ssv usr_quota_inum 5"]),
+        (&["-t", "ext4"], &["ssv prj_quota_inum 12"]),
+        (&["-t", "ext4", "-I", "256"], &[&large, "feature -ext_attr"]),
         (&["-t", "ext4"], &["feature -resize_inode"]),
         (&["-t", "ext3"], &["feature -resize_inode"]),
         (&["-t", "ext4"], &["feature meta_bg", "ssv first_meta_bg 1"]),

@@ -11,7 +11,10 @@ use tidegate_vfs::Result;
 impl Sit {
     /// Keeps logs away from segments (a bit each, least significant first) until the next checkpoint.
     pub(crate) fn exclude(&self, segments: Option<Vec<u8>>) {
-        self.state.lock().excluded = segments;
+        let mut s = self.state.lock();
+        s.excluded = segments;
+        // A search that found nothing looked elsewhere.
+        s.stale.opened();
     }
 
     /// Keeps logs from writing to a block until the next checkpoint, whether it is in use or not.

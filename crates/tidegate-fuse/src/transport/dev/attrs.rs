@@ -1,6 +1,5 @@
 //! Requests about attributes, and ioctls.
 
-use std::sync::atomic::Ordering::Relaxed;
 use super::dispatch::{ACL_KILL_SGID, Outcome, Worker, bytes, caller_of, empty, kill_if, sized, with};
 use super::opcode::*;
 use super::wire::{Head, Reader, SetAttrIn, Writer};
@@ -10,6 +9,7 @@ use crate::ioctl::UserPointer;
 use crate::server::{Caller, Server};
 use crate::transport::TTL;
 use rustix::io::Errno;
+use std::sync::atomic::Ordering::Relaxed;
 use tidegate::vfs::SetAttr;
 
 /// The flag that attributes are asked for through an open file.
