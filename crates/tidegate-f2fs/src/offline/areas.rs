@@ -43,7 +43,8 @@ impl Areas {
             _ if flags & (inline::XATTR | inline::DENTRY) != 0 => DEFAULT_INLINE_XATTR_ADDRS,
             _ => 0,
         };
-        let most = WORDS - extra / 4 - DEF_INLINE_RESERVED_SIZE - MIN_INLINE_DENTRY / 4;
+        // fsck.f2fs counts the largest extra attributes, whatever the inode has.
+        let most = WORDS - EXTRA_ISIZE / 4 - DEF_INLINE_RESERVED_SIZE - MIN_INLINE_DENTRY / 4;
         if words > most {
             return Err(format!("i_inline_xattr_size is {words}, at most {most} fit"));
         }

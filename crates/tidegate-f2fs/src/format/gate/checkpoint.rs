@@ -78,9 +78,22 @@ impl Checkpoint {
         if user == 0 || user > blocks || r.valid_block_count.get() > user {
             return fail("user_block_count or valid_block_count");
         }
+        let r_areas = &sb.raw;
         let (reserved, overprovision) = (r.rsvd_segment_count.get(), r.overprov_segment_count.get());
         let none = reserved == 0 || overprovision == 0;
-        if reserved > sb.main_segments || none && !sb.features.contains(Features::RO) {
+        // Limits of Linux and fsck.f2fs: what is not for files leaves something.
+        let areas = [
+            r_areas.segment_count_ckpt,
+            r_areas.segment_count_sit,
+            r_areas.segment_count_nat,
+            r_areas.segment_count_ssa,
+        ];
+        let other: u64 = areas.iter().map(|n| u64::from(n.get())).sum();
+        let all = u64::from(r_areas.segment_count.get());
+        if other + u64::from(reserved) >= all
+            || reserved > sb.main_segments
+            || none && !sb.features.contains(Features::RO)
+        {
             return fail("rsvd_segment_count or overprov_segment_count");
         }
         if u64::from(r.valid_node_count.get()) > r.valid_block_count.get()

@@ -222,6 +222,10 @@ impl Checker<'_> {
                 "i_inline_xattr_size is 0, but it has inline xattrs".into()
             })?;
         }
+        let compressed = i.raw.i_flags.get() & COMPR_FL != 0;
+        if compressed && !self.sb.features.contains(Features::COMPRESSION) {
+            self.at(rules::INODE_COMPRESSED, i.ino, || "has the flag of compression".into())?;
+        }
         let may_fold = i.kind == Kind::Directory && self.sb.features.contains(Features::CASEFOLD);
         if i.casefolded() && !may_fold {
             self.at(rules::INODE_CASEFOLD, i.ino, || "has the casefold flag".into())?;

@@ -125,6 +125,12 @@ impl Checker<'_> {
     /// Checks the entries of the node and meta inodes. They have no node of their own: mkfs gives them
     /// address 1.
     fn check_nat_reserved(&mut self) {
+        let none = self.nat.entry(0);
+        if (none.ino.get(), none.block_addr.get()) != (0, 0) {
+            self.found.add(rules::NAT_RESERVED, || {
+                format!("there is no node 0, and it is of inode {} at block {}", none.ino, none.block_addr)
+            });
+        }
         for nid in [self.sb.node_ino, self.sb.meta_ino] {
             let e = self.nat.entry(nid);
             if (e.ino.get(), e.block_addr.get()) != (nid, 1) {

@@ -40,6 +40,7 @@ rules! {
     INODE_INLINE "inode-inline" "Inline flags fit the file type, and a file with inline content has no blocks.";
     INODE_RESERVED "inode-reserved" "The word before inline content is 0.";
     INODE_XATTR_SIZE "inode-xattr-size" "An inode with inline xattrs says how large their area is, where sizes differ.";
+    INODE_COMPRESSED "inode-compressed" "Inodes are compressed only where the volume has that feature.";
     INODE_CASEFOLD "inode-casefold" "Only directories ignore case, and only where the volume has that feature.";
     INODE_SIZE "inode-size" "The size fits the file type, the inline area and the blocks.";
     LINK_TARGET "inode-link-target" "A symbolic link's target has i_size bytes, none of them zero.";

@@ -18,7 +18,7 @@ impl Repair<'_, '_> {
             let words =
                 if flags & inline::XATTR != 0 { DEFAULT_INLINE_XATTR_ADDRS } else { self.usual.words } as u16;
             let extra = self.usual.extra as u16;
-            for guess in [(extra, was.1), (was.0, words), (extra, words)] {
+            for guess in [(was.0, words), (extra, was.1), (extra, words)] {
                 set_sizes(block, guess);
                 if Areas::of(&self.sb, block).is_ok() {
                     break;

@@ -115,7 +115,11 @@ impl Repair<'_, '_> {
         self.is_inode.set(ino);
         self.usage.inodes += 1;
         let mut dirty = false;
-        if file_type_of(&block) == file_type::UNKNOWN {
+        // The root is a directory in any case, and so is an inode with entries that an entry calls one.
+        let holds_entries = RawInodeBlock::of(&block).inode.i_inline & inline::DENTRY != 0;
+        let is_dir = hint == file_type::DIR && (ino == self.sb.root_ino || holds_entries);
+        let found = file_type_of(&block);
+        if found == file_type::UNKNOWN || is_dir && found != file_type::DIR {
             let Some(bits) = mode_of(hint) else { return self.give_up_inode(ino, addr) };
             let mode = &mut RawInodeBlock::of_mut(&mut block).inode.i_mode;
             let was = mode.get();

@@ -70,6 +70,8 @@ impl Repair<'_, '_> {
             from = nid + 1;
             if !self.known_nid(nid) {
                 if nid == 0 {
+                    let was = format!("inode {} block {}", e.ino, e.block_addr);
+                    self.change("nat", "node 0".into(), was, "none".into());
                     self.nat.set(0, RawNatEntry::default());
                 }
             } else if !self.reached.get(nid) {

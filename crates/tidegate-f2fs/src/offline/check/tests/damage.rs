@@ -71,6 +71,7 @@ fn nat_bits(e: &Editor<'_>) -> usize {
 }
 
 pub(crate) const MAPS: &[Damage] = &[
+    (NAT_RESERVED, Objects, |e| e.put32(e.vol.nat_entry(0) + 5, e.vol.sb.main_blkaddr)),
     (NAT_RESERVED, Objects, |e| e.put32(e.vol.nat_entry(1) + 5, 0)),
     (NAT_RESERVED, Objects, |e| e.put32(e.vol.nat_entry(2) + 5, e.vol.sb.main_blkaddr)),
     (NAT_RESERVED, Silent, |e| e.put32(e.vol.nat_entry(2) + 1, 9)),
@@ -127,6 +128,7 @@ pub(crate) const NODES: &[Damage] = &[
     (INODE_INLINE, Silent, |e| e.put(at(e, "est") + 3, &[inline::DATA])),
     (INODE_RESERVED, Objects, |e| e.put32(at(e, A) + I_ADDR_OFFSET, 5)),
     (INODE_CASEFOLD, Objects, |e| casefold(e, at(e, A))),
+    (INODE_COMPRESSED, Silent, |e| e.put32(at(e, A) + std::mem::offset_of!(RawInode, i_flags), 4)),
     (INODE_SIZE, Silent, |e| e.put32(at(e, "many") + SIZE, 4096)),
     (LINK_TARGET, Silent, |e| e.add32(at(e, "symlink") + SIZE, 1)),
     (INODE_BLOCKS, Objects, |e| e.add32(at(e, A) + BLOCKS, 1)),
@@ -203,6 +205,7 @@ fn file_of(e: &Editor<'_>, size: u32) -> usize {
 pub(crate) const WITH_FEATURES: &[Damage] = &[
     (INODE_CHECKSUM, Objects, |e| e.flip(e.vol.node(SOME_FILE) + 32)),
     (INODE_EXTRA, Silent, |e| e.put16(e.vol.node(SOME_FILE) + I_ADDR_OFFSET, 0xfff0)),
+    (INODE_EXTRA, Objects, |e| e.put16(e.vol.node(SOME_FILE) + I_ADDR_OFFSET + 2, 904)),
     (SB_COPY, Silent, |e| e.flip(SUPER_OFFSET + 300)),
     (INODE_RESERVED, Objects, |e| {
         let inode = e.vol.node(SOME_FILE);
