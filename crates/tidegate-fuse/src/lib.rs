@@ -32,7 +32,8 @@
 //! loses its last name while the kernel knows it is held open until the kernel forgets it, and is freed then.
 //!
 //! **Promises.** `fsync` returns when the engine's does, and a failed write is reported once to each open
-//! file. The kernel forwards no `syncfs`; [`ioctl::TIDEGATE_IOC_SYNC`] is a full sync. If the process dies,
+//! file. The kernel forwards `syncfs` to `fuseblk` mounts alone, from Linux 6.18 on; elsewhere
+//! [`ioctl::TIDEGATE_IOC_SYNC`] is a full sync. If the process dies,
 //! the kernel ends all requests with an error, and the next mount recovers fsynced data.
 //!
 //! **Locks** (their order is in `docs/locks.md`). `fuse->handles`, `fuse->writers`, `fuse->refused`, `fuse->walk` and

@@ -19,8 +19,8 @@
 //! | [`report`] | outcomes as one HTML page, and as a table for the terminal |
 //! | [`error`] | errors |
 //!
-//! Time, threads and sleep come only from `tidegate_rt`, so runs on a model in simulated time are equal. Only
-//! [`target::Directory`] uses `std::fs`. No other lock is taken while the lock `lab->sampler` (10) is held.
+//! Time, threads and sleep come only from `tidegate_rt`, so runs on a model in simulated time are equal. Of
+//! the targets of workloads, only [`target::Directory`] uses `std::fs`. No other lock is taken while the lock `lab->sampler` (10) is held.
 #![forbid(unsafe_code)]
 
 pub mod commit_log;

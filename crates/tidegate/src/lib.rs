@@ -13,6 +13,7 @@
 //! | [`paths`], `each` | operations by path, as the superuser; those on all files of a tree |
 //! | [`mkfs`](mod@mkfs), [`image`], `spool` | making a volume; its file; a source that is read once |
 //! | [`found`], [`unfinished`] | content that a new volume would overwrite; remains of an unfinished volume |
+//! | [`devices`] | volumes on several devices |
 //! | `estimate`, `fit` | how many blocks a tree takes; how large a volume it needs |
 //! | [`import`] | a directory or a tar into a volume |
 //! | [`export`] | a volume into a directory or a tar |

@@ -46,8 +46,6 @@ pub struct Args {
     /// Another device or file of an f2fs volume, behind the image; up to seven. It must exist; its size is kept
     #[arg(short = 'c', long = "device", value_name = "DEVICE")]
     devices: Vec<PathBuf>,
-    #[command(flatten)]
-    ext4: Ext4Args,
     /// The owner of the root directory, as UID:GID; left out, its owner at the source, and without --from the caller
     #[arg(long, value_parser = units::owner, value_name = "UID:GID")]
     root_owner: Option<(u32, u32)>,
@@ -65,6 +63,8 @@ pub struct Args {
     force: bool,
     /// The image file, made if it is missing, or a block device
     image: PathBuf,
+    #[command(flatten)]
+    ext4: Ext4Args,
 }
 
 /// A format by its name.

@@ -36,12 +36,6 @@ impl Ext4 {
         (self.sb.block_size as usize - at - tail) / DX_ENTRY
     }
 
-    /// The hash of trees that are made. The superblock names no algorithm with unsigned bytes: a flag does.
-    pub(super) fn new_tree_hash(&self) -> Option<DirHash> {
-        let version = self.sb.raw.s_def_hash_version;
-        self.dir_hash(version).filter(|_| version < 3)
-    }
-
     /// Makes a directory with a single block hashed: its entries go to a block of their own, and the first
     /// block becomes the root. False where that block is malformed.
     pub(super) fn grow_tree(&self, handle: &mut Handle<'_>, dir: &Inode) -> Result<bool> {

@@ -83,6 +83,12 @@ impl Ext4 {
         DirHash::new(number, unsigned, std::array::from_fn(|i| r.s_hash_seed[i].get()))
     }
 
+    /// The hash of trees that are made. The superblock names no algorithm with unsigned bytes: a flag does.
+    pub(super) fn new_tree_hash(&self) -> Option<DirHash> {
+        let version = self.sb.raw.s_def_hash_version;
+        self.dir_hash(version).filter(|_| version < 3)
+    }
+
     /// Finds `name` through the tree of a directory of `size` bytes. `None` when the tree cannot tell: its
     /// hash is not known, or is not a hash of the names that the caller has.
     ///

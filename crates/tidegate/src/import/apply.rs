@@ -17,7 +17,7 @@ use tidegate_vfs::{
 
 /// The most notes that are kept. More are only counted.
 const MAX_NOTES: usize = 20;
-/// What a new inode or name counts among the bytes between two syncs: its metadata is dirty memory, too.
+/// The bytes as which a new inode or name counts between two syncs: its metadata is dirty memory, too.
 const METADATA: u64 = PAGE_SIZE as u64;
 
 /// The part of an import that changes the volume.

@@ -163,7 +163,7 @@ mod tests {
         to.finish().unwrap()
     }
 
-    /// What is read from a gzip stream, through a small buffer.
+    /// The content of a gzip stream, read through a small buffer.
     fn unpacked(stream: Vec<u8>) -> io::Result<Vec<u8>> {
         let mut all = Vec::new();
         let from = BufReader::with_capacity(100, Cursor::new(stream));

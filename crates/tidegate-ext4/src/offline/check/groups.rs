@@ -21,7 +21,9 @@ impl Checker<'_> {
             let block = self.sb.desc_block(u64::from(g / per)).0;
             let bytes = self.block(block)?;
             let at = (g % per) as usize * size;
-            let marked = le16(&bytes, at + BG_FLAGS) != 0 || le16(&bytes, at + BG_ITABLE_UNUSED) != 0;
+            let flags = GroupFlags::from_bits_retain(le16(&bytes, at + BG_FLAGS));
+            let uninit = flags.intersects(GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_UNINIT);
+            let marked = uninit || le16(&bytes, at + BG_ITABLE_UNUSED) != 0;
             self.found.require(!marked || self.sb.has_group_csum(), rules::GROUP_DESC, || {
                 format!("group {g}: marked as uninitialised, which no feature allows")
             });

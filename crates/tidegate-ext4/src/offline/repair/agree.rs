@@ -201,6 +201,7 @@ impl Repair<'_, '_> {
     /// # Errors
     /// Those of the device.
     pub(super) fn mend_features(&mut self) -> Result<()> {
+        self.mend_layout_features()?;
         let n = self.node(ROOT_INO)?;
         let dir = n.kind() == Some(Kind::Dir) && self.sb.raw.s_rev_level.get() > 0;
         let flagged = n.has(InodeFlags::EXTENTS);

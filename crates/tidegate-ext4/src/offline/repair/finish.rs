@@ -107,7 +107,8 @@ impl Repair<'_, '_> {
         if self.sb.has_group_csum() {
             raw.bg_flags = self.descs[g as usize].desc.flags.bits().into();
         } else {
-            raw.bg_flags = 0.into();
+            let marks = GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_UNINIT;
+            raw.bg_flags = (GroupFlags::from_bits_retain(raw.bg_flags.get()) - marks).bits().into();
             (raw.bg_itable_unused_lo, raw.bg_itable_unused_hi) = (0.into(), 0.into());
         }
         raw

@@ -146,7 +146,6 @@ impl Repair<'_, '_> {
             self.tell("group", format!("descriptor {g}"), why, "made anew");
         }
         self.mend_features()?;
-        self.mend_layout_features()?;
         self.mend_orphan_file();
         self.claim_metadata();
         self.load_orphans()?;
