@@ -344,7 +344,9 @@ impl FileIo {
     }
 
     fn write_zeros(&self, rq: &Request) -> Result<(), Errno> {
-        let fd = self.cached.as_ref().unwrap_or(&self.fd);
+        let page = PAGE_SIZE as u64;
+        let is_aligned = rq.sector.bytes().is_multiple_of(page) && rq.end().bytes().is_multiple_of(page);
+        let fd = self.cached.as_ref().filter(|_| !is_aligned).unwrap_or(&self.fd);
         let zeros = crate::PageBuf::zeroed(crate::PageBuf::MAX_PAGES);
         let (mut at, end) = (rq.sector.bytes(), rq.end().bytes());
         while at < end {

@@ -291,6 +291,15 @@ fn the_superuser_mounts_as_fstab_says() {
     assert!(mount("rw,remount").0);
     fs::write(m.dir.join("f"), "more").unwrap();
     assert_eq!(mount("rw,remount,fsync_mode=strict"), (true, String::new()));
+    assert_eq!(mount("remount,noexec"), (true, String::new()));
+    let line = || {
+        let table = fs::read_to_string("/proc/self/mounts").unwrap();
+        table.lines().find(|l| l.contains(&*m.dir.to_string_lossy())).unwrap().to_string()
+    };
+    let before = line();
+    assert_eq!(mount("remount,fsync_mode=posix"), (true, String::new()));
+    assert_eq!(line(), before);
+    assert!(before.contains("noexec"), "{before}");
     let (done, said) = mount("rw,remount,fsync_mode=nosuch");
     assert!(!done && said.contains("fsync_mode"), "{said}");
     let (done, said) = mount("rw,remount,noatime,uid=7");

@@ -6,6 +6,7 @@ use crate::server::{ROOT, Server};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use tidegate::vfs::{APPEND_ONLY, IMMUTABLE};
 use tidegate::vfs::{FallocateFlags, FileType, Inode, OpenFlags, SeekTarget};
 use tidegate_block::PAGE_SIZE;
@@ -115,14 +116,8 @@ impl Server {
             }
         };
         self.kill_set_id(h.file.inode(), kill)?;
-        let sectors = || self.vfs().fs().sectors(h.file.inode());
-        let before = cached.then(sectors);
         h.file.write_at(pos, data).map_errno()?;
-        if before.is_some_and(|before| before != sectors()) {
-            // With a write-back cache the kernel keeps the number of blocks until the file is closed. A program that
-            // takes a file without blocks for a hole, such as tar, must not see what the kernel got before the data.
-            self.have_asked(self.node(h.file.inode()));
-        }
+        h.written.store(true, Relaxed);
         if data.len() >= STREAM {
             h.file.forget_pages(pos.saturating_sub(BEHIND), pos);
         }
@@ -134,7 +129,13 @@ impl Server {
     /// # Errors
     /// `EIO`, `ENOSPC`.
     pub fn fsync(&self, fh: u64, datasync: bool) -> Result<()> {
-        self.handles.get(fh)?.file.fsync(datasync).map_errno()
+        let h = self.handles.get(fh)?;
+        h.file.fsync(datasync).map_errno()?;
+        if h.written.swap(false, Relaxed) {
+            // With a write-back cache the kernel keeps the number of blocks until the file is closed.
+            self.have_asked(self.node(h.file.inode()));
+        }
+        Ok(())
     }
 
     /// Allocates, frees or zeroes a range. Set-id bits are removed as `kill` says.

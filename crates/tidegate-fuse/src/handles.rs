@@ -4,7 +4,7 @@ use crate::errno::Result;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use tidegate::vfs::{APPEND_ONLY, File};
 use tidegate_rt::{LockClass, Mutex, RwLock};
 
@@ -19,6 +19,8 @@ pub(crate) struct Handle {
     pub(crate) writes: bool,
     /// The file was append-only when it was opened for writing.
     appends: bool,
+    /// Data came since the kernel was told last that it may have more blocks.
+    pub(crate) written: AtomicBool,
 }
 
 impl Handle {
@@ -57,7 +59,9 @@ impl Handles {
             *self.writers.lock().entry(node).or_insert(0) += 1;
         }
         let appends = writes && file.inode().attr().flags & APPEND_ONLY != 0;
-        self.shard(fh).write().insert(fh, Arc::new(Handle { file, node, writes, appends }));
+        self.shard(fh)
+            .write()
+            .insert(fh, Arc::new(Handle { file, node, writes, appends, written: AtomicBool::new(false) }));
         fh
     }
 

@@ -251,7 +251,12 @@ impl Server {
             self.accessed(&dir);
             let _ = self.looked_up.compare_exchange(dir.ino.0, 0, Relaxed, Relaxed);
         } else if dir.size() >= NAMES_ALONE && self.looked_up.load(Relaxed) != dir.ino.0 {
-            return self.vfs().readdir(&dir, pos, &mut |e| add(&e, None)).map_errno();
+            let mut any = false;
+            let listed = self.vfs().readdir(&dir, pos, &mut |e| {
+                any = true;
+                add(&e, None)
+            });
+            return listed.map_errno().or_else(|e| if any { Ok(()) } else { Err(e) });
         }
         let (mut dirs, mut inodes, mut next, mut all) = (Vec::new(), 0, pos, true);
         self.list_with_attributes(&dir, pos, &mut |e, entry| {
@@ -276,20 +281,18 @@ impl Server {
         pos: u64,
         add: &mut dyn FnMut(&DirEntry, Option<&Entry>) -> bool,
     ) -> Result<()> {
-        let (mut pos, mut added) = (pos, false);
+        let (mut pos, mut listed) = (pos, false);
         loop {
             let mut batch = Vec::with_capacity(READDIR_BATCH);
             let read = self.vfs().readdir(dir, pos, &mut |e| {
                 batch.push(e);
                 batch.len() < READDIR_BATCH
             });
+            let failed = read.map_errno().err();
             // Entries before a fault are listed, and those that were added count as lookups. The kernel asks again
             // from behind them, and gets the error.
-            let failed = read.map_errno().err();
-            if let Some(e) = failed.filter(|_| batch.is_empty() && !added) {
-                return Err(e);
-            }
-            let Some(last) = batch.last() else { return Ok(()) };
+            let ended = |listed: bool| failed.filter(|_| !listed).map_or(Ok(()), Err);
+            let Some(last) = batch.last() else { return ended(listed) };
             pos = last.next;
             for e in &batch {
                 let dots = e.name == b"." || e.name == b"..";
@@ -300,7 +303,6 @@ impl Server {
                     Err(x) if x.kind() == ErrorKind::Stale => continue,
                     Err(_) => None,
                 };
-                let known = entry.is_some();
                 if !add(e, entry.as_ref()) {
                     if let Some(entry) = entry.filter(|_| !dots) {
                         // The kernel has not forgotten it: it never got it.
@@ -308,10 +310,10 @@ impl Server {
                     }
                     return Ok(());
                 }
-                added |= known;
+                listed = true;
             }
             if batch.len() < READDIR_BATCH || failed.is_some() {
-                return Ok(());
+                return ended(listed);
             }
         }
     }

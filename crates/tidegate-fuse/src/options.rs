@@ -215,7 +215,6 @@ impl MountOptions {
         let usual = MountOptions::default();
         let all = [
             ("noatime", self.noatime),
-            ("sync", self.flags.contains(MountFlags::SYNCHRONOUS)),
             ("dirsync", self.flags.contains(MountFlags::DIRSYNC)),
             ("uid", self.view.uid.is_some()),
             ("gid", self.view.gid.is_some()),

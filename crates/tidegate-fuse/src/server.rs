@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use tidegate::Volume;
-use tidegate::vfs::{APPEND_ONLY, IMMUTABLE};
+use tidegate::vfs::{APPEND_ONLY, FileType, IMMUTABLE};
 use tidegate::vfs::{Attr, Cred, Ino, Inode, OpenFlags, Vfs};
 
 /// The kernel's number for the root directory.
@@ -43,6 +43,9 @@ pub struct Entry {
     pub ino: u64,
     /// Attributes.
     pub attr: Attr,
+    /// A file is open for writing that has no blocks yet: the kernel is to ask again soon. With its write-back cache it keeps
+    /// their number until the file is closed, and a program such as tar takes a file without blocks for a hole.
+    pub is_filling: bool,
 }
 
 /// How a mounted volume presents itself.
@@ -156,7 +159,10 @@ impl Server {
         attr.uid = self.view.uid.unwrap_or(attr.uid);
         attr.gid = self.view.gid.unwrap_or(attr.gid);
         attr.blocks = self.vfs().fs().sectors(inode);
-        Entry { node: self.node(inode), ino: inode.ino.0, attr }
+        let node = self.node(inode);
+        let is_filling =
+            attr.blocks == 0 && attr.file_type == FileType::Regular && self.handles.is_written(node);
+        Entry { node, ino: inode.ino.0, attr, is_filling }
     }
 
     /// The answer about an inode, counted as a lookup.

@@ -163,13 +163,17 @@ fn start(fs: &dyn FileSystem, bdi: &Arc<Bdi>, mut pages: u64, before: Nanos) {
 /// that is faster than the device can keep more dirty for ever.
 fn background(fs: &dyn FileSystem, bdi: &Arc<Bdi>, due: Nanos) {
     let _span = WB_BACKGROUND.enter([bdi.dirty_bytes()]);
-    while bdi.over_background() && clock::now() < due && bdi.lists.lock().work.is_empty() {
+    while bdi.over_background() && bdi.lists.lock().work.is_empty() {
         let (wrote, _) = pass(fs, bdi, Reason::Background, u64::MAX);
         bdi.stuck.store(wrote == 0, SeqCst);
         let failed = bdi.judge_pass();
         if wrote == 0 || failed > 0 {
             // No page could be written (a full or failing device): try again, but not in a tight loop.
             pause(bdi, MIN_PAUSE * 2u32.pow(failed.clamp(1, 6) - 1));
+            break;
+        }
+        // One pass is made in any case: the work of the interval may itself take as long.
+        if clock::now() >= due {
             break;
         }
     }

@@ -263,7 +263,9 @@ impl Volume {
             let full =
                 if target.starts_with(b"/") { target.to_vec() } else { [&path[..above], target].concat() };
             // A target that cannot be reached is none.
-            if self.find(&full, true).ok().flatten().is_some_and(|there| there.ino == old.ino) {
+            let leads = self.find(&full, true).ok().flatten().is_some_and(|there| there.ino == old.ino);
+            // Another name keeps the content.
+            if leads && old.attr().nlink == 1 {
                 let what = "the link would take the place of the file that it leads to";
                 return Err(self.complain(Refusal::Argument, path, what));
             }

@@ -68,7 +68,7 @@ impl Tree {
     }
 
     fn entry(&mut self, node: u64) -> Result<Entry> {
-        Ok(Entry { node, ino: node, attr: self.node(node)?.attr.clone() })
+        Ok(Entry { node, ino: node, attr: self.node(node)?.attr.clone(), is_filling: false })
     }
 
     fn make(&mut self, h: &Head, name: &[u8], file_type: FileType, mode: u32) -> Result<Entry> {

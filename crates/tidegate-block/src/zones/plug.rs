@@ -121,6 +121,13 @@ impl ZonePlugs {
             return rq.complete(Err(Errno::IO));
         }
         if let (Err(e), true) = (self.look(zone, is_write.then_some(pos)), is_write) {
+            // Writes that would follow this one must not wait for it.
+            let mut zones = self.zones.lock();
+            let z = zones.entry(zone).or_default();
+            z.failed = Some(e);
+            let early = std::mem::take(&mut z.early);
+            drop(zones);
+            fail(early.into_values().map(|f| f.1), e);
             rq.after_end(left);
             return rq.complete(Err(e));
         }
@@ -158,7 +165,8 @@ impl ZonePlugs {
 
     /// Asks the device for the write pointer of a zone if the pointer is not known, or if a write begins
     /// elsewhere: the zone may have been written through another queue. The answer is stale if a request came
-    /// meanwhile. Without an answer no write may wait: no other may ever come before it.
+    /// meanwhile. Without an answer, a known pointer stays; where none is known, no write may wait, as no other may ever
+    /// come before it.
     fn look(&self, zone: u64, pos: Option<u64>) -> Result<(), Errno> {
         let unknown = |z: Option<&Plugged>| {
             z.is_none_or(|z| pos.is_some_and(|p| p != z.next) && z.busy.is_none() && z.early.is_empty())
@@ -172,7 +180,10 @@ impl ZonePlugs {
             }
             came(z)
         };
-        let report = self.device.report_zone(zone)?;
+        let report = match self.device.report_zone(zone) {
+            Err(_) if self.zones.lock().contains_key(&zone) => return Ok(()),
+            r => r?,
+        };
         let pointer = report.filter(|z| z.start == zone).map_or(zone, |z| z.pointer);
         let mut zones = self.zones.lock();
         let z = zones.get(&zone);

@@ -6,6 +6,8 @@ use crate::place::Place;
 use crate::units::duration;
 use serde_json::json;
 use std::sync::Arc;
+use tidegate::detect::Format;
+use tidegate::error::Refusal;
 use tidegate::vfs::{CommitStats, StepStats};
 use tidegate::{Error, Result, Volume};
 use tidegate_rt::{clock, thread};
@@ -20,6 +22,11 @@ const EACH: u64 = 8;
 /// The volume cannot be opened or written.
 pub fn run(place: &Place, global: &Global) -> Result<()> {
     let volume = global.write(place)?;
+    if volume.format() != Format::F2fs.name() {
+        let what =
+            "only f2fs has checkpoints to be asked for; `tidegate why` explains the commits of a mount";
+        return Err(Error::refused(Refusal::Unsupported, place.to_string(), what));
+    }
     let start = clock::now();
     let volume = ask(volume)?;
     let seconds = clock::now().since(start).duration().as_secs_f64();

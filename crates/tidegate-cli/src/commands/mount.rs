@@ -110,15 +110,25 @@ fn remount(args: &Args, options: &MountOptions, global: &Global) -> Result<()> {
     let is_kept = |word: &&str| ["offset=", "device="].iter().any(|place| word.starts_with(place));
     let switches: Vec<&str> = options.switches.split(',').filter(|w| !w.is_empty() && !is_kept(w)).collect();
     tidegate_fuse::control::address::mount_of(dir).map_err(about)?;
-    if !switches.is_empty() {
-        tidegate_fuse::control::Client::connect(dir)?.set(&switches.join(","))?;
-    }
     let kept = options.words_that_stay();
     if !kept.is_empty() && !global.quiet {
         let what = "stays as it was mounted: ro, rw, the flags of mount(2) and switches of the volume can be changed";
         out::note(format_args!("{}: {what}", kept.join(", ")));
     }
-    tidegate_fuse::mount::remount(dir, options).map_err(about)
+    // Switches alone leave the kernel's flags as they are, and are for the user who mounted, too. mount(8)'s helper puts
+    // `suid` and `dev` there by itself.
+    let words = global.options();
+    let is_other = |w: &&str| {
+        !["", "remount", "suid", "dev"].contains(w) && !options.switches.split(',').any(|switch| switch == *w)
+    };
+    let others = words.split(',').filter(is_other);
+    if args.read_only || switches.is_empty() || others.count() > 0 {
+        tidegate_fuse::mount::remount(dir, options).map_err(about)?;
+    }
+    if !switches.is_empty() {
+        tidegate_fuse::control::Client::connect(dir)?.set(&switches.join(","))?;
+    }
+    Ok(())
 }
 
 fn options(args: &Args, global: &Global) -> Result<(MountOptions, OpenOptions)> {

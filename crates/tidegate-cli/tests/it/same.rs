@@ -72,3 +72,15 @@ fn directories_on_the_way_have_the_usual_mode() {
     b.ok(&["rm", "-f", "a.img:/a/x/y"]);
     b.fails(&["rm", "-f", "a.img:/a/x/"], 1);
 }
+
+#[test]
+fn no_file_replaces_the_image_that_it_comes_from() {
+    let b = volume();
+    fs::write(b.path("tiny"), "tiny").unwrap();
+    b.ok(&["cp", "tiny", "a.img:/a.img"]);
+    b.ok(&["cp", "tiny", "a.img:/other"]);
+    let line = b.fails(&["cp", "a.img:/.", "."], 1);
+    assert!(line.ends_with("a.img: device or resource busy"), "{line}");
+    assert_eq!(fs::read(b.path("other")).unwrap(), b"tiny");
+    b.fsck("a.img");
+}

@@ -25,18 +25,19 @@ mod ranges;
 mod settle;
 
 use crate::format::gate::Superblock;
-use crate::format::raw::SUPER_SIZE;
+use crate::format::raw::{RawInode, SUPER_SIZE, le32};
 use crate::inode::Ranges;
 use crate::volume::handle::{Handle, HandleType};
 use crate::volume::overlay::Overlay;
 use crate::volume::sbi::Ext4;
 use changes::Changes;
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::offset_of;
 use std::sync::Arc;
 use tidegate_block::RequestQueue;
 use tidegate_jbd2::Replay;
 use tidegate_jbd2::format::fc::{FcInode, FcTag};
-use tidegate_vfs::{Bdi, Error, MemoryLimits, Result};
+use tidegate_vfs::{Bdi, Error, Inode, MemoryLimits, Result};
 
 /// Bytes of metadata that are kept while changes are made.
 const CACHE: u64 = 16 << 20;
@@ -78,7 +79,8 @@ fn make_changes(queue: &Arc<RequestQueue>, sb: Superblock, overlay: Overlay) -> 
         recount: BTreeSet::new(),
     };
     changes.take_ahead(&tags)?;
-    (0..tags.len()).try_for_each(|n| changes.make(&tags[n], &tags[n + 1..]))?;
+    let own = OwnTags::of(&tags);
+    (0..tags.len()).try_for_each(|n| changes.make(&own, n))?;
     changes.settle()?;
     drop(changes);
     let changed = fs.blocks.changed();
@@ -88,13 +90,15 @@ fn make_changes(queue: &Arc<RequestQueue>, sb: Superblock, overlay: Overlay) -> 
 }
 
 impl Changes<'_> {
-    /// Makes the change of a tag; the `later` tags follow it. Linux leaves tags of inodes that are gone, or were made
-    /// without a name and whose own tag comes later: the former change nothing.
-    fn make(&mut self, tag: &FcTag, later: &[FcTag]) -> Result<()> {
+    /// Makes the change of tag number `at`. Linux leaves tags of inodes that are gone, and of their names; these change
+    /// nothing.
+    fn make(&mut self, own: &OwnTags<'_>, at: usize) -> Result<()> {
+        let (tag, later) = (&own.tags[at], (own, at));
         let there = match tag {
             FcTag::AddRange { inode, .. } | FcTag::DelRange { inode, .. } => self.is_there(*inode, later)?,
-            FcTag::Link(name) => self.is_there(name.inode, later)? && self.is_there(name.parent, later)?,
-            FcTag::Unlink(name) => self.is_there(name.parent, later)?,
+            FcTag::Link(name) => self.is_used(name.parent)? && self.is_there(name.inode, later)?,
+            FcTag::Unlink(name) => self.is_used(name.parent)?,
+            FcTag::Creat(name) if !self.is_used(name.parent)? => return self.creat_nowhere(name),
             FcTag::Creat(_) | FcTag::Inode { .. } => true,
         };
         if !there {
@@ -110,16 +114,55 @@ impl Changes<'_> {
         }
     }
 
-    /// Whether an inode is in use; one that a later tag puts there is put there now.
-    fn is_there(&mut self, ino: FcInode, later: &[FcTag]) -> Result<bool> {
+    fn is_used(&self, ino: FcInode) -> Result<bool> {
         let n = self.number(ino)?;
-        if self.inodes.contains_key(&n) || self.fs.is_inode_used(n)? {
-            return Ok(true);
+        Ok(self.inodes.contains_key(&n) || self.fs.is_inode_used(n)?)
+    }
+
+    /// Whether an inode is in use. One that was made without a name has a tag of its own only behind its names and ranges:
+    /// it is put there now, also in place of an inode that has just lost its last name.
+    fn is_there(&mut self, ino: FcInode, (own, at): (&OwnTags<'_>, usize)) -> Result<bool> {
+        let used = self.is_used(ino)?;
+        let Some(raw) = own.nameless(ino, at) else { return Ok(used) };
+        let is_another = |inode: &Arc<Inode>| {
+            inode.nlink() == 0 && inode.attr().generation != le32(raw, offset_of!(RawInode, i_generation))
+        };
+        if !used || self.inodes.get(&ino.0).is_some_and(is_another) {
+            self.put_inode(ino, raw)?;
         }
-        let own = later.iter().find_map(|tag| match tag {
-            FcTag::Inode { inode, raw } if inode.0 == n => Some(raw),
+        Ok(true)
+    }
+}
+
+/// The tags of inodes themselves, and of the names that they are made with.
+struct OwnTags<'a> {
+    tags: &'a [FcTag],
+    /// Their numbers in order, by inode.
+    of: BTreeMap<u32, Vec<usize>>,
+}
+
+impl OwnTags<'_> {
+    fn of(tags: &[FcTag]) -> OwnTags<'_> {
+        let mut of: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (n, tag) in tags.iter().enumerate() {
+            match tag {
+                FcTag::Inode { inode, .. } => of.entry(inode.0).or_default().push(n),
+                FcTag::Creat(name) => of.entry(name.inode.0).or_default().push(n),
+                _ => {}
+            }
+        }
+        OwnTags { tags, of }
+    }
+
+    /// The next tag of an inode itself behind tag `at`, if no tag makes a name for it then: tags before that belong to it,
+    /// and not to another inode that had its number and is gone.
+    fn nameless(&self, ino: FcInode, at: usize) -> Option<&[u8]> {
+        let all = self.of.get(&ino.0)?;
+        let mut later = all[all.partition_point(|n| *n <= at)..].iter().map(|n| &self.tags[*n]);
+        match (later.next()?, later.next()) {
+            (FcTag::Inode { .. }, Some(FcTag::Creat(_))) => None,
+            (FcTag::Inode { raw, .. }, _) => Some(raw),
             _ => None,
-        });
-        own.map_or(Ok(false), |raw| self.put_inode(ino, raw).map(|()| true))
+        }
     }
 }

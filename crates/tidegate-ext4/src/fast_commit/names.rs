@@ -33,6 +33,14 @@ impl Changes<'_> {
         self.fs.store_inode(&mut self.handle, &inode)
     }
 
+    /// Leaves a new file without the name that it had in a directory that is gone: a later tag gives it another.
+    pub(super) fn creat_nowhere(&mut self, name: &FcName) -> Result<()> {
+        let inode = self.inode(name.inode)?;
+        rule(!inode.is_dir(), "it is made in no directory").map_err(|e| e.in_inode(inode.ino))?;
+        inode.attr().nlink = 0;
+        self.fs.store_inode(&mut self.handle, &inode)
+    }
+
     /// Gives a file another name.
     pub(super) fn link(&mut self, name: &FcName) -> Result<()> {
         let inode = self.inode(name.inode)?;

@@ -90,7 +90,9 @@ impl Ext4 {
         let own = size_of::<RawInode>() - INODE_BASE;
         let wanted = usize::from(self.sb.raw.s_want_extra_isize.get());
         let least = usize::from(self.sb.raw.s_min_extra_isize.get());
-        wanted.max(least).max(own).next_multiple_of(4).min(room)
+        // A wish for more than there is room for is damage.
+        let asked = Some(wanted.max(least)).filter(|n| *n <= room).unwrap_or(own);
+        asked.max(own).next_multiple_of(4).min(room)
     }
 
     /// The parts of a new inode for the VFS, once it is stored.

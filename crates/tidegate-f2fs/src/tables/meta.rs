@@ -3,7 +3,7 @@
 //! A dirty page here is a next copy that nothing points to before a checkpoint does (SIT and NAT alternate),
 //! or may change at any time (SSA). So the flusher may write dirty pages whenever it likes.
 
-use crate::format::raw::RawNodeFooter;
+use crate::format::raw::{BLOCK_SIZE, RawNodeFooter};
 use crate::format::units::BlockAddr;
 use crate::volume::stats::Counters;
 use std::ops::Range;
@@ -103,8 +103,13 @@ impl Meta {
             .read_wait(BlockAddr(addr).sector(), n, BioFlags::META)
             .map_err(|e| Error::device_at(e, "reading metadata", At::Block(addr.into())))?;
         let run = PageRun { buf: Arc::new(buf), first: 0, pages: n };
-        let changed = self.changes.load(SeqCst) != changes;
-        mapping.insert_clean(addr as u64, &PageRun { pages: if changed { 1 } else { n }, ..run.clone() });
+        let run = match self.changes.load(SeqCst) == changes {
+            true => run,
+            false => {
+                PageRun { buf: Arc::new(PageBuf::from_slice(&run.bytes()[..BLOCK_SIZE])), first: 0, pages: 1 }
+            }
+        };
+        mapping.insert_clean(addr as u64, &run);
         // The page is taken before reclaim may drop it again.
         let page = mapping.get(addr as u64, 1).unwrap_or(PageRun { pages: 1, ..run });
         self.bdi.cached(&self.inode);

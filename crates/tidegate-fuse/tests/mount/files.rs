@@ -47,18 +47,25 @@ fn a_file_has_blocks_as_soon_as_it_has_data() {
         return;
     }
     let rig = Rig::new(256, "");
-    let (closed, open) = (rig.dir.join("closed"), rig.dir.join("open"));
+    let (closed, open, synced) = (rig.dir.join("closed"), rig.dir.join("open"), rig.dir.join("synced"));
     std::fs::write(&closed, vec![7; 1 << 20]).unwrap();
     assert!(std::fs::metadata(&closed).unwrap().blocks() >= 2048);
-    let mut file = std::fs::File::create(&open).unwrap();
-    assert_eq!(file.metadata().unwrap().blocks(), 0);
-    for n in 1..4 {
-        std::io::Write::write_all(&mut file, &vec![7; 1 << 20]).unwrap();
-        file.sync_data().unwrap();
-        let blocks = file.metadata().unwrap().blocks();
-        assert!(blocks >= n * 2048, "{blocks} after {n} MiB");
+    let blocks = |file: &std::fs::File| file.metadata().unwrap().blocks();
+    let [mut open, mut synced] = [open, synced].map(|path| std::fs::File::create(path).unwrap());
+    assert_eq!(blocks(&open), 0);
+    // The kernel writes the pages when there are many.
+    (0..48).for_each(|_| std::io::Write::write_all(&mut open, &vec![7; 1 << 20]).unwrap());
+    let start = Instant::now();
+    while blocks(&open) == 0 {
+        assert!(start.elapsed() < Duration::from_secs(60), "a file of 48 MiB has no blocks");
+        std::thread::sleep(Duration::from_millis(100));
     }
-    drop(file);
+    for n in 1..4 {
+        std::io::Write::write_all(&mut synced, &vec![7; 1 << 20]).unwrap();
+        synced.sync_data().unwrap();
+        assert!(blocks(&synced) >= n * 2048, "{} blocks after {n} MiB", blocks(&synced));
+    }
+    drop((open, synced));
     rig.finish();
 }
 

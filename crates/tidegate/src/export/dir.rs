@@ -49,6 +49,8 @@ struct Writer {
     inside: bool,
     /// The depth below a directory that could not be made.
     skipped: usize,
+    /// The image that is read, which no file may replace.
+    image: Option<(u64, u64)>,
     failed: Failed,
 }
 
@@ -67,7 +69,7 @@ struct Current {
 /// The host's, with the path, when no more can be written.
 pub fn write(to: &To, from: Receiver<Vec<Item>>, failed: Failed) -> Result<Exported> {
     let attrs = Attrs::of_process(to);
-    let (attributes, inside, to) = (to.attributes, to.inside, to.path.as_path());
+    let (attributes, inside, image, to) = (to.attributes, to.inside, to.image, to.path.as_path());
     let dir = crate::image::dir_of(to);
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     // A path without a name of its own (`.`, `/`, `..`) is a directory and is opened as such.
@@ -88,6 +90,7 @@ pub fn write(to: &To, from: Receiver<Vec<Item>>, failed: Failed) -> Result<Expor
         attributes,
         inside,
         skipped: 0,
+        image,
         failed,
     };
     while let Some(batch) = from.recv() {
@@ -251,7 +254,7 @@ impl Writer {
     ) -> std::result::Result<(), Errno> {
         let mode = self.attrs.create_mode(&meta);
         let there = if self.stack.is_empty() { Sink::open(self.here(), &name)? } else { None };
-        let sink = there.map_or_else(|| Sink::make(self.here(), &name, mode), Ok)?;
+        let sink = there.map_or_else(|| Sink::make(self.here(), &name, self.image, mode), Ok)?;
         self.current = Some(Current { sink, name, meta, size, link });
         Ok(())
     }
@@ -285,12 +288,12 @@ impl Writer {
         let top = self.stack.is_empty();
         let inherits = self.stack.last().is_none_or(|(_, l)| l.hands_down);
         // The borrow of the directory ends before the attributes are set.
-        let Writer { stack, base, attrs, path, .. } = self;
+        let Writer { stack, base, attrs, path, image, .. } = self;
         let dir = stack.last().map_or(base.as_fd(), |(fd, _)| fd);
         if top && host::stat(dir, name).is_ok_and(|st| !gives_way(st.st_mode)) {
             return Err(Errno::EXIST);
         }
-        let made = replace::make(dir, name, |name| match meta.kind {
+        let made = replace::make(dir, name, *image, |name| match meta.kind {
             FileType::Symlink => rustix::fs::symlinkat(target, dir, name),
             kind => {
                 let dev = rustix::fs::makedev(meta.rdev.major, meta.rdev.minor);
@@ -330,7 +333,7 @@ impl Writer {
         let link = || {
             let (dir, rest) = beneath(self.base.as_fd(), first)?;
             let dir = dir.as_ref().map_or(self.base.as_fd(), |d| d.as_fd());
-            let ((), made) = replace::make(self.here(), name, |name| {
+            let ((), made) = replace::make(self.here(), name, self.image, |name| {
                 rustix::fs::linkat(dir, rest, self.here(), name, AtFlags::empty())
             })?;
             made.settle(self.here())

@@ -56,6 +56,8 @@ pub struct To {
     pub owners: bool,
     /// All files keep their permissions. Otherwise they lose the bits of the umask, set-id and sticky bits, and ACLs.
     pub permissions: bool,
+    /// The image that is read, by the numbers of its device and inode: no file replaces it.
+    pub image: Option<(u64, u64)>,
 }
 
 /// A piece of a file's content.

@@ -17,21 +17,26 @@ pub enum Made {
     Beside(CString, CString),
 }
 
-/// Makes the file that is to be called `name` in `dir`, by `how`.
+/// Makes the file that is to be called `name` in `dir`, by `how`. The image that is read, by its numbers, keeps its name.
 ///
 /// # Errors
-/// The host's; a directory is not replaced.
+/// The host's; a directory is not replaced, and `BUSY` for the image.
 pub fn make<T>(
     dir: BorrowedFd<'_>,
     name: &CStr,
+    image: Option<(u64, u64)>,
     mut how: impl FnMut(&CStr) -> Result<T, Errno>,
 ) -> Result<(T, Made), Errno> {
     match how(name) {
         Err(Errno::EXIST) => {}
         r => return r.map(|t| (t, Made::New(name.to_owned()))),
     }
-    if FileType::from_raw_mode(host::stat(dir, name)?.st_mode) == FileType::Directory {
+    let there = host::stat(dir, name)?;
+    if FileType::from_raw_mode(there.st_mode) == FileType::Directory {
         return Err(Errno::ISDIR);
+    }
+    if image == Some(host::id(&there)) {
+        return Err(Errno::BUSY);
     }
     let beside = CString::new(temporary()).map_err(|_| Errno::INVAL)?;
     how(&beside).map(|t| (t, Made::Beside(beside, name.to_owned())))

@@ -32,9 +32,14 @@ impl Sink {
     ///
     /// # Errors
     /// The host's.
-    pub fn make(dir: BorrowedFd<'_>, name: &CStr, mode: Mode) -> Result<Sink, Errno> {
+    pub fn make(
+        dir: BorrowedFd<'_>,
+        name: &CStr,
+        image: Option<(u64, u64)>,
+        mode: Mode,
+    ) -> Result<Sink, Errno> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let (fd, made) = replace::make(dir, name, |n| rustix::fs::openat(dir, n, flags, mode))?;
+        let (fd, made) = replace::make(dir, name, image, |n| rustix::fs::openat(dir, n, flags, mode))?;
         Ok(Sink { fd, form: Form::Ours(made, mode), at: 0 })
     }
 

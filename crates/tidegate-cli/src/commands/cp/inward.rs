@@ -24,6 +24,8 @@ struct Origin {
     is_dir: bool,
     /// Whether it is a regular file, not a link to one.
     is_file: bool,
+    /// It is a directory, whose content joins that of an earlier one.
+    merges: bool,
     /// The volume that was opened only for it.
     other: Option<Arc<Volume>>,
 }
@@ -83,9 +85,10 @@ fn one(
     options: &ImportOptions,
     (global, made): (&Global, &mut HashSet<Vec<u8>>),
 ) -> Result<Vec<String>> {
-    let Origin { source, name, is_dir, is_file, other } = find(from, volume, to, global)?;
+    let Origin { source, name, is_dir, is_file, merges, other } = find(from, volume, to, global)?;
     // Directories are put together.
-    if !is_dir && name.as_ref().is_some_and(|name| !made.insert(name.clone())) {
+    let single = name.clone().filter(|_| !merges);
+    if single.as_ref().is_some_and(|name| made.contains(name)) {
         return Err(twice(&shown(from)));
     }
     let target = target(volume, to, name, is_dir)?;
@@ -99,6 +102,7 @@ fn one(
         Err(e) => Err(e),
         Ok(done) => {
             let_go.transpose()?;
+            made.extend(single);
             Ok(done.notes)
         }
     }
@@ -124,6 +128,7 @@ fn find(from: &Where, volume: &Arc<Volume>, to: &Place, global: &Global) -> Resu
     Ok(Origin {
         name: place.name().map(<[u8]>::to_vec),
         is_dir: inode.is_dir(),
+        merges: inode.is_dir(),
         is_file: inode.file_type == FileType::Regular,
         source: Source::Volume(of.clone(), export::From { inode, path: place.path.clone() }),
         other,
@@ -135,6 +140,8 @@ fn on_host(path: &Path) -> Origin {
     Origin {
         name: path.file_name().filter(|_| !whole).map(|n| n.as_bytes().to_vec()),
         is_dir: path.is_dir(),
+        // A link to a directory is copied as a link, unless a slash follows.
+        merges: path.is_dir() && (whole || path_bytes(path).ends_with(b"/") || !path.is_symlink()),
         is_file: std::fs::symlink_metadata(path).is_ok_and(|m| m.is_file()),
         source: Source::Tree(path.to_path_buf()),
         other: None,

@@ -93,7 +93,14 @@ pub fn run(args: &Args, global: &Global) -> Result<()> {
         Where::Host(to) if to == Path::new("-") => stream_out(&from, global),
         Where::Host(path) => {
             let (owners, permissions) = (!args.no_same_owner, !args.no_same_permissions);
-            let to = export::To { path, inside: false, attributes: args.preserve, owners, permissions };
+            let to = export::To {
+                path,
+                inside: false,
+                attributes: args.preserve,
+                owners,
+                permissions,
+                image: None,
+            };
             outward(&from, to, args, global)
         }
     }
@@ -193,7 +200,8 @@ impl Outward {
         let volume = global.read(place)?;
         let inode = volume.resolve(&place.path, false)?;
         let (path, inside) = host_target(place, inode.is_dir(), &self.to.path)?;
-        if inside && !inode.is_dir() && !self.made.insert(path.clone()) {
+        let single = (inside && !inode.is_dir()).then(|| path.clone());
+        if single.as_ref().is_some_and(|path| self.made.contains(path)) {
             return Err(twice(&place.to_string()));
         }
         self.to_stdout |= is_stdout(&path);
@@ -201,12 +209,16 @@ impl Outward {
             global.refuse_json(CONTENT_GOES_OUT)?;
         }
         let from = export::From { inode, path: place.path.clone() };
-        let to = export::To { path, inside, ..self.to };
+        let image = id(&within(&place.image).0);
+        let to = export::To { path, inside, image, ..self.to };
         let done = export::to_host(&volume, &from, to, progress, &global.failed());
         drop(from);
         let unmounted = volume.unmount();
         match done {
-            Ok(done) => self.notes.extend(done.notes),
+            Ok(done) => {
+                self.notes.extend(done.notes);
+                self.made.extend(single);
+            }
             Err(e) => {
                 global.fail(&e);
                 return Ok(false);
@@ -224,6 +236,11 @@ fn is_stdout(path: &Path) -> bool {
     stdout.and_then(|f| f.metadata()).is_ok_and(|m| (m.dev(), m.ino()) == (to.dev(), to.ino()))
 }
 
+/// The numbers that tell a file from all others.
+fn id(path: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()))
+}
+
 /// The target of a place on the host, and whether its last name is the place's.
 fn host_target(place: &Place, is_dir: bool, to: &Path) -> Result<(PathBuf, bool)> {
     let name = place.name().map(|n| OsString::from_vec(n.to_vec()));
@@ -234,7 +251,6 @@ fn host_target(place: &Place, is_dir: bool, to: &Path) -> Result<(PathBuf, bool)
     if !to.is_dir() && !is_dir && path_bytes(to).ends_with(b"/") {
         return Err(Error::refused(Refusal::NotADirectory, to, "not a directory"));
     }
-    let id = |p: &Path| std::fs::metadata(p).ok().map(|m| (m.dev(), m.ino()));
     if id(&target).is_some_and(|i| Some(i) == id(&within(&place.image).0)) {
         return Err(Error::argument(&target, "is the image itself"));
     }

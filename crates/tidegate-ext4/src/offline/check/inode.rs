@@ -2,6 +2,7 @@
 
 use super::tree::Mapped;
 use super::{Checker, InodeState, rules};
+use crate::format::gate::Journal;
 use crate::format::raw::*;
 use crate::format::units::GroupNo;
 use crate::offline::node::{Kind, Node, is_listed};
@@ -98,6 +99,7 @@ impl Checker<'_> {
             format!("inode {ino} is flagged as encrypted, and has no attribute that says how")
         });
         self.check_size(n, &mapped, special);
+        self.check_own_file(n, &mapped);
         let large = kind == Some(Kind::File) && n.size() >> 31 != 0 && !special;
         let known = self.sb.ro_compat.contains(RoCompat::LARGE_FILE);
         self.found
@@ -157,7 +159,10 @@ impl Checker<'_> {
         refused.set(InodeFlags::VERITY, !sb.ro_compat.contains(RoCompat::VERITY));
         let node = matches!(n.kind(), Some(Kind::Char | Kind::Block | Kind::Fifo | Kind::Socket));
         if node {
-            refused |= InodeFlags::IMMUTABLE | InodeFlags::APPEND | InodeFlags::EXTENTS;
+            refused |= InodeFlags::EXTENTS;
+        }
+        if node || n.kind() == Some(Kind::Link) {
+            refused |= InodeFlags::IMMUTABLE | InodeFlags::APPEND;
         }
         let bad = flags & refused;
         self.found.require(bad.is_empty(), rules::INODE_FLAGS, || {
@@ -193,6 +198,29 @@ impl Checker<'_> {
                 "inode {} has {size} bytes, and its last block is number {}",
                 n.ino,
                 m.end.wrapping_sub(1)
+            )
+        });
+    }
+
+    /// The journal and the orphan file are files with a link, whose blocks all lie before the end.
+    fn check_own_file(&mut self, n: &Node, m: &Mapped) {
+        let is_journal = self.sb.journal == Journal::Inode(n.ino);
+        let is_orphans =
+            self.sb.compat.contains(Compat::ORPHAN_FILE) && self.sb.raw.s_orphan_file_inum.get() == n.ino;
+        if !(is_journal || is_orphans) || !m.sound {
+            return;
+        }
+        let ends = n.size() == m.end * u64::from(self.sb.block_size);
+        let is_file = n.kind() == Some(Kind::File) && n.raw.i_links_count.get() > 0;
+        let rule = if is_journal { rules::JOURNAL } else { rules::ORPHAN_FILE };
+        self.found.require(ends && is_file, rule, || {
+            let links = n.raw.i_links_count.get();
+            format!(
+                "inode {} has mode {:o}, {links} links, {} bytes, and {} blocks",
+                n.ino,
+                n.raw.i_mode.get(),
+                n.size(),
+                m.end
             )
         });
     }
@@ -245,6 +273,7 @@ impl Checker<'_> {
         let mut sound = !others
             && !n.has(InodeFlags::EXTENTS)
             && n.kind() == Some(Kind::File)
+            && n.raw.i_links_count.get() > 0
             && ((kept, top) == (0, 0) || self.on_volume(top, 1));
         // mke2fs allocates the block also on a volume that reserves nothing.
         if sound && top != 0 {

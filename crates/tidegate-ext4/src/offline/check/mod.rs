@@ -227,6 +227,11 @@ impl<'q> Checker<'q> {
         self.found.require(resizes || kept == 0, rules::SB_FEATURES, || {
             format!("s_reserved_gdt_blocks is {kept}, and resize_inode is off")
         });
+        let room = u32::from(raw.s_inode_size.get()).saturating_sub(INODE_BASE as u32);
+        let extra = u32::from(raw.s_min_extra_isize.get().max(raw.s_want_extra_isize.get()));
+        self.found.require(extra <= room, rules::SB_FEATURES, || {
+            format!("inodes are to have {extra} bytes of extra fields, and have room for {room}")
+        });
         let quotas = [raw.s_usr_quota_inum.get(), raw.s_grp_quota_inum.get(), raw.s_prj_quota_inum.get()];
         let counted = self.sb.ro_compat.contains(RoCompat::QUOTA);
         self.found.require(counted || quotas == [0; 3], rules::SB_FEATURES, || {

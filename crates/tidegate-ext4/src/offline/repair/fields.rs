@@ -2,6 +2,7 @@
 
 use super::Repair;
 use super::map::{Map, Run};
+use crate::format::gate::Journal;
 use crate::format::raw::*;
 use crate::format::units::BlockAddr;
 use crate::offline::node::{Kind, Node, header};
@@ -67,7 +68,10 @@ impl Repair<'_, '_> {
         refused.set(InodeFlags::VERITY, !sb.ro_compat.contains(RoCompat::VERITY));
         let node = matches!(n.kind(), Some(Kind::Char | Kind::Block | Kind::Fifo | Kind::Socket));
         if node {
-            refused |= InodeFlags::IMMUTABLE | InodeFlags::APPEND | InodeFlags::EXTENTS;
+            refused |= InodeFlags::EXTENTS;
+        }
+        if node || n.kind() == Some(Kind::Link) {
+            refused |= InodeFlags::IMMUTABLE | InodeFlags::APPEND;
         }
         let mut to = flags - refused;
         if self.looks_like_extents(n) && sb.incompat.contains(Incompat::EXTENTS) && !special {
@@ -145,6 +149,7 @@ impl Repair<'_, '_> {
             cut(map, size.div_ceil(bs));
         }
         let to = match n.kind() {
+            Some(Kind::File) if self.sb.journal == Journal::Inode(n.ino) => map.end() * bs,
             _ if special => size,
             Some(Kind::Dir) => map.end() * bs,
             Some(Kind::File) => {

@@ -266,6 +266,13 @@ impl Repair<'_, '_> {
             self.tell("superblock", "orphan file", format!("inode {orphans}, without the feature"), "none");
             raw.s_orphan_file_inum = 0.into();
         }
+        let room = u32::from(raw.s_inode_size.get()).saturating_sub(INODE_BASE as u32);
+        let extra = u32::from(raw.s_min_extra_isize.get().max(raw.s_want_extra_isize.get()));
+        if extra > room {
+            let to = (size_of::<RawInode>() - INODE_BASE).min(room as usize) as u16;
+            self.tell("superblock", "extra fields of inodes", format!("{extra} bytes in {room}"), to);
+            (raw.s_min_extra_isize, raw.s_want_extra_isize) = (to.into(), to.into());
+        }
         let quotas = [raw.s_usr_quota_inum.get(), raw.s_grp_quota_inum.get(), raw.s_prj_quota_inum.get()];
         if quotas != [0; 3] && !self.sb.ro_compat.contains(RoCompat::QUOTA) {
             self.tell("superblock", "quota files", format!("inodes {quotas:?}, without the feature"), "none");

@@ -116,7 +116,10 @@ impl Repair<'_, '_> {
             && map.end() * bs == n.size()
             && map.data() == map.end();
         if sound && map.end() > 0 {
-            n.raw.i_links_count = n.raw.i_links_count.get().max(1).into();
+            if n.raw.i_links_count.get() == 0 {
+                self.tell("inode", n.ino, "0 links", 1);
+                n.raw.i_links_count = 1.into();
+            }
             return Ok(true);
         }
         self.drop_orphan_file(if journal { "its inode is damaged" } else { "there is no journal" });
@@ -208,7 +211,8 @@ impl Repair<'_, '_> {
             let start = self.sb.group_start(d.desc.group).0;
             let own = start..start + u64::from(self.sb.blocks_per_group);
             let tables = [d.desc.block_bitmap, d.desc.inode_bitmap, d.desc.inode_table];
-            tables.iter().any(|table| !own.contains(&table.0))
+            // The place of a bitmap may be lost.
+            tables.iter().any(|table| table.0 != 0 && !own.contains(&table.0))
         };
         if !self.sb.incompat.contains(Incompat::FLEX_BG) && self.descs.iter().any(outside) {
             self.tell("superblock", "flex_bg", "off, and tables lie in other groups", "the feature is on");

@@ -13,7 +13,7 @@ fn nameless(at: &Path) -> File {
 /// A change of a tree; what it returns stays open.
 type Change = fn(&Path) -> Option<File>;
 
-const CHANGES: [(&str, Change); 5] = [
+const CHANGES: [(&str, Change); 9] = [
     ("a file that was renamed and removed", |at| {
         std::fs::write(at.join("old"), "x").unwrap();
         std::fs::rename(at.join("old"), at.join("new")).unwrap();
@@ -32,6 +32,37 @@ const CHANGES: [(&str, Change); 5] = [
         std::fs::remove_file(at.join("one")).unwrap();
         std::fs::remove_file(at.join("two")).unwrap();
         None
+    }),
+    ("a file that moved out of a directory that was removed", |at| {
+        std::fs::create_dir(at.join("dir")).unwrap();
+        std::fs::write(at.join("dir/file"), vec![7; 9000]).unwrap();
+        std::fs::rename(at.join("dir/file"), at.join("file")).unwrap();
+        std::fs::remove_dir(at.join("dir")).unwrap();
+        File::open(at.join("file")).unwrap().sync_all().unwrap();
+        None
+    }),
+    ("a directory that has the number of one that held links", |at| {
+        std::fs::create_dir(at.join("dir")).unwrap();
+        std::fs::hard_link(at.join("base"), at.join("dir/link")).unwrap();
+        std::fs::remove_file(at.join("dir/link")).unwrap();
+        std::fs::remove_dir(at.join("dir")).unwrap();
+        std::fs::create_dir(at.join("another")).unwrap();
+        None
+    }),
+    ("a directory that has the number of a file that moved", |at| {
+        std::fs::write(at.join("old"), "x").unwrap();
+        std::fs::rename(at.join("old"), at.join("new")).unwrap();
+        std::fs::remove_file(at.join("new")).unwrap();
+        std::fs::create_dir(at.join("dir")).unwrap();
+        None
+    }),
+    ("a nameless file that has the number of a removed one", |at| {
+        std::fs::remove_file(at.join("base")).unwrap();
+        let file = nameless(at);
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+        rustix::fs::linkat(CWD, path, CWD, at.join("named"), AtFlags::SYMLINK_FOLLOW).unwrap();
+        file.sync_all().unwrap();
+        Some(file)
     }),
     ("a file without a name", |at| {
         let file = nameless(at);
@@ -64,6 +95,7 @@ fn tags_of_inodes_that_are_gone_change_nothing() {
         let at = mounted.path().join("within");
         std::fs::create_dir(&at).unwrap();
         let kept = File::create(at.join("kept")).unwrap();
+        std::fs::write(at.join("base"), vec![3; 5000]).unwrap();
         rustix::fs::syncfs(&kept).unwrap();
         // The first fsync after a commit of everything may be another.
         kept.write_all_at(b"1", 0).unwrap();

@@ -126,8 +126,8 @@ impl Checker<'_> {
     /// address 1.
     fn check_nat_reserved(&mut self) {
         let none = self.nat.entry(0);
-        if (none.ino.get(), none.block_addr.get()) != (0, 0) {
-            self.found.add(rules::NAT_RESERVED, || {
+        if none.block_addr.get() != 0 {
+            self.found.add(rules::NAT_NONE, || {
                 format!("there is no node 0, and it is of inode {} at block {}", none.ino, none.block_addr)
             });
         }

@@ -24,6 +24,7 @@ rules! {
     CP_FREE_SEGS "cp-free-segment-count" "The checkpoint counts the segments that are empty and not a log's.";
     NAT_BITS_KEY "nat-bits-key" "After a clean unmount nat_bits carry the checkpoint's version and checksum.";
     NAT_BITS "nat-bits" "nat_bits say rightly which NAT blocks are full and which are empty.";
+    NAT_NONE "nat-none" "The NAT gives node 0, which no node is, no block.";
     NAT_RESERVED "nat-reserved" "The NAT gives the node inode and the meta inode to themselves, at block 1.";
     NAT_ADDRESS "nat-address" "A NAT entry points into the main area.";
     NAT_SHARED "nat-block-shared" "No two NAT entries point to one block.";

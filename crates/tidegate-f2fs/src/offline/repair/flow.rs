@@ -17,8 +17,18 @@ use tidegate_vfs::{Bdi, ErrorKind, FileSystem, MemoryLimits, MountOptions, Resul
 /// Rounds before the repair gives up.
 const ROUNDS: u32 = 3;
 /// Structures whose faults do not make writing dangerous.
-const HARMLESS: [&str; 9] =
-    ["dentry-", "dir-", "inode-", "link-count", "xattr", "sb-copy", "cp-valid", "cp-free", "nat-unreached"];
+const HARMLESS: [&str; 10] = [
+    "dentry-",
+    "dir-",
+    "inode-",
+    "link-count",
+    "xattr",
+    "sb-copy",
+    "cp-valid",
+    "cp-free",
+    "nat-unreached",
+    "nat-none",
+];
 
 /// Repairs the volume behind `queue`, which no other thread may use meanwhile. `on_change` hears of each
 /// change when it is decided.

@@ -27,7 +27,19 @@ impl Repair<'_, '_> {
         let mut block = self.empty_inode(ino, name)?;
         let base = Areas::of(&self.sb, &block).unwrap_or(self.usual).base();
         let addr = self.alloc(HOT_NODE, Owner { nid: ino, slot: None })?;
-        let data = self.alloc(HOT_DATA, Owner { nid: ino, slot: Some(0) })?;
+        let data = self.alloc(HOT_DATA, Owner { nid: ino, slot: Some(0) });
+        let data = data.inspect_err(|_| self.disown(addr, true))?;
+        // A file that already has the name keeps it.
+        let mut own = name.to_vec();
+        while self.find_in(root, &own)?.is_some() {
+            own.push(b'_');
+        }
+        // Nothing leads to the directory before this.
+        if !self.insert(root, &own, ino, file_type::DIR, true)? {
+            self.disown(data, false);
+            self.disown(addr, true);
+            return Err(Error::new(ErrorKind::NoSpace, "no room for lost_found in the root directory"));
+        }
         put32(&mut block[..], base, data);
         let entries = Changed {
             block: dots_block(ino, root),
@@ -43,14 +55,6 @@ impl Repair<'_, '_> {
         self.is_dir.set(ino);
         let shown = format!("directory /{}", String::from_utf8_lossy(name));
         self.change("inode", format!("inode {ino}"), "free".into(), shown);
-        // A file that already has the name keeps it.
-        let mut name = name.to_vec();
-        while self.find_in(root, &name)?.is_some() {
-            name.push(b'_');
-        }
-        if !self.insert(root, &name, ino, file_type::DIR, true)? {
-            return Err(Error::new(ErrorKind::NoSpace, "no room for lost_found in the root directory"));
-        }
         Ok(ino)
     }
 

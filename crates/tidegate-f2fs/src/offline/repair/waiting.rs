@@ -4,7 +4,7 @@ use super::Repair;
 use super::dir::Insert;
 use super::insert::dots_block;
 use crate::format::raw::*;
-use tidegate_vfs::Result;
+use tidegate_vfs::{ErrorKind, Result};
 
 /// Most numbers tried when a name is taken.
 const MOST_CLASHES: u32 = 1000;
@@ -30,8 +30,16 @@ impl Repair<'_, '_> {
     }
 
     fn insert_lost(&mut self, e: &Insert) -> Result<()> {
+        let ino = e.ino;
         loop {
-            let dir = self.lost_found()?;
+            let dir = match self.lost_found() {
+                // The rest of the repair is worth more than this name.
+                Err(e) if e.kind() == ErrorKind::NoSpace && self.full_lost_founds > 0 => {
+                    self.notes.push(format!("no room in lost_found for inode {ino}"));
+                    return Ok(());
+                }
+                dir => dir?,
+            };
             if self.insert_into(dir, e)? {
                 return Ok(());
             }

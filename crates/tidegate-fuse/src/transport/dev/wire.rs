@@ -69,6 +69,11 @@ impl<'a> Reader<'a> {
 #[derive(Default)]
 pub struct Writer(pub Vec<u8>);
 
+/// The seconds for which the kernel may keep attributes.
+fn attr_ttl(x: &Entry, ttl: Duration) -> u64 {
+    if x.is_filling { 1 } else { ttl.as_secs() }
+}
+
 impl Writer {
     /// A number of 16 bits.
     pub fn u16(&mut self, v: u16) {
@@ -105,7 +110,7 @@ impl Writer {
 
     /// `struct fuse_entry_out`.
     pub fn entry(&mut self, x: &Entry, ttl: Duration) {
-        for v in [x.node, x.attr.generation as u64, ttl.as_secs(), ttl.as_secs(), 0] {
+        for v in [x.node, x.attr.generation as u64, ttl.as_secs(), attr_ttl(x, ttl), 0] {
             self.u64(v);
         }
         self.attr(x);
@@ -120,7 +125,7 @@ impl Writer {
 
     /// `struct fuse_attr_out`.
     pub fn attr_out(&mut self, x: &Entry, ttl: Duration) {
-        self.u64(ttl.as_secs());
+        self.u64(attr_ttl(x, ttl));
         self.u64(0);
         self.attr(x);
     }
@@ -130,7 +135,7 @@ impl Writer {
         const BASIC: u32 = 0x7ff;
         const BTIME: u32 = 0x800;
         let a = &x.attr;
-        self.u64(ttl.as_secs());
+        self.u64(attr_ttl(x, ttl));
         self.zeros(24);
         self.u32(if a.crtime.is_some() { BASIC | BTIME } else { BASIC });
         self.u32(4096);
@@ -277,7 +282,7 @@ mod tests {
             generation: 7,
             flags: 0,
         };
-        Entry { node: 5, ino: 5, attr }
+        Entry { node: 5, ino: 5, attr, is_filling: false }
     }
 
     /// The sizes that the kernel checks.

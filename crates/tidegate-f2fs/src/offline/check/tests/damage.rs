@@ -71,7 +71,7 @@ fn nat_bits(e: &Editor<'_>) -> usize {
 }
 
 pub(crate) const MAPS: &[Damage] = &[
-    (NAT_RESERVED, Objects, |e| e.put32(e.vol.nat_entry(0) + 5, e.vol.sb.main_blkaddr)),
+    (NAT_NONE, Objects, |e| e.put32(e.vol.nat_entry(0) + 5, e.vol.sb.main_blkaddr)),
     (NAT_RESERVED, Objects, |e| e.put32(e.vol.nat_entry(1) + 5, 0)),
     (NAT_RESERVED, Objects, |e| e.put32(e.vol.nat_entry(2) + 5, e.vol.sb.main_blkaddr)),
     (NAT_RESERVED, Silent, |e| e.put32(e.vol.nat_entry(2) + 1, 9)),
