@@ -1,9 +1,9 @@
 //! `cargo xtask soak`: long runs of tests that are otherwise short.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
 use tidegate_testing::{oracle, workspace};
@@ -123,13 +123,26 @@ fn shown(l: &Long) -> String {
     l.settings.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Whether a test passes. A missing tool is a failure: a soak needs every tool.
-fn test(l: &Long, args: &SoakArgs) -> Result<bool> {
+fn cargo(l: &Long) -> Command {
     let mut cargo = Command::new(workspace::cargo());
     cargo
-        .args(["test", "--release", "--quiet", "--package", l.of.0, "--test", l.of.1, "--"])
-        .args([l.name, "--nocapture", "--test-threads=1"])
-        .current_dir(workspace::root())
+        .args(["test", "--release", "--quiet", "--package", l.of.0, "--test", l.of.1, "--", l.name])
+        .current_dir(workspace::root());
+    cargo
+}
+
+/// Whether there is such a test. A run of no test counts as passed.
+fn listed(l: &Long) -> Result<bool> {
+    let out = cargo(l).arg("--list").stderr(Stdio::inherit()).output().context("running cargo")?;
+    Ok(String::from_utf8_lossy(&out.stdout).lines().any(|line| line.ends_with(": test")))
+}
+
+/// Whether a test passes. A missing tool is a failure: a soak needs every tool.
+fn test(l: &Long, args: &SoakArgs) -> Result<bool> {
+    ensure!(listed(l)?, "{}: no test has this name", l.name);
+    let mut cargo = cargo(l);
+    cargo
+        .args(["--nocapture", "--test-threads=1"])
         .env("CI", "true")
         .env("TIDEGATE_TEST_FORMAT", &args.format)
         .envs(l.settings.iter().copied());

@@ -1,6 +1,8 @@
 //! A short exploration of power cuts. `cargo xtask crash` does a long one.
 
+use std::path::Path;
 use std::sync::Arc;
+use tidegate_block::Overlay;
 use tidegate_crash::base::{Bases, Shape};
 use tidegate_crash::generate::{Profile, generate};
 use tidegate_crash::model::Model;
@@ -8,7 +10,8 @@ use tidegate_crash::plan::Plan;
 use tidegate_crash::state::Amount;
 use tidegate_crash::{Failure, Limits, Progress, Settings, explore};
 use tidegate_rt::{clock, rng::Rng};
-use tidegate_testing::{ext4, oracle};
+use tidegate_testing::overlay::with_image;
+use tidegate_testing::{ext4, golden, oracle};
 
 /// One run in this many is done by several threads at once.
 const CROWDS: u64 = 4;
@@ -32,8 +35,11 @@ fn told(name: &str) -> Option<u64> {
 
 /// Explores this many states, or as many as `TIDEGATE_CRASH_STATES` says. `TIDEGATE_SEED` gives the seed of
 /// the first run; without it, the seed is random.
-fn explored(format: &str, bases: Bases, states: u64) {
-    let settings = Settings { bases: Arc::new(bases), ..Settings::default() };
+fn explored(format: &str, bases: Bases, states: u64, fsck: fn(&Path) -> anyhow::Result<()>) {
+    let dir = ext4::scratch("judged").unwrap_or_else(|e| panic!("{e}"));
+    let judge = move |d: &Overlay| with_image(&dir, d, fsck).map_err(|e| format!("{e:#}"));
+    let settings =
+        Settings { bases: Arc::new(bases), reference: Some(Arc::new(judge)), ..Settings::default() };
     let states = told("TIDEGATE_CRASH_STATES").unwrap_or(states);
     // The seed is small enough to be typed.
     let seed = told("TIDEGATE_SEED").unwrap_or_else(|| clock::entropy() % 1_000_000_000);
@@ -44,18 +50,22 @@ fn explored(format: &str, bases: Bases, states: u64) {
         amount: Amount { boundaries: 10, prefixes: 20, subsets: 40 },
         shrink: 10,
         crowds: CROWDS,
+        reference: 20,
         ..Limits::default()
     };
     let report = explore(&limits, &settings, &Arc::new(Progress::default()));
     let report = report.unwrap_or_else(|e| panic!("{e}"));
     let failed: String = report.failures.iter().map(|f| text(format, f)).collect();
     assert!(report.failures.is_empty(), "TIDEGATE_SEED={seed}\n{failed}");
-    assert!(report.states >= states && report.runs >= 3 && report.epochs > 0);
+    assert!(report.states >= states && report.runs >= 3 && report.epochs > 0 && report.references > 0);
 }
 
 #[test]
 fn a_few_hundred_power_cuts_break_no_promise() {
-    explored("f2fs", Bases::default(), 600);
+    if oracle::skip_or_fail("fsck.f2fs") {
+        return;
+    }
+    explored("f2fs", Bases::default(), 600, golden::fsck_f2fs);
 }
 
 /// Power cuts of ext4 volumes, which mke2fs makes.
@@ -64,7 +74,7 @@ fn a_few_hundred_power_cuts_of_ext4_break_no_promise() {
     if ["mke2fs", "e2fsck"].into_iter().any(oracle::skip_or_fail) {
         return;
     }
-    explored("ext4", ext4_bases(), 400);
+    explored("ext4", ext4_bases(), 400, ext4::is_clean);
 }
 
 /// Volumes that mke2fs makes.
@@ -77,7 +87,10 @@ fn ext4_bases() -> Bases {
 /// Power cuts on zones: every write is at a write pointer, and of each zone a beginning is left.
 #[test]
 fn a_few_hundred_power_cuts_on_zones_break_no_promise() {
-    explored("zoned", Bases::zoned(), 400);
+    if oracle::skip_or_fail("fsck.f2fs") {
+        return;
+    }
+    explored("zoned", Bases::zoned(), 400, golden::fsck_f2fs);
 }
 
 #[test]

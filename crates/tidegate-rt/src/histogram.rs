@@ -1,17 +1,16 @@
 //! Counts of values in buckets of fixed relative width, for times and sizes.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Eight buckets for each power of two; values from 2^42 on share the last.
 const BUCKETS: usize = 40 * 8;
 
-/// Counts values, exact to an eighth. Recording takes no lock and allocates nothing. A bucket holds up to
-/// 2^32 - 1.
+/// Counts values, exact to an eighth. Recording takes no lock and allocates nothing.
 pub struct Histogram {
     sum: AtomicU64,
     min: AtomicU64,
     max: AtomicU64,
-    buckets: Box<[AtomicU32]>,
+    buckets: Box<[AtomicU64]>,
 }
 
 /// A [`Histogram`] at one moment.
@@ -35,7 +34,7 @@ impl Default for Histogram {
             sum: AtomicU64::new(0),
             min: AtomicU64::new(u64::MAX),
             max: AtomicU64::new(0),
-            buckets: (0..BUCKETS).map(|_| AtomicU32::new(0)).collect(),
+            buckets: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 }
@@ -52,7 +51,7 @@ impl Histogram {
     /// The counts so far. Values that are recorded meanwhile may be in one figure and not in another.
     pub fn read(&self) -> Distribution {
         let buckets: Vec<(u64, u64)> = (self.buckets.iter().enumerate())
-            .map(|(i, n)| (last_of(i), u64::from(n.load(Relaxed))))
+            .map(|(i, n)| (last_of(i), n.load(Relaxed)))
             .filter(|b| b.1 > 0)
             .collect();
         let count = buckets.iter().map(|b| b.1).sum();

@@ -6,6 +6,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`oracle`] | the independent programs that results are checked against |
+//! | [`overlay`] | images of the states of an exploration, for those programs |
 //! | [`manifest`] | a comparable description of every name, attribute and byte of a tree |
 //! | [`tree`] | a mounted volume of ours as such a description |
 //! | [`uml`] | the real kernel file system, run as an ordinary process |
@@ -26,6 +27,7 @@ pub mod fill;
 pub mod golden;
 pub mod manifest;
 pub mod oracle;
+pub mod overlay;
 pub mod perfetto;
 pub mod power;
 pub mod temp;

@@ -1,12 +1,12 @@
 //! The tools that the exploration of ext4 volumes needs: mke2fs makes them, e2fsck checks and recovers them.
 
-use super::write_image;
 use anyhow::Result;
 use std::path::Path;
 use std::sync::Arc;
 use tidegate_block::Overlay;
 use tidegate_crash::base::{Bases, Shape};
 use tidegate_crash::{Settings, Stranger};
+use tidegate_testing::overlay::with_image;
 use tidegate_testing::temp::TempDir;
 use tidegate_testing::{ext4, oracle};
 
@@ -26,8 +26,8 @@ pub fn settings(judged: bool) -> Result<Settings> {
         return Ok(settings);
     }
     let at = dir.clone();
-    let judge = move |d: &Overlay| with_image(&at, d, ext4::is_clean).map_err(|e| format!("{e:#}"));
-    settings.reference = Some(Arc::new(move |d| judge(d).map(drop)));
+    let judge = move |d: &Overlay| with_image(&at, d, ext4::is_clean);
+    settings.reference = Some(Arc::new(move |d| judge(d).map_err(|e| format!("{e:#}"))));
     settings.strangers.push(("e2fsck", stranger(&dir, ext4::recovered)));
     if oracle::skip_or_fail("losetup") || !rustix::process::geteuid().is_root() {
         eprintln!("the host's kernel recovers no state: a loop mount needs root and losetup");
@@ -39,14 +39,9 @@ pub fn settings(judged: bool) -> Result<Settings> {
 
 fn stranger(dir: &Arc<TempDir>, recover: fn(&Path) -> Result<()>) -> Stranger {
     let dir = dir.clone();
-    Arc::new(move |device| with_image(&dir, device, recover).map_err(|e| format!("{e:#}")))
-}
-
-/// The content of an image of a device after `f` has changed it.
-fn with_image(dir: &TempDir, device: &Overlay, f: impl FnOnce(&Path) -> Result<()>) -> Result<Vec<u8>> {
-    let copy = TempDir::new_in(dir.path(), "state")?;
-    let path = copy.path().join("state.img");
-    write_image(&path, device)?;
-    f(&path)?;
-    Ok(std::fs::read(&path)?)
+    let recovered = move |image: &Path| {
+        recover(image)?;
+        Ok(std::fs::read(image)?)
+    };
+    Arc::new(move |device| with_image(&dir, device, recovered).map_err(|e| format!("{e:#}")))
 }

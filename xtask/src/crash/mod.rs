@@ -7,9 +7,7 @@ mod ext4;
 mod planted;
 mod report;
 
-use std::fs::File;
 use std::io::IsTerminal;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
@@ -20,10 +18,10 @@ use anyhow::{Context, Result, anyhow};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tidegate::planted::PlantedBug;
-use tidegate_block::{Device, Overlay};
+use tidegate_block::Overlay;
 use tidegate_crash::base::Bases;
 use tidegate_crash::{Limits, Progress, Report, Settings, explore, replay};
-use tidegate_testing::{golden, oracle, temp::TempDir, workspace};
+use tidegate_testing::{golden, oracle, overlay, workspace};
 
 /// One run in so many is done by several threads, unless told.
 const CROWDS: u64 = 16;
@@ -201,19 +199,10 @@ fn settings(args: &CrashArgs) -> Result<Settings> {
     if args.fsck == 0 || oracle::skip_or_fail("fsck.f2fs") {
         return Ok(settings);
     }
-    let memory = PathBuf::from("/dev/shm");
-    let base = if memory.is_dir() { memory } else { std::env::temp_dir() };
-    let dir = TempDir::new_in(&base, "crash")?;
-    settings.reference = Some(Arc::new(move |device| fsck(&dir, device).map_err(|e| format!("{e:#}"))));
+    let dir = tidegate_testing::ext4::scratch("crash")?;
+    let judge = move |d: &Overlay| overlay::with_image(&dir, d, golden::fsck_f2fs);
+    settings.reference = Some(Arc::new(move |d| judge(d).map_err(|e| format!("{e:#}"))));
     Ok(settings)
-}
-
-/// The reference checker's result for a device's content.
-fn fsck(dir: &TempDir, device: &Overlay) -> Result<()> {
-    let copy = TempDir::new_in(dir.path(), "state")?;
-    let path = copy.path().join("state.img");
-    write_image(&path, device)?;
-    golden::fsck_f2fs(&path)
 }
 
 /// Saves the volumes of the failures.
@@ -222,23 +211,10 @@ fn save(report: &Report, dir: &Path) -> Result<()> {
     for f in &report.failures {
         let place = |end: &str| dir.join(format!("{}.{end}", f.seed));
         if let Some(image) = &f.image {
-            write_image(&place("img"), image)?;
+            overlay::save(&place("img"), image)?;
         }
         std::fs::write(place("json"), serde_json::to_string_pretty(&report::failure(f))?)?;
         eprintln!("seed {}: kept in {}", f.seed, dir.display());
-    }
-    Ok(())
-}
-
-/// Writes a device's content to a sparse file.
-fn write_image(path: &Path, device: &Overlay) -> Result<()> {
-    let file = File::create(path)?;
-    file.set_len(device.size())?;
-    for n in 0..device.len() {
-        device.with_block(n, |b| match b.iter().all(|&b| b == 0) {
-            true => Ok(()),
-            false => file.write_all_at(b, u64::from(n) * b.len() as u64),
-        })?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Bitmaps and tables of groups that cannot be read: other groups are used, as on Linux.
 
 use crate::common::volume::{fresh, fsck};
-use crate::rig::{run, scratch, skip};
+use crate::rig::{mended_by_e2fsck, must_be_clean, scratch, skip};
 use std::sync::Arc;
 use tidegate_block::{Device, Errno, Fault, Faulty, MemoryDevice, Op, QueueLimits, RequestQueue, Rule};
 use tidegate_ext4::{Ext4, Ext4Options};
@@ -51,9 +51,8 @@ fn mended(device: &MemoryDevice) -> String {
     let dir = scratch();
     let image = dir.path().join("m.img");
     std::fs::write(&image, bytes_of(device)).unwrap();
-    let (_, said) = run("e2fsck", &["-fy", image.to_str().unwrap()]);
-    let (clean, found) = run("e2fsck", &["-fn", image.to_str().unwrap()]);
-    assert!(clean, "{found}");
+    let said = mended_by_e2fsck(&image);
+    must_be_clean(&image);
     said
 }
 

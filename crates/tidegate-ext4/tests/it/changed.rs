@@ -31,7 +31,7 @@ fn judge(what: &str, image: &Path, v: Arc<Vfs>) {
     let live = tree::describe(&v).unwrap();
     v.unmount().unwrap();
     drop(v);
-    let (ok, said) = run("e2fsck", &["-fn", image.to_str().unwrap()]);
+    let (ok, said) = checked_by_e2fsck(image);
     assert!(ok, "{what}: {said}");
     assert_same_but(what, &live, &describe(image), &Options::default());
     let kernel = describe_by_kernel(image).unwrap();

@@ -249,13 +249,15 @@ fn explore(name: &str, args: &[&str], seed: u64, logged: Logged) {
 fn recover_by_e2fsck(what: &str, left: &[u8], image: &Path, run: &Run, at: u64) {
     std::fs::write(image, left).unwrap();
     let path = image.to_str().unwrap();
-    let (_, said) = crate::rig::run("e2fsck", &["-fy", path]);
+    let said = mended_by_e2fsck(path);
     let counts = ["Free blocks count wrong (", "Free inodes count wrong ("];
     let counted: usize = counts.iter().map(|c| said.matches(c).count()).sum();
     assert_eq!(said.matches("? yes").count(), counted, "{what}, by e2fsck: {said}");
-    let (ok, said) = crate::rig::run("e2fsck", &["-fn", path]);
+    let (ok, said) = checked_by_e2fsck(path);
     assert!(ok, "{what}, after e2fsck: {said}");
-    look(&format!("{what}, after e2fsck"), &std::fs::read(image).unwrap(), run, at);
+    let left = std::fs::read(image).unwrap();
+    assert_eq!(left[1024 + 0x60] & 4, 0, "{what}: the journal is left to us");
+    look(&format!("{what}, after e2fsck"), &left, run, at);
 }
 
 /// Lets the host's kernel recover the volume and unmount it: all promises hold.
@@ -265,7 +267,7 @@ fn recover_by_kernel(what: &str, left: &[u8], image: &Path, run: &Run, at: u64) 
         crate::rig::Mounted::new(image, "rw")
             .unwrap_or_else(|| panic!("{what}: the kernel does not mount it")),
     );
-    let (ok, said) = crate::rig::run("e2fsck", &["-fn", image.to_str().unwrap()]);
+    let (ok, said) = checked_by_e2fsck(image);
     assert!(ok, "{what}, after the kernel: {said}");
     look(&format!("{what}, after the kernel"), &std::fs::read(image).unwrap(), run, at);
 }
@@ -274,7 +276,7 @@ fn judge(what: &str, device: &MemoryDevice, image: &Path) {
     let mut bytes = vec![0; Device::size(device) as usize];
     device.read_at(0, &mut bytes);
     std::fs::write(image, bytes).unwrap();
-    let (ok, said) = crate::rig::run("e2fsck", &["-fn", image.to_str().unwrap()]);
+    let (ok, said) = checked_by_e2fsck(image);
     assert!(ok, "{what}: {said}");
 }
 

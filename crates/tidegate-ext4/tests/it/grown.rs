@@ -48,7 +48,7 @@ fn files_that_grow_beside_each_other_stay_whole() {
     drop(ours);
     v.unmount().unwrap();
     drop(v);
-    must("e2fsck", &["-fn", own.to_str().unwrap()]);
+    must_be_clean(&own);
     {
         let kernel = Mounted::new(&theirs, "rw").unwrap();
         let files: Vec<_> =

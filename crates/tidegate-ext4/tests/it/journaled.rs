@@ -88,8 +88,8 @@ pub const KINDS: [&[&str]; 3] = [
 fn recovered(left: &[u8], image: &Path, want: &[(&str, Vec<u8>)]) {
     let path = image.to_str().unwrap();
     std::fs::write(image, left).unwrap();
-    let (_, said) = run("e2fsck", &["-fy", path]);
-    must("e2fsck", &["-fn", path]);
+    let said = mended_by_e2fsck(path);
+    must_be_clean(path);
     for (name, data) in want {
         assert!(
             bytes_of("debugfs", &["-R", &format!("cat /{name}"), path]) == *data,
@@ -102,7 +102,7 @@ fn recovered(left: &[u8], image: &Path, want: &[(&str, Vec<u8>)]) {
         assert!(std::fs::read(kernel.path().join(name)).unwrap() == *data, "{name}, by the kernel");
     }
     drop(kernel);
-    must("e2fsck", &["-fn", path]);
+    must_be_clean(path);
     let device = Arc::new(MemoryDevice::from_bytes(left));
     let v = mount(&device, "", MemoryLimits::default()).unwrap();
     for (name, data) in want {
@@ -140,7 +140,7 @@ fn what_was_fsynced_is_in_the_log_and_comes_out_of_it() {
         drop((f, g));
         v.unmount().unwrap();
         std::fs::write(&image, bytes(&device)).unwrap();
-        must("e2fsck", &["-fn", image.to_str().unwrap()]);
+        must_be_clean(&image);
         assert!(bytes_of("debugfs", &["-R", "cat /one", image.to_str().unwrap()]) == one);
     }
 }
@@ -308,7 +308,7 @@ fn files_larger_than_a_transaction_are_cut_and_punched() {
         drop(f);
         v.unmount().unwrap();
         std::fs::write(&image, bytes(&device)).unwrap();
-        must("e2fsck", &["-fn", image.to_str().unwrap()]);
+        must_be_clean(&image);
     }
 }
 

@@ -69,7 +69,7 @@ fn kill_and_compare(name: &str, args: &[&str], options: &str, rounds: usize) {
     v.open(&Cred::ROOT, &inode, OpenFlags::WRITE).unwrap().write_at(0, &[7; 100_000]).unwrap();
     v.unmount().unwrap();
     drop(v);
-    must("e2fsck", &["-fn", image.to_str().unwrap()]);
+    must_be_clean(&image);
     let after = describe_by_kernel(&image).unwrap();
     assert_eq!(after.entries.len(), theirs.entries.len() + 1, "{name}");
 }

@@ -1,7 +1,7 @@
 //! Listings that continue while names come and go, and their order.
 
 use crate::changed::open_to_write;
-use crate::rig::{Mounted, mke2fs, must, scratch, skip};
+use crate::rig::{Mounted, mke2fs, must, must_be_clean, scratch, skip};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ fn a_name_is_listed_once_while_the_directory_grows() {
             assert_eq!(seen.get(name), Some(&1), "{hash} {name}, seed {seed}");
         }
         v.unmount().unwrap();
-        must("e2fsck", &["-fn", image.to_str().unwrap()]);
+        must_be_clean(&image);
     }
 }
 

@@ -10,7 +10,7 @@ use tidegate_vfs::*;
 const ROOT: &Cred = &Cred::ROOT;
 
 fn clean(image: &Path) {
-    must("e2fsck", &["-fn", image.to_str().unwrap()]);
+    must_be_clean(image);
 }
 
 fn says(image: &Path, what: &str) -> bool {

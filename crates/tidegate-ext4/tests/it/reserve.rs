@@ -1,6 +1,6 @@
 //! Free blocks that are not available: promised to pages, or reserved for the superuser.
 
-use crate::rig::{mke2fs, must, scratch, skip};
+use crate::rig::{mke2fs, must_be_clean, scratch, skip};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +51,7 @@ fn make(v: &Arc<Vfs>, name: &str) -> File {
 
 fn judge(image: &Path, left: &[u8]) {
     std::fs::write(image, left).unwrap();
-    must("e2fsck", &["-fn", image.to_str().unwrap()]);
+    must_be_clean(image);
 }
 
 /// Threads that preallocate blocks do not take blocks promised to dirty pages, however many threads search at

@@ -36,6 +36,24 @@ pub fn must(name: &str, args: &[&str]) -> String {
     text
 }
 
+/// Has e2fsck repair an image, in which it must leave no fault; returns what it said.
+pub fn mended_by_e2fsck(image: impl AsRef<Path>) -> String {
+    tidegate_testing::ext4::mend(image.as_ref()).unwrap()
+}
+
+/// Has e2fsck check an image; returns whether it found no fault, and what it said.
+pub fn checked_by_e2fsck(image: impl AsRef<Path>) -> (bool, String) {
+    let (ok, said) = run("e2fsck", &["-fn", image.as_ref().to_str().unwrap()]);
+    (ok && !tidegate_testing::ext4::declined(&said), said)
+}
+
+/// Has e2fsck check an image, in which it must find no fault; returns what it said.
+pub fn must_be_clean(image: impl AsRef<Path>) -> String {
+    let (clean, said) = checked_by_e2fsck(image);
+    assert!(clean, "e2fsck -fn: {said}");
+    said
+}
+
 /// The output bytes of a program that must succeed.
 pub fn bytes_of(name: &str, args: &[&str]) -> Vec<u8> {
     let mut command = Command::new("timeout");

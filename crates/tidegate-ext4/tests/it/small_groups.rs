@@ -44,7 +44,7 @@ fn judge(image: &Path, v: Arc<Vfs>) {
     assert_eq!(v.fs().read_only(), None);
     v.unmount().unwrap();
     drop(v);
-    must("e2fsck", &["-fn", image.to_str().unwrap()]);
+    must_be_clean(image);
 }
 
 /// Makes each block of a file's first block of numbers, or of its first leaf of extents, lie in a group of
@@ -55,8 +55,8 @@ fn scatter(image: &Path, of: &str, put: impl Fn(&std::fs::File, u64, u64, u32)) 
     let node = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse::<u64>().unwrap() * 1024;
     let file = std::fs::OpenOptions::new().write(true).open(image).unwrap();
     (0..GROUPS).for_each(|n| put(&file, node, n, (1 + 256 * n + 230) as u32));
-    run("e2fsck", &["-fy", image.to_str().unwrap()]);
-    must("e2fsck", &["-fn", image.to_str().unwrap()]);
+    mended_by_e2fsck(image);
+    must_be_clean(image);
 }
 
 #[test]

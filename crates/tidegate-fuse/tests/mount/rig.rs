@@ -4,7 +4,10 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tidegate::offline::{self, CheckOptions};
+use tidegate_block::{QueueLimits, RequestQueue, file};
 use tidegate_fuse::{MountOptions, serve};
 
 const ASKED: &str = "TIDEGATE_TEST_SERVE";
@@ -275,8 +278,12 @@ pub fn make_ext4(path: &Path, mib: u64, args: &[&str]) {
     }
 }
 
-/// Panics unless stock fsck (where it is installed) calls the image clean.
+/// Panics unless Tidegate's own check and stock fsck (where it is installed) call the image clean.
 pub fn fsck(image: &Path) {
+    let options = file::OpenOptions { read_only: true, ..Default::default() };
+    let queue = RequestQueue::new(file::open(image, options).unwrap(), QueueLimits::default());
+    let found = offline::check("image", &Arc::new(queue), CheckOptions::default()).unwrap();
+    assert!(found.is_clean(), "{:?}", found.problems);
     if has_ext4(image) {
         tidegate_testing::ext4::is_clean(image).unwrap();
         return;

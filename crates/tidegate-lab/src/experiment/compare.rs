@@ -120,8 +120,8 @@ pub(super) fn heat(
             }
         }
     }
-    let mut positions = Vec::new();
-    for lane in lanes.iter_mut().filter(|l| !l.runs.is_empty()) {
+    let (mut positions, mut kept) = (Vec::new(), Vec::new());
+    for (number, lane) in lanes.iter_mut().enumerate().filter(|(_, l)| !l.runs.is_empty()) {
         let mut position = lane.position(measure);
         if position.values.iter().all(Option::is_none) {
             lane.failed = Some(Error::NoValue { metric: measure.name().to_owned() });
@@ -136,7 +136,11 @@ pub(super) fn heat(
             observer.saw(&Looked { experiment: of.0, number: of.1, setting, position: name }, &observed)?;
         }
         positions.push(position);
+        kept.push(number);
     }
+    // The order in which positions ran, by their numbers: those that did not run have none.
+    let place = |entrant: &usize| kept.iter().position(|k| k == entrant);
+    let order = rounds.order.iter().map(|round| round.iter().filter_map(place).collect()).collect();
     let case = Case {
         name: spec.name().into(),
         target: String::new(),
@@ -145,7 +149,7 @@ pub(super) fn heat(
         less_is_better: true,
         published: None,
         seeds: rounds.seeds.clone(),
-        order: rounds.order.clone(),
+        order,
         positions,
         comparisons: Vec::new(),
     };
@@ -255,6 +259,9 @@ mod tests {
         let names = |p: &Position| (p.name.clone(), p.runs.len());
         let ran: Vec<_> = r.outcome.cases[0].positions.iter().map(names).collect();
         assert_eq!(ran, [(here, 2), ("sim:ufs".to_owned(), 2)]);
+        let mut order = r.outcome.cases[0].order.clone();
+        order.iter_mut().for_each(|round| round.sort());
+        assert_eq!(order, [[0, 1], [0, 1]], "the numbers are those of the positions");
         assert_eq!(r.failed.len(), 1);
         let missing =
             |e: &Error| matches!(e, Error::Host { path, .. } if path.starts_with("/nowhere/at/all"));

@@ -150,7 +150,7 @@ impl CkptStorm {
             workers.beside("stream".into(), group_ctx(self.stream_group), move |s| storm.stream(s));
         }
         let mut result = workers.run("ckpt_storm", |_, _| Ok(()))?;
-        result.notes = notes;
+        result.notes.extend(notes);
         Ok(result)
     }
 

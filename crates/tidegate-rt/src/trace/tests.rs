@@ -288,11 +288,19 @@ fn what_began_before_a_look_for_causes_is_recorded_from_its_beginning() {
     let lock = std::sync::Arc::new(crate::Mutex::new(&CLASS, ()));
     let held = lock.lock();
     let outer = OUTER.enter([7]);
+    let (starts, started) = std::sync::mpsc::channel();
     let other = {
         let lock = lock.clone();
-        thread::spawn("waits", move || drop(lock.lock()))
+        let work = move || {
+            starts.send(rustix::thread::gettid()).unwrap();
+            drop(lock.lock());
+        };
+        thread::spawn("waits", work)
     };
-    thread::sleep(std::time::Duration::from_millis(20));
+    let state = format!("/proc/self/task/{}/stat", started.recv().unwrap().as_raw_nonzero());
+    while !std::fs::read_to_string(&state).unwrap().contains(") S ") {
+        thread::sleep(std::time::Duration::from_millis(1));
+    }
     clock::prepare_stamps();
     let before = clock::stamp();
     enable_causes(true);

@@ -67,17 +67,27 @@ pub fn made_small(dir: &TempDir, bytes: u64, block: usize, how: &[&str]) -> Resu
 /// The faults that it finds.
 pub fn is_clean(image: &Path) -> Result<()> {
     let out = run("e2fsck", &["-fn", &image.to_string_lossy()])?;
-    ensure!(out.status.success(), "e2fsck -fn: {}", text(&out));
+    ensure!(out.status.success() && !declined(&text(&out)), "e2fsck -fn: {}", text(&out));
     Ok(())
 }
 
-/// Runs e2fsck and has it repair what it finds.
-fn mend(image: &Path) -> Result<Output> {
+/// Whether `e2fsck -fn` said "no" to the repair of a fault. Its status does not tell: it counts a volume as valid after it
+/// has looked at the superblock, the group descriptors and the resize inode, whatever it found there.
+pub fn declined(said: &str) -> bool {
+    // A tree with an unneeded level is no error; Linux leaves such trees, too.
+    said.matches("? no").count() > said.matches("Optimize? no").count()
+}
+
+/// Runs e2fsck and has it repair what it finds; returns what it says.
+///
+/// # Errors
+/// It does not come to its end, or leaves faults.
+pub fn mend(image: &Path) -> Result<String> {
     let out = run("e2fsck", &["-fy", &image.to_string_lossy()])?;
     // e2fsck(8): 0 for no fault, 1 for all faults repaired. Other statuses: it failed, was killed or ran out
     // of time.
     ensure!(matches!(out.status.code(), Some(0 | 1)), "e2fsck -fy: {}: {}", out.status, text(&out));
-    Ok(out)
+    Ok(text(&out))
 }
 
 /// Has e2fsck repair all that it finds.
@@ -96,8 +106,7 @@ pub fn mended(image: &Path) -> Result<()> {
 /// # Errors
 /// The faults that it found.
 pub fn recovered(image: &Path) -> Result<()> {
-    let out = mend(image)?;
-    let said = text(&out);
+    let said = mend(image)?;
     // A tree with an unneeded level is no error; Linux leaves such trees, too.
     let counts = [
         "Free blocks count wrong (",

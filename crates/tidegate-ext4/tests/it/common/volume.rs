@@ -37,6 +37,16 @@ pub fn open_rw(
     Ok((fs, vfs))
 }
 
+/// Whether the superblock says that the volume was unmounted and has no error: `s_state` is EXT4_VALID_FS alone,
+/// and there is no EXT4_FEATURE_INCOMPAT_RECOVER. The judgement by [`fsck`] is milder without these marks.
+pub fn is_unmounted(device: &MemoryDevice) -> std::result::Result<(), String> {
+    let mut sb = [0; 1024];
+    device.read_at(1024, &mut sb);
+    let (state, incompat) = (sb[0x3a], sb[0x60]);
+    let good = state == 1 && incompat & 4 == 0;
+    if good { Ok(()) } else { Err(format!("unmounted with s_state {state} and incompat {incompat:#x}")) }
+}
+
 /// The faults that e2fsck and our own check find.
 pub fn fsck(device: &MemoryDevice) -> std::result::Result<(), String> {
     let mut bytes = vec![0; Device::size(device) as usize];

@@ -224,7 +224,7 @@ fn holds_fast_commits(image: &Path) -> bool {
 }
 
 fn clean(what: &str, image: &Path) {
-    let (ok, said) = run("e2fsck", &["-fn", image.to_str().unwrap()]);
+    let (ok, said) = checked_by_e2fsck(image);
     assert!(ok, "{what}: {said}");
 }
 

@@ -140,7 +140,7 @@ fn copies_that_stock_tools_leave_behind_are_not_believed() {
     let image = dir.path().join("x.img");
     std::fs::write(&image, &bytes).unwrap();
     must("tune2fs", &["-O", "^resize_inode", image.to_str().unwrap()]);
-    run("e2fsck", &["-fy", image.to_str().unwrap()]);
+    mended_by_e2fsck(&image);
     assert!(judge(&image).0);
     let sound = std::fs::read(&image).unwrap();
     // `s_reserved_gdt_blocks` of the first superblock and of the copies in groups 1 and 3.

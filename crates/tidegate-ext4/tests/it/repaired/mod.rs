@@ -100,7 +100,7 @@ fn kept(base: &Contents, now: &Contents) -> usize {
 }
 
 fn judge(image: &Path) -> (bool, String) {
-    run("e2fsck", &["-fn", image.to_str().unwrap()])
+    checked_by_e2fsck(image)
 }
 
 /// A small volume with something of each kind.

@@ -90,7 +90,7 @@ fn compare(
 }
 
 fn fsck(image: &Path) -> Result<(), String> {
-    let (clean, said) = run("e2fsck", &["-fn", image.to_str().unwrap()]);
+    let (clean, said) = checked_by_e2fsck(image);
     if clean { Ok(()) } else { Err(format!("e2fsck: {said}")) }
 }
 
@@ -129,7 +129,7 @@ pub(super) fn judge_cut(s: &Soak, image: &Path, cut: u64) -> Result<(), String> 
         return Err("we recover more than Linux".into());
     }
     std::fs::copy(image, &copy).unwrap();
-    run("e2fsck", &["-fy", copy.to_str().unwrap()]);
+    mended_by_e2fsck(&copy);
     fsck(&copy).map_err(|e| format!("recovered by e2fsck: {e}"))?;
     let theirs = kernel_tree(Mounted::new(&copy, "ro").ok_or("no mount")?.path());
     for w in &s.workers {

@@ -8,11 +8,13 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use tidegate_block::{Device, MemoryDevice, QueueLimits, RequestQueue};
+use tidegate_f2fs::gate::Superblock;
 use tidegate_f2fs::mkfs::{self, MkfsError, MkfsOptions, layout};
-use tidegate_f2fs::raw::Features;
+use tidegate_f2fs::raw::{BLOCK_SIZE, BLOCKS_PER_SEG, CpFlags, Features, RawCheckpoint};
 use tidegate_f2fs::{F2fs, F2fsOptions};
 use tidegate_rt::Timespec;
 use tidegate_vfs::{Bdi, FileSystem, MemoryLimits, MountOptions, Result, Vfs};
+use zerocopy::FromBytes;
 
 /// Every feature that Tidegate writes.
 pub const FEATURES: &str =
@@ -106,6 +108,23 @@ pub fn open_rw(
     let (fs, vfs) = mount_with(device, limits, F2fsOptions::default(), mount)?;
     assert_eq!(FileSystem::read_only(&**vfs.fs()), None, "a good volume came up read-only");
     Ok((fs, vfs))
+}
+
+/// Whether the newest checkpoint says that the volume was unmounted and has no error.
+pub fn is_unmounted(device: &MemoryDevice) -> std::result::Result<(), String> {
+    let block = |at: u32| {
+        let mut b = vec![0; BLOCK_SIZE];
+        device.read_at(u64::from(at) * BLOCK_SIZE as u64, &mut b);
+        b
+    };
+    let sb =
+        Superblock::parse(&block(0), Device::size(device) / BLOCK_SIZE as u64).map_err(|e| e.to_string())?;
+    let packs = [sb.cp_blkaddr, sb.cp_blkaddr + BLOCKS_PER_SEG];
+    let heads = packs.map(|at| RawCheckpoint::read_from_prefix(&block(at)).unwrap().0);
+    let newest = heads.iter().max_by_key(|cp| cp.checkpoint_ver.get()).unwrap();
+    let flags = CpFlags::from_bits_retain(newest.ckpt_flags.get());
+    let good = flags.contains(CpFlags::UMOUNT) && !flags.intersects(CpFlags::ERROR | CpFlags::FSCK);
+    if good { Ok(()) } else { Err(format!("unmounted with checkpoint flags {flags:?}")) }
 }
 
 /// The faults that the reference checker finds.

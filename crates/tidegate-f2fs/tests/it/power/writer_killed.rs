@@ -63,6 +63,8 @@ fn kill_and_judge(i: u32, case: &Case, rng: &mut Rng) {
         "kill {i} ({:?}, {:?}, free {:?}, seed {seed}, {failed} of {all} failed)",
         case.features, case.options, case.free
     );
+    // An operation that fails promises nothing, so nothing would be judged.
+    assert!(case.free.is_some() || failed == 0, "{what}");
     let mut broken = recovered_by_us(&image, &promises);
     let theirs = recovered_by_the_kernel(&image, &promises);
     broken.extend(theirs.iter().map(|b| format!("recovered by the kernel: {b}")));

@@ -5,7 +5,7 @@ use super::engine::Tree;
 use super::kills;
 use crate::common::zones::{by_the_kernel, mount};
 use std::sync::Arc;
-use tidegate_block::{Device, Errno, Fault, Faulty, Op, QueueLimits, RequestQueue, Rule};
+use tidegate_block::{Errno, Fault, Faulty, Op, QueueLimits, RequestQueue, Rule};
 use tidegate_f2fs::mkfs::{DevicePart, MkfsOptions, mkfs};
 use tidegate_f2fs::raw::Features;
 use tidegate_rt::{LockClass, Mutex, thread};
@@ -43,16 +43,18 @@ fn format(devices: &Devices) {
 }
 
 /// Lets workers write until the device takes no request any more; returns the promises they got.
-fn write_until_cut(device: Arc<dyn Device>, list: &str, seed: u64) -> Promises {
+fn write_until_cut(device: Arc<Faulty>, list: &str, seed: u64) -> Promises {
     let heard = Arc::new(Mutex::new(&HEARD, Promises::new(seed, WORKERS, 1)));
-    let v = mount(device, list);
+    let v = mount(device.clone(), list);
     let threads: Vec<_> = (0..WORKERS)
         .map(|id| {
             let (mut store, heard) = (Tree::new(v.clone(), &format!("w{id}")), heard.clone());
+            let device = device.clone();
             let work = move || {
                 store.make_top();
                 let mut say = |line: &str| heard.lock().hear(line).is_ok();
-                let _ = plan::run(&mut Worker::new(seed, id), id, &mut store, &mut say);
+                let end = plan::run(&mut Worker::new(seed, id), id, &mut store, &mut say);
+                assert!(device.failed() > 0, "{end:?}, and the device takes requests");
             };
             thread::spawn("writer", work).unwrap()
         })

@@ -39,6 +39,8 @@ pub struct Rig {
     ghosts: Vec<Arc<Inode>>,
     limits: MemoryLimits,
     crtime: bool,
+    /// The volume was left in use once: without a journal it stays marked so.
+    was_abandoned: bool,
     mounts: i64,
     /// Other threads that are busy on the volume, if any are wanted.
     company: Option<Company>,
@@ -92,6 +94,7 @@ impl Rig {
             ghosts: Vec::new(),
             limits,
             crtime,
+            was_abandoned: false,
             mounts: 0,
             company: None,
             no_space: 0,
@@ -215,12 +218,17 @@ impl Rig {
             Remount::Clean => {
                 self.close_all();
                 self.vfs.unmount().map_err(text("unmount"))?;
+                // The company may commit once more.
+                if !self.was_abandoned && self.company.is_none() {
+                    volume::is_unmounted(&self.device)?;
+                }
             }
             Remount::Busy => {
                 self.vfs.unmount().map_err(text("unmount under open files"))?;
                 self.close_all();
             }
             Remount::Abandoned => {
+                self.was_abandoned = true;
                 self.vfs.sync().map_err(text("sync"))?;
                 // A machine that loses power closes no file, so the effects of closing must not count.
                 self.device = volume::Image::of(&self.device).device();
